@@ -1,0 +1,64 @@
+"""Where everything lies on a host. Pure: it joins paths and touches nothing.
+
+<workdir>/<job>/releases/<hash>/            the code; its manifest beside it: releases/<hash>.json
+<workdir>/<job>/data/<name>/                data sets (a file source: data/<name>/<file name>); data/<name>.json once whole
+<workdir>/<job>/keep/<path>/                folders that outlive runs
+<workdir>/<job>/runs/<run>/plan.json        the whole plan
+<workdir>/<job>/runs/<run>/cwd/             the working directory
+<workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal minder.*
+<workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal out.log index ...
+
+Per-host names, so that a workdir that all hosts share (NFS) works too.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def job_dir(workdir: str, job: str) -> str:
+    return os.path.join(workdir, job)
+
+
+def releases_dir(workdir: str, job: str) -> str:
+    return os.path.join(workdir, job, "releases")
+
+
+def release_dir(workdir: str, job: str, release: str) -> str:
+    return os.path.join(workdir, job, "releases", release)
+
+
+def data_dir(workdir: str, job: str, name: str) -> str:
+    return os.path.join(workdir, job, "data", name)
+
+
+def keep_dir(workdir: str, job: str, path: str) -> str:
+    return os.path.join(workdir, job, "keep", path)
+
+
+def locks_dir(workdir: str, job: str) -> str:
+    return os.path.join(workdir, job, "locks")
+
+
+def runs_dir(workdir: str, job: str) -> str:
+    return os.path.join(workdir, job, "runs")
+
+
+def run_dir(workdir: str, job: str, run: str) -> str:
+    return os.path.join(workdir, job, "runs", run)
+
+
+def cwd_dir(workdir: str, job: str, run: str) -> str:
+    return os.path.join(run_dir(workdir, job, run), "cwd")
+
+
+def host_dir(workdir: str, job: str, run: str, host: str) -> str:
+    return os.path.join(run_dir(workdir, job, run), "hosts", host)
+
+
+def task_dir(workdir: str, job: str, run: str, host: str, task: str) -> str:
+    return os.path.join(host_dir(workdir, job, run, host), "tasks", task.replace(":", "-"))
+
+
+def agent_dir(workdir: str, digest: str) -> str:
+    return os.path.join(workdir, ".agent", digest)

@@ -1,0 +1,219 @@
+"""What both sides speak: frames, verbs' values, status files, journal records. Versioned, once.
+
+Standard library only, Python 3.8 syntax. The control side imports this module of the agent and no
+other. A value travels as the JSON of its fields; unknown fields are ignored when read, so that an old
+agent and a new tfdeploy (or the reverse) still understand each other.
+
+One frame is  !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple, Type, TypeVar
+
+VERSION = 1
+GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before us
+MAX_HEADER_BYTES = 32 << 20
+MAX_BLOB_BYTES = 64 << 20
+HEARTBEAT_S = 5.0  # the control side pings this often
+SILENCE_S = 30.0  # agent serve ends itself after this much silence
+
+# --- words ------------------------------------------------------------------------------------------
+
+RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
+TASK_STATES = ("pending", "starting", "running", "ended", "lost")
+OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
+# of the run on one host, in order; `ended` means that nothing of it is alive there
+PHASES = ("prepared", "started", "committed", "ending", "ended")
+
+MARKER = "TFDEPLOY_TASK_RUN_ID"  # in the environment of every process of a task: run id
+TASK_MARKERS = (  # what each task finds in its environment
+    "TFDEPLOY_TASK_RUN_ID",
+    "TFDEPLOY_TASK_JOB",
+    "TFDEPLOY_TASK_ROLE",
+    "TFDEPLOY_TASK_INDEX",
+    "TFDEPLOY_TASK_HOST",
+    "TFDEPLOY_TASK_ATTEMPT",
+)
+
+
+class WireError(Exception):
+    """The bytes on the channel are not ours."""
+
+
+# --- frames -----------------------------------------------------------------------------------------
+
+_HEAD = struct.Struct("!II")
+
+
+def encode_frame(header: Dict[str, Any], blob: bytes = b"") -> bytes:
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    if len(text) > MAX_HEADER_BYTES or len(blob) > MAX_BLOB_BYTES:
+        raise WireError("frame too large: %d + %d bytes" % (len(text), len(blob)))
+    return _HEAD.pack(len(text), len(blob)) + text + blob
+
+
+def read_exactly(stream: BinaryIO, count: int) -> bytes:
+    """`count` bytes, or fewer at the end of the stream."""
+    parts = []  # type: List[bytes]
+    while count > 0:
+        part = stream.read(count)
+        if not part:
+            break
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def read_frame(stream: BinaryIO) -> Optional[Tuple[Dict[str, Any], bytes]]:
+    """The next frame, or None at the end of the stream. Raises WireError on foreign bytes."""
+    head = read_exactly(stream, _HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    header_bytes, blob_bytes = _HEAD.unpack(head)
+    if header_bytes > MAX_HEADER_BYTES or blob_bytes > MAX_BLOB_BYTES:
+        raise WireError("a frame of %d + %d bytes is not ours" % (header_bytes, blob_bytes))
+    text = read_exactly(stream, header_bytes)
+    blob = read_exactly(stream, blob_bytes)
+    if len(text) < header_bytes or len(blob) < blob_bytes:
+        return None
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise WireError("a frame that is not JSON") from error
+    if not isinstance(header, dict):
+        raise WireError("a frame that is not an object")
+    return header, blob
+
+
+# --- values -----------------------------------------------------------------------------------------
+
+V = TypeVar("V")
+
+
+def to_wire(value: Any) -> Dict[str, Any]:
+    """The fields of one of the dataclasses below, ready for JSON."""
+    return dataclasses.asdict(value)
+
+
+def from_wire(cls: Type[V], fields: Dict[str, Any]) -> V:
+    """The value again. Fields that this version does not know are left out."""
+    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    kept = {}  # type: Dict[str, Any]
+    for name, given in fields.items():
+        if name not in known:
+            continue
+        nested = known[name].metadata.get("of")
+        if nested is not None and isinstance(given, list):
+            given = [from_wire(nested, item) for item in given]
+        elif nested is not None and given is not None:
+            given = from_wire(nested, given)
+        kept[name] = given
+    return cls(**kept)
+
+
+@dataclass
+class TaskSpec:
+    """All that a supervisor must know of its task. `secrets` are not in it: see HostPart."""
+
+    task: str  # "worker:0"
+    role: str
+    index: int
+    argv: List[str]  # argv[0] is the interpreter or program, with ~ already expanded or looked up on PATH
+    env: Dict[str, str]  # set over the environment of the agent; PATH_PREPEND below goes first on PATH
+    port: Optional[int] = None  # the planned port; up = listened on by the task's own process tree
+    gpus: List[int] = field(default_factory=list)
+    deciding: bool = False
+    ready_after_s: float = 5.0
+    ready_timeout_s: float = 120.0
+    log_max_bytes: int = 1 << 30
+    path_prepend: List[str] = field(default_factory=list)
+
+
+@dataclass
+class Peer:
+    """A task of the run, wherever it runs: what every minder knows of all of them."""
+
+    task: str
+    role: str
+    host: str
+    deciding: bool = False
+
+
+@dataclass
+class MeshHost:
+    host: str
+    address: str
+    port: int
+
+
+@dataclass
+class HostPart:
+    """The part of a plan that one host carries out. Written to part.json, without secrets."""
+
+    run: str
+    job: str
+    mode: str
+    host: str
+    plan_digest: str
+    release: str
+    tasks: List[TaskSpec] = field(default_factory=list, metadata={"of": TaskSpec})
+    peers: List[Peer] = field(default_factory=list, metadata={"of": Peer})  # all tasks of the run
+    mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})  # all hosts of the run
+    keep: List[str] = field(default_factory=list)  # paths relative to the code
+    links: Dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
+    finish_grace_s: float = 60.0
+    stop_grace_s: float = 20.0
+    start_within_s: float = 60.0  # prepared, no start
+    commit_within_s: float = 60.0  # started, no commit
+    version: int = VERSION
+
+
+@dataclass
+class TaskStatus:
+    """status.json of one task, written by its supervisor, atomically; times are UTC seconds."""
+
+    run: str
+    task: str
+    host: str
+    attempt: int = 0
+    state: str = "pending"  # TASK_STATES
+    up: bool = False
+    outcome: Optional[str] = None  # OUTCOMES, once state is ended or lost
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    reason: Optional[str] = None  # "killed, out of memory", "stopped: the deciding task succeeded"
+    pid: Optional[int] = None
+    start_ticks: Optional[int] = None  # field 22 of /proc/PID/stat: with boot_id the pid's identity
+    boot_id: Optional[str] = None
+    started: Optional[float] = None
+    ended: Optional[float] = None
+    log_bytes: int = 0  # written so far (end offset)
+    log_lost_bytes: int = 0  # dropped because the disk was full
+    supervisor_pid: Optional[int] = None
+    version: int = VERSION
+
+
+@dataclass
+class HostRunState:
+    """state.json of one run on one host, written by its minder, atomically."""
+
+    run: str
+    job: str
+    host: str
+    phase: str = "prepared"  # PHASES
+    started: Optional[float] = None
+    ended: Optional[float] = None
+    stop_requested: bool = False  # an operator asked for it
+    abort_reason: Optional[str] = None
+    first_death: Optional[Dict[str, Any]] = None  # {"task", "host", "outcome", "time", ...}: the cause
+    ended_tasks: Dict[str, Dict[str, Any]] = field(default_factory=dict)  # as known here, all hosts
+    minder_pid: Optional[int] = None
+    minder_start_ticks: Optional[int] = None
+    boot_id: Optional[str] = None
+    left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
+    version: int = VERSION

@@ -1,0 +1,104 @@
+"""Every error that a user can meet, and the exit code each one ends in.
+
+    TfdeployError                 what, where, next; never shown with a traceback
+     +-- UsageError          2    wrong words on the command line, unknown run, not built yet
+     |    +-- ConfigError    2    inventory or job file, with file:line:key
+     +-- Refused             3    refused before acting: python, rsync, disk, port, live run, lock
+     |    +-- PortTaken      3    a planned port was taken before prepare: probe and plan again
+     +-- HostUnreachable     4    no session: network, host key, authentication
+     +-- HostFailed          1    a verb failed on a host that was reached
+     |    +-- AgentError     1    the agent's own answer, with its error code in `code`
+     +-- RunFailed           1    the run itself failed, or did not come up
+     +-- SurvivorsLeft       5    stop could not end everything
+     +-- Interrupted       130    Ctrl-C before the point of no return
+
+Anything else that reaches the command line is a bug: exit 70, with its traceback.
+`worst` folds several into one exit code: 5 > 4 > 3 > 1. Agent floor: Python 3.8 syntax, no imports
+but the standard library.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Optional
+
+
+class TfdeployError(Exception):
+    """What happened, where (file:line:key, host or task), and what to type next."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.next = next
+
+    def as_json(self) -> Dict[str, Any]:
+        """The documented shape of an error: {"error": {"code", "what", "where", "next"}}."""
+        return {"error": {"code": self.exit_code, "what": self.what, "where": self.where, "next": self.next}}
+
+
+class UsageError(TfdeployError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class Refused(TfdeployError):
+    exit_code = 3
+
+
+class PortTaken(Refused):
+    pass
+
+
+class HostUnreachable(TfdeployError):
+    exit_code = 4
+
+
+class HostFailed(TfdeployError):
+    exit_code = 1
+
+
+class AgentError(HostFailed):
+    """The agent answered with an error. `code` is one of the words listed in agent/verbs."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        code: str,
+        details: Optional[Dict[str, Any]] = None,
+        where: Optional[str] = None,
+        next: Optional[str] = None,
+    ) -> None:
+        super().__init__(what, where=where, next=next)
+        self.code = code
+        self.details = details or {}
+
+
+class RunFailed(TfdeployError):
+    exit_code = 1
+
+
+class SurvivorsLeft(TfdeployError):
+    exit_code = 5
+
+
+class Interrupted(TfdeployError):
+    exit_code = 130
+
+
+_SEVERITY = (0, 1, 3, 4, 5)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code for several results at once (0 when there is none): 5 > 4 > 3 > 1."""
+    found = list(codes)
+    if 130 in found:
+        return 130
+    if 2 in found:
+        return 2
+    return max(found, key=_SEVERITY.index, default=0)

@@ -1,0 +1,45 @@
+"""Events: the only way up. Operations emit them; the run store writes them, progress folds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+Kind = Literal[
+    "step",  # of a launch or sync: data {"step": "lock|probe|plan|sync|prepare|start|commit|rollback", "state": "begin|done|failed"}
+    "host",  # data {"state": "connected|unreachable|failed|prepared|started|committed", "text"?}
+    "transfer",  # data {"what": "code|data NAME", "sent_bytes", "total_bytes", "state": "begin|moving|done|failed"}
+    "task",  # a TaskStatus changed: data = its wire fields
+    "run",  # data {"state": RUN_STATES, "cause"?}
+    "line",  # one line of a task's output: data {"stream", "line", "offset"}; line is raw text, not sanitised
+    "note",  # data {"level": "info|warning|error", "text"}
+    "plan",  # data = the plan's JSON
+]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Time is UTC seconds of the control machine, or for task and line events of the host."""
+
+    kind: Kind
+    time: float
+    run: str | None = None
+    host: str | None = None
+    task: str | None = None
+    attempt: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+Emit = Callable[[Event], None]
+
+
+def event_to_json(event: Event) -> bytes:
+    """One line, without its newline."""
+    return msgspec.json.encode(event)
+
+
+def event_from_json(line: bytes) -> Event:
+    return msgspec.json.decode(line, type=Event)

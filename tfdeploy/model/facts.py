@@ -1,0 +1,68 @@
+"""What probing found on a host. Facts go into planning; nothing there asks the host again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int
+    name: str
+    memory_mib: int
+    used_mib: int
+    uuid: str = ""
+
+
+@dataclass(frozen=True)
+class KeepFact:
+    """The newest thing in one keep folder of this job: mtime is UTC seconds by the host's clock."""
+
+    path: str  # as in the job file
+    newest: float
+    checkpoint: str | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run of this job that is alive on this host."""
+
+    run: str
+    who: str  # user@machine
+    started: float | None = None
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """One host at one moment. Bytes and UTC seconds; paths absolute."""
+
+    host: str
+    hostname: str
+    user: str
+    home: str
+    workdir: str
+    python: str | None  # the interpreter of the training program, absolute; None: not found
+    python_version: str | None
+    cores: int
+    memory_bytes: int
+    free_disk_bytes: int
+    free_inodes: int
+    boot_id: str
+    clock: float  # host's UTC seconds when asked
+    clock_skew_s: float = 0.0  # host minus control machine, as the session measured it
+    ssh_server_address: str | None = None  # the server's side of SSH_CONNECTION
+    hosts_file_loopback: tuple[str, ...] = ()  # cluster names that resolve to loopback here
+    free_ports: tuple[int, ...] = ()  # of the range, in order
+    taken_ports: dict[str, str] = field(default_factory=dict)  # port -> owner, where known
+    gpus: tuple[Gpu, ...] = ()
+    gpu_error: str | None = None
+    tensorflow: str | None = None  # installed version, read without importing it
+    rsync: str | None = None  # version; None: missing
+    proxies: tuple[str, ...] = ()  # names of proxy variables set there
+    keep: tuple[KeepFact, ...] = ()
+    live_runs: tuple[LiveRun, ...] = ()
+    linger: bool | None = None  # None: no logind
+    kill_user_processes: bool = False
+    problems: tuple[str, ...] = ()  # what will not work here, in words
+    version: str = ""  # the agent's version

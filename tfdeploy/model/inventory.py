@@ -1,0 +1,46 @@
+"""Hosts as the inventory names them. Values only: nothing here reads a file or opens a socket."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\Z")  # hosts, jobs, runs, roles, data sets
+DEFAULT_PORTS = (2222, 2299)
+DEFAULT_WORKDIR = "~/tfdeploy"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine. None means "left out": ~/.ssh/config, then OpenSSH's own defaults, decide."""
+
+    name: str
+    address: str
+    port: int | None = None
+    user: str | None = None
+    identity_file: str | None = None
+    known_hosts: str | None = None
+    jump: str | None = None  # ProxyJump's form: [user@]host[:port], several with commas
+    python: str = "python3"
+    workdir: str = DEFAULT_WORKDIR
+    ports: tuple[int, int] = DEFAULT_PORTS  # both ends included
+    gpus: Literal["auto", "none"] | int | tuple[int, ...] = "auto"
+    advertise: str | None = None
+    source: str = ""  # file:line
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Hosts in the file's order, and which of them each role may use (host names, in order)."""
+
+    hosts: tuple[Host, ...]
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    source: str = ""
+
+    def host(self, name: str) -> Host:
+        """The host of that name. Raises KeyError."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        raise KeyError(name)

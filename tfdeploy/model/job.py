@@ -1,0 +1,68 @@
+"""What to train: the job file with its defaults filled in. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local"]
+MODES: tuple[Mode, ...] = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
+MODES_BUILT: tuple[Mode, ...] = ("async", "sync")
+Flags = Literal["auto", "classic", "none"]
+
+
+@dataclass(frozen=True)
+class RoleRule:
+    """How many tasks a role gets. All None: the contract's counts for the mode."""
+
+    count: int | None = None
+    per_host: int | None = None
+    gpus: int | None = None  # per task
+
+
+class Secret:
+    """A value that no output may show. Its text is reached by `reveal`, called in one place."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True)
+class Job:
+    """Paths are absolute. Durations in seconds."""
+
+    name: str
+    mode: Mode | None  # None: must come from --mode
+    command: tuple[str, ...]
+    code: str
+    inventory: str | None = None
+    data: dict[str, str] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+    flags: Flags = "auto"
+    roles: dict[str, RoleRule] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()  # names in the caller's environment
+    ready_after_s: float = 5.0
+    ready_timeout_s: float = 120.0
+    finish_grace_s: float = 60.0
+    restart_max: int = 0
+    stop_grace_s: float = 20.0
+    logs_max_bytes: int = 1 << 30
+    metrics: dict[str, str] = field(default_factory=dict)  # step, loss, ...: regular expressions with one group
+    source: str = ""
+
+
+DEFAULT_METRICS = {
+    "step": r"(?i)\b(?:global[_ ]?)?step\b[\s=:]+(\d+)",
+    "loss": r"(?i)\bloss\b[\s=:]+([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)",
+}

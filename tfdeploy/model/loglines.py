@@ -1,0 +1,17 @@
+"""One line of a task's output, as the hosts stored it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class LogLine(NamedTuple):
+    """`line` is raw bytes without its end; time is UTC seconds on the host."""
+
+    time: float
+    task: str
+    host: str
+    attempt: int
+    stream: str  # "out" or "err"
+    line: bytes
+    offset: int = 0  # in the task's log, of the line's first byte

@@ -1,0 +1,31 @@
+"""What a folder of code holds, and the release hash that names exactly this content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or link. `path` is relative, with "/" between; not UTF-8: surrogateescape."""
+
+    path: str
+    kind: Literal["file", "exec", "link"]
+    size: int = 0
+    sha256: str = ""  # of the content; of a link: ""
+    target: str = ""  # of a link
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Sorted by path. `release`: hash over path, content, executable bit and link target."""
+
+    root: str  # absolute, on the control machine
+    release: str
+    entries: tuple[Entry, ...]
+    warnings: tuple[str, ...] = ()  # links that lead out of the tree, and so on
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(entry.size for entry in self.entries)

@@ -1,0 +1,99 @@
+"""The plan: the pure value that a launch carries out. Frozen, equal by value, round-trips through JSON."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tfdeploy.model.job import Mode
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """One process of the cluster."""
+
+    task: str  # "worker:0"
+    role: str
+    index: int
+    host: str
+    address: str  # what the other hosts call it: "192.0.2.11:2223"
+    port: int
+    gpus: tuple[int, ...]
+    argv: tuple[str, ...]
+    env: dict[str, str]  # without secrets
+    deciding: bool
+    why: str  # why this host, these GPUs
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """One host of the run, with what is needed to find it again."""
+
+    host: str
+    address: str  # what the other hosts call it, without port
+    mesh_port: int
+    workdir: str  # absolute on the host
+    python: str
+    ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, to reach it later
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Durations in seconds, sizes in bytes, `created` in UTC seconds."""
+
+    run: str
+    job: str
+    mode: Mode
+    created: float
+    operator: str  # user@machine
+    release: str
+    command: tuple[str, ...]  # as written
+    cluster: dict[str, tuple[str, ...]]  # role -> addresses, by index
+    hosts: tuple[HostPlan, ...]
+    tasks: tuple[TaskPlan, ...]
+    deciding: tuple[str, ...]
+    flags_appended: tuple[str, ...]  # names, in order
+    keep: tuple[str, ...] = ()
+    data: dict[str, str] = field(default_factory=dict)  # name -> absolute path on every host's workdir, relative to job dir
+    links: dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
+    secrets: tuple[str, ...] = ()  # names only
+    ready_after_s: float = 5.0
+    ready_timeout_s: float = 120.0
+    finish_grace_s: float = 60.0
+    stop_grace_s: float = 20.0
+    logs_max_bytes: int = 1 << 30
+    metrics: dict[str, str] = field(default_factory=dict)
+    resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
+    notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch
+    restart: str = "never (restart.max is 0)"
+    version: int = PLAN_VERSION
+
+    @property
+    def digest(self) -> str:
+        """Names exactly this plan: launch is idempotent by run and digest."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+
+    def host(self, name: str) -> HostPlan:
+        """Raises KeyError."""
+        for host in self.hosts:
+            if host.host == name:
+                return host
+        raise KeyError(name)
+
+    def tasks_of(self, host: str) -> tuple[TaskPlan, ...]:
+        return tuple(task for task in self.tasks if task.host == host)
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(plan)
+    return fields
+
+
+def plan_from_json(fields: dict[str, Any]) -> Plan:
+    """Raises msgspec.ValidationError on foreign content."""
+    return msgspec.convert(fields, Plan)

@@ -1,0 +1,87 @@
+"""The seam between operations and SSH: what a session offers. The contract suite holds for every implementation.
+
+Everything above this floor sees these protocols and `tfdeploy.errors`, never paramiko or fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.inventory import Host
+
+
+@dataclass(frozen=True)
+class Completed:
+    """One finished command. exit_code None: ended by a signal or the connection (we cannot tell)."""
+
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+class Stream(Protocol):
+    """The running answer to one verb: (item, blob) pairs. Ends with the verb; `close` cancels it on the host."""
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], bytes]]: ...
+
+    def close(self) -> None: ...
+
+
+class AgentChannel(Protocol):
+    """The one framed channel to the agent of a host. Thread-safe; answers are matched by id."""
+
+    hello: dict[str, Any]  # see agent/serve: home, user, workdir (absolute), boot_id, hostname, python, ...
+    clock_skew_s: float
+
+    def call(self, verb: str, args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
+        """The verb's value. Raises AgentError (the agent said no) or HostUnreachable (no answer)."""
+        ...
+
+    def stream(self, verb: str, args: dict[str, Any] | None = None) -> Stream: ...
+
+
+class Session(Protocol):
+    """One open SSH connection to a host."""
+
+    host: Host
+
+    def agent(self) -> AgentChannel:
+        """Puts the agent there if it is not, starts `agent serve`, and keeps the channel. Raises Refused
+        (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable."""
+        ...
+
+    def run(
+        self, argv: tuple[str, ...], *, stdin: bytes = b"", timeout_s: float | None = None, max_bytes: int = 64 << 20
+    ) -> Completed:
+        """A plain channel. One word goes to `sh -c`, several are argv (quoted here, once)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+V = TypeVar("V")
+
+
+class Fleet(Protocol):
+    """Sessions to many hosts, opened once, in parallel, bounded."""
+
+    def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
+        """One result per host name; every host's outcome is collected."""
+        ...
+
+    def each(
+        self,
+        hosts: tuple[Host, ...],
+        action: Callable[[Session], V],
+        *,
+        on_done: Callable[[str, V | TfdeployError], None] | None = None,
+    ) -> dict[str, V | TfdeployError]:
+        """Runs `action` on a session of every host, connecting where needed; one thread per host, at most
+        `parallel` at once. Only TfdeployError is caught: a bug stays a bug."""
+        ...
+
+    def close(self) -> None: ...
