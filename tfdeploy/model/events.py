@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 Kind = Literal[
-    "step",  # of a launch or sync: data {"step": "lock|probe|plan|sync|prepare|start|commit|rollback", "state": "begin|done|failed"}
+    "step",  # data {"step": "lock|probe|plan|sync|prepare|start|commit|rollback", "state": "begin|done|failed"}
     "host",  # data {"state": "connected|unreachable|failed|prepared|started|committed", "text"?}
     "transfer",  # data {"what": "code|data NAME", "sent_bytes", "total_bytes", "state": "begin|moving|done|failed"}
     "task",  # a TaskStatus changed: data = its wire fields

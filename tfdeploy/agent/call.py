@@ -1,0 +1,63 @@
+"""What a verb is given and how it says no. Every verb is a function of one Call; see docs/agent-protocol.md.
+
+A module of verbs ends in `VERBS = {"name": function}`; serve collects them. A verb returns JSON-able values; streams
+hand out items with `call.item` and return when `call.cancelled` is set.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any, Callable, Dict, Optional
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+
+
+class VerbError(Exception):
+    """Becomes {"error": {"code", "what", "where", "next", "details"}}."""
+
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        where: Optional[str] = None,
+        next: Optional[str] = None,
+        details: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        super().__init__(what)
+        self.code, self.what, self.where, self.next, self.details = code, what, where, next, details or {}
+
+
+class Context:
+    """One per serve process. `closing` holds what must be let go when the session ends (locks)."""
+
+    def __init__(self, workdir: str, agent_dir: str) -> None:
+        self.workdir = workdir  # absolute
+        self.agent_dir = agent_dir  # the unpacked agent: `python -S -E agent_dir VERB` starts it again
+        self.closing = {}  # type: Dict[str, Callable[[], None]]
+
+
+class Call:
+    def __init__(
+        self,
+        context: Context,
+        args: Dict[str, Any],
+        blob: bytes = b"",
+        item: Optional[Callable[[Dict[str, Any], bytes], None]] = None,
+        cancelled: Optional[threading.Event] = None,
+    ) -> None:
+        self.context = context
+        self.args = args
+        self.blob = blob
+        self.item = item or (lambda header, blob: None)
+        self.cancelled = cancelled or threading.Event()
+
+    def name(self, key: str) -> str:
+        """A name that is safe in a path: allow-list, or VerbError bad_name."""
+        value = self.args.get(key)
+        if not isinstance(value, str) or not NAME.match(value):
+            raise VerbError("bad_name", "%s %r is not a name that tfdeploy uses" % (key, value))
+        return value
+
+
+Verb = Callable[[Call], Any]
