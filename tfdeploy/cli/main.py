@@ -1,0 +1,125 @@
+"""`tfdeploy VERB ...`: finds the verb, runs it, turns its error into words and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+VERBS = {
+    "init": "write a commented tfdeploy.yaml and inventory",
+    "inventory": "print hosts, roles and settings as understood",
+    "trust": "show the host keys of hosts not yet known and record them",
+    "sync": "code and data to every host",
+    "launch": "start a run: lock, probe, plan, sync, prepare, start, commit",
+    "logs": "merged logs of a run",
+    "status": "the tasks of a run",
+    "stop": "TERM, grace, KILL, verify",
+    "runs": "runs so far",
+    "exec": "a command on every host at once",
+    "lab": "a throw-away cluster on this machine",
+    "docs": "the reference of the two files",
+}
+NOT_BUILT = ("check", "setup", "fetch", "tensorboard", "ssh")
+MODULES = {"exec": "execute"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code of the contract. Never a traceback, but for a bug (70)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words in (["--version"], ["version"]):
+        from tfdeploy import __version__
+
+        print(f"tfdeploy {__version__}")
+        return 0
+    from tfdeploy.errors import TfdeployError
+
+    try:
+        return _run(words)
+    except TfdeployError as error:
+        return _show(error, words)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0
+    except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
+        import traceback
+
+        traceback.print_exc()
+        print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
+        return 70
+
+
+def _run(words: list[str]) -> int:
+    import importlib
+
+    from tfdeploy.cli.options import Parser
+    from tfdeploy.errors import UsageError
+
+    parser = Parser(prog="tfdeploy", description="TensorFlow clusters over plain SSH.", epilog="tfdeploy VERB --help says more.")
+    parser.add_argument("--version", action="store_true", help="print the version")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    verb = words[0] if words else ""
+    if verb in VERBS:  # one verb's options are enough, and quick
+        importlib.import_module("tfdeploy.cli." + MODULES.get(verb, verb)).add(verbs)
+    else:
+        _refuse_unknown(verb)
+        for name, text in VERBS.items():
+            verbs.add_parser(name, help=text)
+    own, after = _split(words)
+    args, unknown = parser.parse_known_args(own)
+    if unknown:
+        verbs.choices[verb].unknown(unknown) if verb in verbs.choices else parser.unknown(unknown)
+    if not getattr(args, "run", None):
+        parser.print_help(sys.stderr)
+        if words:
+            raise UsageError("no verb given", where="tfdeploy", next="tfdeploy --help")
+        return 2
+    args.after = after
+    code: int = args.run(args)
+    sys.stdout.flush()
+    return code
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """What stands before and after the first `--` (None where there is no `--`)."""
+    if "--" not in words:
+        return words, None
+    cut = words.index("--")
+    return words[:cut], words[cut + 1 :]
+
+
+def _refuse_unknown(verb: str) -> None:
+    from tfdeploy.errors import UsageError
+
+    if verb in NOT_BUILT:
+        raise UsageError(f"`tfdeploy {verb}` is not built yet", where="tfdeploy", next="tfdeploy --help lists what is")
+    if verb and not verb.startswith("-"):
+        import difflib
+
+        near = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean `tfdeploy {near[0]}`?" if near else "tfdeploy --help"
+        raise UsageError(f"unknown verb {verb!r}", where="tfdeploy", next=hint)
+
+
+def _show(error: Exception, words: list[str]) -> int:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.ui.errors import show_error
+
+    assert isinstance(error, TfdeployError)
+    before = words[: words.index("--")] if "--" in words else words
+    as_json = "--json" in before or "--output=json" in before
+    show_error(error, as_json=as_json)
+    return error.exit_code
+
+
+def _silence_stdout() -> None:
+    """The reader has gone: keep the interpreter from complaining at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Options that verbs share, with their defaults from TFDEPLOY_<FLAG>."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from typing import Any, NoReturn
+
+from tfdeploy.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are ours: what, where, what to type next; nearest match for unknown flags."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, where=self.prog, next=f"{self.prog} --help")
+
+    def unknown(self, words: list[str]) -> NoReturn:
+        """Refuses what argparse did not recognise, naming the nearest flag."""
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(words[0].split("=")[0], flags, n=1)
+        hint = f"did you mean {near[0]}? {self.prog} --help lists them" if near else f"{self.prog} --help"
+        raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
+
+
+def env_default(flag: str) -> str | None:
+    """TFDEPLOY_<FLAG>, or None where it is unset or empty."""
+    return os.environ.get("TFDEPLOY_" + flag.upper().replace("-", "_")) or None
+
+
+def env_true(flag: str) -> bool:
+    return (env_default(flag) or "0").lower() not in ("0", "false", "no", "off")
+
+
+def positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds from 20, 20s, 5m, 1h, 2d."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 20s, 5m, 1h")
+    return value
+
+
+def common(parser: argparse.ArgumentParser) -> None:
+    """The common flags of the contract, as args.inventory, .job, .limit, .exclude, .parallel, .json, ..."""
+    group = parser.add_argument_group("common options")
+    group.add_argument("-i", "--inventory", metavar="FILE", default=env_default("inventory"), help="which inventory")
+    group.add_argument("-j", "--job", metavar="FILE", default=env_default("job"), help="which job file (default tfdeploy.yaml)")
+    group.add_argument("--limit", metavar="PATTERN", default=env_default("limit"), help="only these hosts: n1,gpu[03-10],worker,n*")
+    group.add_argument("--exclude", metavar="PATTERN", default=env_default("exclude"), help="not these hosts")
+    group.add_argument("--parallel", metavar="N", type=positive, default=env_default("parallel") or "32", help="connections at once")
+    group.add_argument("--json", action="store_true", default=env_true("json"), help="results as JSON on stdout")
+    group.add_argument("-v", "--verbose", action="store_true", default=env_true("verbose"), help="say more")
+    group.add_argument("-q", "--quiet", action="store_true", default=env_true("quiet"), help="say only what went wrong")
+    group.add_argument(
+        "--color", choices=("auto", "always", "never"), default=env_default("color") or "auto", help="colours (and NO_COLOR)"
+    )
+    group.add_argument("-y", "--yes", action="store_true", default=env_true("yes"), help="answer yes to every question")

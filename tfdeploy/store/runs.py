@@ -1,0 +1,88 @@
+"""The run store: one folder a run, with plan.json and events.jsonl.
+
+Every failure to write is answered with False, never with an exception: a full or read-only home must not
+keep anybody from launching or stopping. What is corrupt is treated as not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tfdeploy.model.events import Event, event_to_json
+from tfdeploy.model.inventory import NAME
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+
+EVENTS_KEPT = 50_000
+
+
+class RunStore:
+    def __init__(self, root: Path) -> None:
+        self.root = root / "runs"
+
+    def save(self, plan: Plan) -> bool:
+        """Remembers the plan; True if it is on disk."""
+        folder = self.root / plan.run
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            temporary = folder / f".plan.{os.getpid()}"
+            temporary.write_text(json.dumps(plan_to_json(plan)))
+            temporary.rename(folder / "plan.json")
+        except OSError:
+            return False
+        return True
+
+    def plan(self, run: str) -> Plan | None:
+        """The remembered plan of exactly this run id, or None."""
+        if not NAME.match(run):
+            return None
+        try:
+            return plan_from_json(json.loads((self.root / run / "plan.json").read_bytes()))
+        except (OSError, ValueError, msgspec.ValidationError):
+            return None
+
+    def runs(self) -> list[str]:
+        """Run ids, newest first by the time of their plan."""
+        found = []
+        try:
+            for folder in self.root.iterdir():
+                plan = folder / "plan.json"
+                if plan.is_file():
+                    found.append((plan.stat().st_mtime, folder.name))
+        except OSError:
+            pass
+        return [name for _, name in sorted(found, reverse=True)]
+
+    def plans(self) -> Iterator[Plan]:
+        for run in self.runs():
+            plan = self.plan(run)
+            if plan is not None:
+                yield plan
+
+    def recorder(self, run: str) -> Recorder:
+        return Recorder(self.root / run / "events.jsonl")
+
+
+class Recorder:
+    """Appends a run's events, but not the lines of its tasks: those lie on the hosts."""
+
+    def __init__(self, path: Path) -> None:
+        self.left = EVENTS_KEPT
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.file = path.open("ab", buffering=0)
+        except OSError:
+            self.left = 0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "line" or self.left <= 0:
+            return
+        self.left -= 1
+        try:
+            self.file.write(event_to_json(event) + b"\n")
+        except OSError:
+            self.left = 0
