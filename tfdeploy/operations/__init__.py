@@ -1,0 +1,1 @@
+"""One module per verb. Operations take values and a fleet, emit events and return values; they never print."""

@@ -1,0 +1,51 @@
+"""Results of a fan-out: every host's own outcome, and one error for all that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
+
+V = TypeVar("V")
+
+
+def split(results: Mapping[str, V | TfdeployError]) -> tuple[dict[str, V], dict[str, TfdeployError]]:
+    """(what succeeded, what failed), both by host name."""
+    good: dict[str, V] = {}
+    bad: dict[str, TfdeployError] = {}
+    for host, result in results.items():
+        if isinstance(result, TfdeployError):
+            bad[host] = result
+        else:
+            good[host] = result
+    return good, bad
+
+
+def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> TfdeployError:
+    """One error for several hosts: the exit code is the worst, every host keeps its own words.
+
+    `errors` is not empty; `of` is the number of hosts that were asked.
+    """
+    if len(errors) == 1:
+        ((host, error),) = errors.items()
+        error.where = error.where or host
+        return error
+    code = worst(error.exit_code for error in errors.values())
+    kind = {3: Refused, 4: HostUnreachable}.get(code, HostFailed)
+    lines = [f"{doing} failed on {len(errors)} of {of} hosts:"]
+    nexts: list[str] = []
+    for host, error in errors.items():
+        where = "" if error.where in (None, host) else f" ({error.where})"
+        lines.append(f"  {host}: {error.what}{where}")
+        if error.next and error.next not in nexts:
+            nexts.append(error.next)
+    return kind("\n".join(lines), where=", ".join(errors), next="; ".join(nexts[:3]) or None)
+
+
+def all_or_error(doing: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:
+    """All values, or the one error for every host that failed."""
+    good, bad = split(results)
+    if bad:
+        raise together(doing, bad, len(results))
+    return good

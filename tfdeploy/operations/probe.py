@@ -1,0 +1,36 @@
+"""Facts of every host: the only effect on hosts before the plan."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tfdeploy.errors import HostFailed
+from tfdeploy.model.events import Emit
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.news import host_news
+from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.transport.seam import Fleet, Session
+
+
+def probe(
+    fleet: Fleet, hosts: tuple[Host, ...], *, job: str | None, keep: tuple[str, ...] = (), emit: Emit
+) -> dict[str, HostFacts]:
+    """One answer per host, or the error for all hosts that gave none."""
+    names = [host.advertise or host.address for host in hosts]
+
+    def ask(session: Session) -> HostFacts:
+        host = session.host
+        agent = session.agent()
+        gpus = list(host.gpus) if isinstance(host.gpus, tuple) else host.gpus
+        args = {"python": host.python, "ports": list(host.ports), "gpus": gpus, "keep": list(keep), "names": names}
+        if job is not None:
+            args["job"] = job
+        value = agent.call("probe", args)
+        host_news(emit, host.name, "connected")
+        try:
+            return msgspec.convert({**value, "host": host.name, "clock_skew_s": agent.clock_skew_s}, HostFacts)
+        except msgspec.ValidationError as error:
+            raise HostFailed(f"the host's answer makes no sense: {error}", where=host.name) from error
+
+    return all_or_error("probe", fleet.each(hosts, ask))
