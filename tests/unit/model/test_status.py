@@ -1,0 +1,255 @@
+"""Every way in which a run starts and ends, as rows: what the hosts say -> state and cause."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.status import exit_code, iso_z, run_view, run_view_json
+
+RUN = "digits-20261121-101500-3fa1"
+
+
+def task(name: str, host: str, port: int, gpus: tuple[int, ...] = ()) -> TaskPlan:
+    role, index = name.split(":")
+    return TaskPlan(name, role, int(index), host, f"192.0.2.1:{port}", port, gpus, ("python",), {}, name == "worker:0", "")
+
+
+PLAN = Plan(
+    run=RUN,
+    job="digits",
+    mode="async",
+    created=1000.0,
+    operator="me@here",
+    release="abc",
+    command=("python", "train.py"),
+    cluster={},
+    hosts=tuple(HostPlan(h, h, 2230, "/w", "python3") for h in ("n1", "n2", "n3")),
+    tasks=(task("ps:0", "n1", 2222), task("worker:0", "n2", 2223, (0,)), task("worker:1", "n3", 2223)),
+    deciding=("worker:0",),
+    flags_appended=(),
+)
+WHERE = {t.task: t.host for t in PLAN.tasks}
+
+
+def hosts(phase: str = "committed", **per_host: dict[str, Any] | None) -> dict[str, HostRunState | None]:
+    states: dict[str, HostRunState | None] = {}
+    for name in ("n1", "n2", "n3"):
+        given = per_host.get(name, {})
+        states[name] = (
+            None if given is None else HostRunState(RUN, "digits", name, **{"phase": phase, "started": 1001.0, **given})
+        )
+    return states
+
+
+def statuses(*rows: tuple[str, str, str | None, dict[str, Any]]) -> dict[str, TaskStatus]:
+    return {n: TaskStatus(RUN, n, WHERE[n], attempt=1, state=s, outcome=o, **more) for n, s, o, more in rows}
+
+
+def all_of(state: str, outcome: str | None = None, **more: Any) -> dict[str, TaskStatus]:
+    return statuses(*((name, state, outcome, more) for name in WHERE))
+
+
+RUNNING = all_of("running", up=True)
+SUCCEEDED = statuses(
+    ("ps:0", "ended", "stopped", {"ended": 1012.0}),
+    ("worker:0", "ended", "succeeded", {"exit_code": 0, "ended": 1010.0}),
+    ("worker:1", "ended", "succeeded", {"exit_code": 0, "ended": 1009.0}),
+)
+FAILED = statuses(
+    ("ps:0", "ended", "stopped", {"ended": 1012.0}),
+    ("worker:0", "ended", "failed", {"exit_code": 1, "ended": 1011.0}),
+    ("worker:1", "ended", "failed", {"exit_code": 3, "ended": 1009.0}),
+)
+DEATH = {"task": "worker:1", "host": "n3", "outcome": "failed", "exit_code": 3, "time": 1009.0}
+LATER = {"task": "worker:0", "host": "n2", "outcome": "failed", "exit_code": 1, "time": 1011.0}
+OOM = {"task": "ps:0", "host": "n1", "outcome": "killed", "signal": 9, "reason": "out of memory"}
+
+CASES = {
+    "prepared": (hosts("prepared"), {}, (), "starting", None),
+    "half prepared": (hosts("prepared", n3=None), {}, (), "starting", None),
+    "started": (hosts("started"), all_of("starting"), (), "starting", None),
+    "committed, not yet up": (hosts(), all_of("starting"), (), "starting", None),
+    "running": (hosts(), RUNNING, (), "running", None),
+    "a worker that is done is no end": (hosts(), RUNNING | statuses(("worker:1", "ended", "succeeded", {})), (), "running", None),
+    "the deciding task is done, the rest is not": (
+        hosts(n2={"phase": "ended"}),
+        SUCCEEDED | statuses(("ps:0", "running", None, {"up": True})),
+        (),
+        "running",
+        None,
+    ),
+    "succeeded": (hosts("ended"), SUCCEEDED, (), "succeeded", None),
+    "first death in time, whoever reports it": (
+        hosts("ended", n1={"first_death": LATER}, n2={"first_death": DEATH}),
+        FAILED,
+        (),
+        "failed",
+        "worker:1 on n3 failed with exit code 3",
+    ),
+    "failing, cause known before the end": (
+        hosts("ending", n1={"first_death": DEATH}),
+        FAILED | statuses(("ps:0", "running", None, {"up": True})),
+        (),
+        "running",
+        "worker:1 on n3 failed with exit code 3",
+    ),
+    "no minder spoke": (
+        hosts("ended"),
+        FAILED,
+        (),
+        "failed",
+        "worker:1 on n3 failed with exit code 3",
+    ),
+    "abort": (
+        hosts("ended", n1={"abort_reason": "no commit within 60 s"}),
+        all_of("ended", "stopped", ended=1005.0),
+        (),
+        "failed",
+        "no commit within 60 s",
+    ),
+    "stopped by an operator": (
+        hosts("ended", n1={"stop_requested": True}, n2={"stop_requested": True}),
+        all_of("ended", "stopped", ended=1005.0),
+        (),
+        "stopped",
+        "stopped by an operator",
+    ),
+    "collateral of a stop is no failure": (
+        hosts("ended", n1={"stop_requested": True}, n2={"first_death": LATER}),
+        all_of("ended", "stopped", ended=1005.0) | statuses(("worker:0", "ended", "failed", {"ended": 1011.0})),
+        (),
+        "stopped",
+        "stopped by an operator",
+    ),
+    "failed before it was stopped": (
+        hosts("ended", n1={"stop_requested": True, "first_death": DEATH}),
+        FAILED,
+        (),
+        "failed",
+        "worker:1 on n3 failed with exit code 3",
+    ),
+    "success comes before a late stop": (hosts("ended", n1={"stop_requested": True}), SUCCEEDED, (), "succeeded", None),
+    "a ps that exits 0": (
+        hosts("ended", n2={"first_death": {"task": "ps:0", "host": "n1", "outcome": "succeeded", "exit_code": 0, "time": 1.0}}),
+        all_of("ended", "stopped"),
+        (),
+        "failed",
+        "ps:0 on n1 ended too early, with exit code 0",
+    ),
+    "out of memory": (
+        hosts(
+            "ended",
+            n2={"first_death": {"task": "ps:0", "host": "n1", "outcome": "killed", "signal": 9, "reason": "out of memory"}},
+        ),
+        all_of("ended", "stopped"),
+        (),
+        "failed",
+        "ps:0 on n1 killed: out of memory",
+    ),
+    "lost": (
+        hosts("ended"),
+        all_of("lost", "lost", reason="host rebooted"),
+        (),
+        "lost",
+        "ps:0 on n1 lost: host rebooted",
+    ),
+    "reboot of every host, minders are gone": (hosts(), all_of("lost", "lost"), (), "lost", "ps:0 on n1 lost"),
+    "a lost host that failed the run": (
+        hosts("ended", n1={"first_death": {"task": "worker:1", "host": "n3", "outcome": "lost", "reason": "host rebooted"}}),
+        all_of("ended", "stopped"),
+        (),
+        "failed",
+        "worker:1 on n3 lost: host rebooted",
+    ),
+    "no host knows it": (hosts(n1=None, n2=None, n3=None), {}, (), "lost", "no host of this run knows it any more"),
+    "one unreachable, the rest runs": (
+        hosts(n3=None),
+        {n: s for n, s in RUNNING.items() if n != "worker:1"},
+        ("n3",),
+        "running",
+        None,
+    ),
+    "one unreachable, the rest has ended well": (
+        hosts("ended", n1={"phase": "committed"}),
+        SUCCEEDED | statuses(("ps:0", "running", None, {"up": True})),
+        ("n1",),
+        "succeeded",
+        None,
+    ),
+    "the deciding host is unreachable, its peer heard the end": (
+        hosts("ended", n2=None, n1={"ended_tasks": {"worker:0": {"outcome": "succeeded", "time": 1010.0}}}),
+        {n: s for n, s in SUCCEEDED.items() if n != "worker:0"},
+        ("n2",),
+        "succeeded",
+        None,
+    ),
+    "all cut off, last known to run": (hosts(), RUNNING, ("n1", "n2", "n3"), "running", None),
+    "nobody answers": (
+        hosts(n1=None, n2=None, n3=None),
+        {},
+        ("n1", "n2", "n3"),
+        "lost",
+        "cannot be reached: n1, n2, n3; how the run ended is not known",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_state_and_cause(name: str) -> None:
+    host_states, tasks, unreachable, state, cause = CASES[name]
+    view = run_view(PLAN, host_states, tasks, unreachable=unreachable)
+    assert (view.state, view.cause) == (state, cause)
+    assert exit_code(view) == (1 if state in ("failed", "stopped", "lost") else 0)
+    assert (view.ended is None) <= (not view.final or not any(s.ended for s in tasks.values()))
+
+
+def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
+    view = run_view(PLAN, hosts(), RUNNING, unreachable=["n3"])
+    assert [(t.state, t.health) for t in view.tasks] == [("running", None), ("running", None), ("running", "unreachable")]
+    assert view.unreachable == ("n3",)
+
+
+def test_json_is_the_contract() -> None:
+    metrics = {"worker:0": (1200, 0.31)}
+    running = statuses(("worker:0", "running", None, {"pid": 4242, "started": 1002.5, "up": True}))
+    view = run_view(PLAN, hosts(), RUNNING | running, metrics=metrics)
+    fields = json.loads(json.dumps(run_view_json(view)))
+    rows = fields.pop("tasks")
+    assert fields == {
+        "run": RUN,
+        "job": "digits",
+        "mode": "async",
+        "state": "running",
+        "started": "1970-01-01T00:16:41Z",
+        "ended": None,
+    }
+    assert rows[1] == {
+        "task": "worker:0",
+        "host": "n2",
+        "state": "running",
+        "health": None,
+        "outcome": None,
+        "exit_code": None,
+        "signal": None,
+        "pid": 4242,
+        "address": "192.0.2.1:2223",
+        "gpus": [0],
+        "attempt": 1,
+        "restarts": 0,
+        "step": 1200,
+        "loss": 0.31,
+        "started": "1970-01-01T00:16:42.500Z",
+        "ended": None,
+        "reason": None,
+    }
+
+
+def test_times() -> None:
+    assert iso_z(None) is None
+    assert iso_z(0) == "1970-01-01T00:00:00Z"
+    assert iso_z(0.9999) == "1970-01-01T00:00:01Z"
