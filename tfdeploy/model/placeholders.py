@@ -1,0 +1,90 @@
+"""The placeholders of `command` and `env`: {job_name}, {data.digits}; `{{` and `}}` stand for braces.
+
+Pure text work, shared by config (are the names known?) and planning (put the values in). It knows which
+names exist, never what they stand for. Every fault is a UsageError that lists the names there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tfdeploy.errors import UsageError
+
+NAMES: dict[str, str] = {
+    "ps_hosts": "addresses of the parameter servers, host:port with commas between",
+    "worker_hosts": "addresses of the workers, host:port with commas between",
+    "chief_hosts": "addresses of the chief, host:port",
+    "job_name": "the task's role: ps, worker, chief, evaluator",
+    "task_index": "the task's number in its role, from 0",
+    "issync": "1 in mode sync, else 0",
+    "num_ps": "how many parameter servers there are",
+    "num_workers": "how many workers there are",
+    "run_id": "the run's id",
+}
+_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """One {name} in a text."""
+
+    name: str
+
+
+def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
+    """Every name that may stand between braces, for a job with these data sets and keep paths."""
+    return (*NAMES, *(f"data.{name}" for name in data), *(f"keep.{path}" for path in keep))
+
+
+def parse(text: str) -> tuple[str | Placeholder, ...]:
+    """The text cut into literal pieces and placeholders. Raises UsageError on a brace that stands alone."""
+    parts: list[str | Placeholder] = []
+    literal, end = "", 0
+    for token in _TOKEN.finditer(text):
+        literal += text[end : token.start()]
+        end = token.end()
+        if token[0] in ("{{", "}}"):
+            literal += token[0][0]
+        elif token[1] is None:
+            raise _alone(token[0], text)
+        else:
+            if literal:
+                parts.append(literal)
+            parts.append(Placeholder(token[1]))
+            literal = ""
+    literal += text[end:]
+    return (*parts, literal) if literal else tuple(parts)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names in the text, in order, as often as they stand there. Raises UsageError like `parse`."""
+    return tuple(part.name for part in parse(text) if isinstance(part, Placeholder))
+
+
+def check(text: str, known: Iterable[str]) -> None:
+    """Raises UsageError when the text is malformed or names a placeholder that is not in `known`."""
+    existing = tuple(known)
+    for name in names(text):
+        if name not in existing:
+            raise _unknown(name, text, existing)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """The text with every placeholder replaced. Raises UsageError like `check`, with `values`' names as known."""
+    check(text, values)
+    return "".join(values[part.name] if isinstance(part, Placeholder) else part for part in parse(text))
+
+
+def _alone(brace: str, text: str) -> UsageError:
+    kind = "unclosed brace" if brace == "{" else "closing brace without an opening one"
+    return UsageError(f"{kind} in {text!r}", next=f"close the placeholder, or write {brace * 2} for a plain {brace}")
+
+
+def _unknown(name: str, text: str, known: tuple[str, ...]) -> UsageError:
+    listed = " ".join(f"{{{other}}}" for other in known)
+    return UsageError(
+        f"unknown placeholder {{{name}}} in {text!r}",
+        next=f"use one of {listed}, or write {{{{{name}}}}} for plain braces",
+    )
