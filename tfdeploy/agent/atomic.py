@@ -1,0 +1,64 @@
+"""Files that another process reads: written to a temporary name and renamed, so that nobody ever sees half of one.
+
+Also the journals: one line per write, appended. All of it is 0600. Nothing here decides what is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import Any, Dict, Optional
+
+
+def write_bytes(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Replaces `path` as a whole. Raises OSError, with the temporary file removed."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        try:
+            write_all(fd, content)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+    except OSError as error:
+        os.unlink(temporary)
+        error.filename = path
+        raise
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Every byte of it, in as many writes as it takes."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def write_json(path: str, obj: Any) -> None:
+    """`obj` as JSON in ASCII. Raises OSError."""
+    write_bytes(path, json.dumps(obj, separators=(",", ":")).encode("ascii"))
+
+
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """The object in `path`; None when there is none, or when what is there is not one."""
+    try:
+        with open(path, "rb") as stream:
+            obj = json.loads(stream.read())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return obj if isinstance(obj, dict) else None
+
+
+def append_line(path: str, obj: Any) -> None:
+    """One JSON line at the end of `path`, whole or not at all. One writer per file. Raises OSError."""
+    line = json.dumps(obj, separators=(",", ":")).encode("ascii") + b"\n"
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        before = os.fstat(fd).st_size
+        written = os.write(fd, line)
+        if written < len(line):
+            os.ftruncate(fd, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(fd)
