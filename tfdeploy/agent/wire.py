@@ -10,10 +10,11 @@ One frame is  !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw byt
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import struct
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple, Type, TypeVar
+from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Tuple, Type, TypeVar
 
 VERSION = 1
 GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before us
@@ -116,6 +117,16 @@ def from_wire(cls: Type[V], fields: Dict[str, Any]) -> V:
     return cls(**kept)
 
 
+def data_digest(rows: Iterable[Tuple[str, int, int, str, str]]) -> str:
+    """Names the state of a data set without reading it: sha256 over its sorted (path, size, mtime, kind, target).
+
+    Paths as in Entry. mtime: whole seconds, rounded down. kind: "file" or "link"; of a link size and mtime are 0.
+    Folders and modes do not count.
+    """
+    text = json.dumps(sorted(rows), separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
 @dataclass
 class TaskSpec:
     """All that a supervisor must know of its task. `secrets` are not in it: see HostPart."""
@@ -216,4 +227,5 @@ class HostRunState:
     minder_start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
     left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
+    hostname: Optional[str] = None  # os.uname().nodename: whose folder this is where hosts share one workdir
     version: int = VERSION

@@ -1,0 +1,41 @@
+"""Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and serve is told no name.
+
+One folder: that one. Several: the one whose state.json carries this machine's hostname, or, where none was
+recorded, this boot's id. Reads only.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import List, Optional
+
+from tfdeploy.agent import atomic, layout
+
+
+def boot_id() -> str:
+    """This boot of this machine's kernel."""
+    with open("/proc/sys/kernel/random/boot_id") as stream:
+        return stream.read().strip()
+
+
+def host_names(workdir: str, job: str, run: str) -> List[str]:
+    """The hosts that have a part of this run in this workdir; none: the run is unknown here."""
+    try:
+        names = os.listdir(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(name for name in names if os.path.exists(os.path.join(layout.host_dir(workdir, job, run, name), "part.json")))
+
+
+def own_host(workdir: str, job: str, run: str) -> Optional[str]:
+    """The inventory's name of this machine in that run; None: the run is unknown here."""
+    names = host_names(workdir, job, run)
+    if len(names) == 1:
+        return names[0]
+    here, boot = os.uname().nodename, boot_id()
+    for name in names:
+        state = atomic.read_json(os.path.join(layout.host_dir(workdir, job, run, name), "state.json")) or {}
+        recorded = state.get("hostname")
+        if recorded == here or (recorded is None and state.get("boot_id") == boot):
+            return name
+    return None
