@@ -1,0 +1,76 @@
+"""An asynchronous worker starts and ends without the other workers: its session sees the ps and itself.
+
+Cause: a session without device filters asks every task of the cluster for its devices and waits for all
+of them. A worker that comes when another has ended prints "CreateSession still waiting for response from
+worker" for ever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder). The filters are those that
+Estimator's RunConfig used to set for the same reason. They change nothing for synchronous programs, so
+those get none; and none where the program has its own, or places operations on other tasks.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Iterable, List, Optional
+
+from . import synchronous, task
+
+_JOB = re.compile(r"/job:([^/]*)")
+_TASK = re.compile(r"/task:(\d+)")
+
+
+def apply(session: Any) -> None:
+    """`session`: the module tensorflow.python.client.session."""
+    cls = session.BaseSession
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def init_filtered(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        try:
+            config = with_filters(session, target, graph, config)
+        except Exception as error:  # noqa: BLE001 the session is made as the program asked
+            task.say_failed("device_filters", error)
+        init(self, target, graph, config)
+
+    cls.__init__ = init_filtered
+
+
+def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
+    """The configuration to use: `config` itself, or a copy with filters. Never changes `config`."""
+    filters = own_filters()
+    text = target.decode() if isinstance(target, bytes) else target
+    if filters is None or not isinstance(text, str) or not text.startswith("grpc://"):
+        return config
+    given = session.context.context().config if config is None else config
+    if not isinstance(given, session.config_pb2.ConfigProto) or given.device_filters:
+        return config
+    operations = (graph or session.ops.get_default_graph()).get_operations()
+    if not all_within(filters, (operation.device for operation in operations)):
+        return config
+    filtered = session.config_pb2.ConfigProto()
+    filtered.CopyFrom(given)
+    filtered.device_filters.extend(filters)
+    return filtered
+
+
+def own_filters() -> Optional[List[str]]:
+    """The ps and this task; None for a task that must see all, or that we know too little of."""
+    index = task.index()
+    if task.mode() not in ("async", "") or synchronous.is_synchronous():
+        return None
+    if task.role() not in ("chief", "worker") or index is None:
+        return None
+    return ["/job:ps", "/job:%s/task:%d" % (task.role(), index)]
+
+
+def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:
+    """Whether each device string names no task, or one that the filters let through."""
+    return all(any(_lets_through(f, device) for f in filters) for device in set(devices) if _JOB.search(device))
+
+
+def _lets_through(one: str, device: str) -> bool:
+    for part in (_JOB, _TASK):
+        wanted, named = part.search(one), part.search(device)
+        if wanted and named and wanted.group(1) != named.group(1):
+            return False
+    return True

@@ -1,0 +1,62 @@
+"""A synchronous program ends soon after its last step, with exit code 0.
+
+Cause: the chief's queue runner for the tokens of SyncReplicasOptimizer blocks inside a step that no
+worker will ever complete, and Coordinator.join waits for it: 120 s, then MonitoredTrainingSession ends
+with 0 and `sv.stop()` raises "Coordinator stopped with threads still running"
+(tensorflow/python/training/coordinator.py, supervisor.py). So once a stop is asked for, threads of queue
+runners are waited for 5 s and then left behind; they are daemons. All other threads (a checkpoint that
+is being written) keep the grace that the program gives.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any, List
+
+from . import synchronous
+
+CAP_S = 5.0
+_POLL_S = 0.05
+
+
+def apply(coordinator: Any) -> None:
+    """`coordinator`: the module tensorflow.python.training.coordinator."""
+    cls = coordinator.Coordinator
+    join = cls.join
+
+    @functools.wraps(join)
+    def join_promptly(
+        self: Any, threads: Any = None, stop_grace_period_secs: float = 120, ignore_live_threads: bool = False
+    ) -> Any:
+        if not synchronous.is_synchronous():
+            return join(self, threads, stop_grace_period_secs, ignore_live_threads)
+        waited = list(threads or ()) + list(getattr(self, "_registered_threads", ()))
+        while _alive(waited) and not self.wait_for_stop(1.0):
+            pass
+        deadline = time.monotonic() + stop_grace_period_secs
+        stuck = _only_runners_left(waited, stop_grace_period_secs)
+        left_s = 0.0 if stuck else max(0.0, deadline - time.monotonic())
+        return join(self, threads, left_s, ignore_live_threads or stuck)
+
+    cls.join = join_promptly
+
+
+def _only_runners_left(threads: List[Any], grace_s: float) -> bool:
+    """Waits until all have ended or the grace is over, for queue runners at most CAP_S. True if just those live on."""
+    began = time.monotonic()
+    alive = _alive(threads)
+    while alive and time.monotonic() < began + grace_s:
+        if _are_runners(alive) and time.monotonic() >= began + CAP_S:
+            break
+        time.sleep(_POLL_S)
+        alive = _alive(threads)
+    return bool(alive) and _are_runners(alive)
+
+
+def _alive(threads: List[Any]) -> List[Any]:
+    return [thread for thread in threads if thread.is_alive()]
+
+
+def _are_runners(threads: List[Any]) -> bool:
+    return all(thread.daemon and thread.name.startswith("QueueRunnerThread") for thread in threads)

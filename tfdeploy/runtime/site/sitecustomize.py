@@ -1,0 +1,46 @@
+"""The first Python code of a task: starts tfdeploy's runtime, then the host's own sitecustomize.
+
+It lies in a folder of its own, first on PYTHONPATH, so that `python program.py` stays as it is, also
+inside `bash train.sh` and in processes that the program spawns. Without TFDEPLOY_TASK_RUN_ID, or in a
+Python older than 3.8, it only hands on. It must not import anything costly, put anything on the
+program's sys.path, or fail. No annotations: a Python 2 that meets it must be able to read it.
+"""
+
+import os
+import sys
+
+
+def _start_runtime(here):
+    # type: (str) -> None
+    if not os.environ.get("TFDEPLOY_TASK_RUN_ID") or sys.version_info < (3, 8):
+        return
+    package = type(sys)("_tfdeploy_runtime")
+    package.__path__ = [os.path.dirname(here)]
+    sys.modules["_tfdeploy_runtime"] = package
+    __import__("_tfdeploy_runtime.hooks", fromlist=["install"]).install()
+
+
+def _hand_on(here):
+    # type: (str) -> None
+    """Imports the sitecustomize that the host would have had without us; its errors are its own."""
+    ours = sys.modules.pop(__name__)
+    places = [at for at, entry in enumerate(sys.path) if os.path.realpath(entry) == here]
+    for at in reversed(places):
+        del sys.path[at]
+    try:
+        __import__("sitecustomize")
+    except ImportError as error:
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault(__name__, ours)
+        for at in places:
+            sys.path.insert(at, here)
+
+
+_HERE = os.path.dirname(os.path.realpath(__file__))
+try:
+    _start_runtime(_HERE)
+except Exception as _error:  # noqa: BLE001 whatever it is, the user's program must start
+    sys.stderr.write("tfdeploy: the runtime is not in effect: %s: %s\n" % (type(_error).__name__, _error))
+_hand_on(_HERE)

@@ -1,0 +1,27 @@
+"""Whether this process trains synchronously: the job says so, or the program made a SyncReplicasOptimizer."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from . import task
+
+_seen: list[bool] = []  # one entry once the optimizer exists
+
+
+def is_synchronous() -> bool:
+    return task.mode() == "sync" or bool(_seen)
+
+
+def apply(sync_replicas_optimizer: Any) -> None:
+    """`sync_replicas_optimizer`: the module tensorflow.python.training.sync_replicas_optimizer."""
+    optimizer = sync_replicas_optimizer.SyncReplicasOptimizer
+    init = optimizer.__init__
+
+    @functools.wraps(init)
+    def noticed(self: Any, *args: Any, **kwargs: Any) -> None:
+        _seen[:] = [True]
+        init(self, *args, **kwargs)
+
+    optimizer.__init__ = noticed

@@ -1,0 +1,46 @@
+"""Who this process is: its role, index and mode, as the agent's supervisor put them into the environment.
+
+Also the one way to say something to the user: a line on standard error, each text once per process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing would cost each start of Python several ms
+if TYPE_CHECKING:
+    from typing import Optional
+
+_said: set[str] = set()
+
+
+def role() -> str:
+    return os.environ.get("TFDEPLOY_TASK_ROLE", "")
+
+
+def index() -> Optional[int]:
+    """None where the environment has no whole number."""
+    text = os.environ.get("TFDEPLOY_TASK_INDEX", "")
+    return int(text) if text.isdigit() else None
+
+
+def mode() -> str:
+    """A mode of the contract, or "" where nobody said."""
+    return os.environ.get("TFDEPLOY_TASK_MODE", "")
+
+
+def say(text: str) -> None:
+    """One line on standard error; never fails, never repeats itself."""
+    if text in _said:
+        return
+    _said.add(text)
+    try:
+        sys.stderr.write("tfdeploy: %s\n" % text)
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # closed, or set to None
+        pass
+
+
+def say_failed(what: str, error: BaseException) -> None:
+    say("%s is not in effect here: %s: %s" % (what, type(error).__name__, " ".join(str(error).split())[:300]))

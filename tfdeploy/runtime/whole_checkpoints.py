@@ -1,0 +1,49 @@
+"""Checkpoints without a shared disk: the task that saves writes the whole checkpoint itself.
+
+Cause: a sharded Saver places its save operations on the parameter servers, so each writes its shard to
+its own disk, in a folder that exists only on the chief: `NotFoundError: From /job:ps/...: model.ckpt-0_temp`.
+MonitoredTrainingSession's default saver is sharded (`_get_saver_or_default` in
+tensorflow/python/training/saver.py, `Scaffold.finalize` in monitored_session.py). Without sharding the
+values come over gRPC and one process writes them. Old sharded checkpoints can still be restored.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from . import task
+
+SAID = (
+    "Saver(sharded=True) would write each shard to its own parameter server's disk, where nobody can put them "
+    "together; this task saves the whole checkpoint itself instead"
+)
+
+
+def apply(saver: Any) -> None:
+    """`saver`: the module tensorflow.python.training.saver."""
+    ours = threading.local()  # set while TensorFlow makes its own default: not the program's choice
+    build = saver.Saver._build
+    default = saver._get_saver_or_default
+
+    @functools.wraps(build)
+    def build_whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._sharded or self.saver_def is not None:  # a saver_def's operations are in the graph already
+            return build(self, *args, **kwargs)
+        self._sharded = False
+        if not getattr(ours, "default", False):
+            task.say(SAID)
+        with saver.ops.device(None):  # sharding ignored the program's device scope, which may be a GPU
+            return build(self, *args, **kwargs)
+
+    @functools.wraps(default)
+    def whole_default() -> Any:
+        ours.default = True
+        try:
+            return default()
+        finally:
+            ours.default = False
+
+    saver.Saver._build = build_whole
+    saver._get_saver_or_default = whole_default
