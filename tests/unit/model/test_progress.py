@@ -1,0 +1,167 @@
+"""The fold: the same events give the same picture, however they are fed; figures come from lines alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfdeploy.model.events import Event, event_from_json, event_to_json
+from tfdeploy.model.measures import compile_patterns, last_state
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.transfers import all_of
+
+PLAN = Plan(
+    run="digits-1",
+    job="digits",
+    mode="async",
+    created=1000.0,
+    operator="me@here",
+    release="abc",
+    command=("python", "train.py"),
+    cluster={},
+    hosts=tuple(HostPlan(h, h, 2230, "/w", "python3") for h in ("n1", "n2")),
+    tasks=(
+        TaskPlan("ps:0", "ps", 0, "n1", "n1:2222", 2222, (), (), {}, False, ""),
+        TaskPlan("worker:0", "worker", 0, "n2", "n2:2222", 2222, (0,), (), {}, True, ""),
+    ),
+    deciding=("worker:0",),
+    flags_appended=(),
+    metrics={"accuracy": r"accuracy=([\d.]+)"},
+)
+
+
+def event(kind: Any, time: float, host: str | None = None, task: str | None = None, **data: Any) -> Event:
+    return Event(kind, time, "digits-1", host, task, 1 if task else None, data)
+
+
+def line(time: float, text: str, task: str = "worker:0") -> Event:
+    return event("line", time, "n2", task, stream="out", line=text, offset=0)
+
+
+def a_run() -> list[Event]:
+    events = [
+        event("step", 1000.0, step="lock", state="begin"),
+        event("step", 1000.1, step="lock", state="done"),
+        event("host", 1000.2, "n1", state="connected"),
+        event("transfer", 1001.0, "n1", what="code", sent_bytes=0, total_bytes=1000, state="begin"),
+        event("transfer", 1002.0, "n1", what="code", sent_bytes=250, total_bytes=1000, state="moving"),
+        Event("plan", 1003.0, "digits-1", data=plan_to_json(PLAN)),
+        event("task", 1004.0, "n2", "worker:0", attempt=1, state="running", up=True, pid=42, started=1003.5),
+        event("run", 1005.0, state="running"),
+        event("note", 1005.0, level="warning", text="a proxy was neutralised"),
+    ]
+    events += [line(1010 + i / 10, f"global step {i * 3} loss: {1 / (i + 1):.4f} accuracy=0.5") for i in range(200)]
+    events += [
+        event("task", 1031.0, "n2", "worker:0", attempt=1, state="ended", outcome="failed", exit_code=1, ended=1030.5),
+        event("task", 1031.5, "n1", "ps:0", attempt=1, state="ended", outcome="killed", signal=9, ended=1031.0),
+    ]
+    return events
+
+
+def picture(progress: RunProgress) -> dict[str, Any]:
+    tasks = {t.task: (t.state, t.host, t.pid, t.step, t.loss, t.rate, t.last_line, t.lines) for t in progress.tasks.values()}
+    return {
+        "tasks": tasks,
+        "cause": progress.cause,
+        "state": progress.state,
+        "steps": progress.steps,
+        "notes": list(progress.notes),
+    }
+
+
+def fold(events: list[Event]) -> RunProgress:
+    progress = RunProgress()
+    progress.apply_all(events)
+    return progress
+
+
+def test_figures_of_a_task() -> None:
+    task = fold(a_run()[:-2]).tasks["worker:0"]
+    assert (task.step, task.loss, task.lines, task.gpus, task.pid) == (597, 0.005, 200, (0,), 42)
+    assert task.rate == pytest.approx(30, rel=0.05)
+    assert task.measures.values()["accuracy"] == 0.5
+
+
+def test_a_replay_gives_the_same_picture_and_looking_changes_nothing() -> None:
+    live = RunProgress()
+    for one in a_run():
+        live.apply(one)
+        picture(live)
+    replayed = fold([event_from_json(event_to_json(one)) for one in a_run()])
+    assert picture(live) == picture(replayed)
+
+
+def test_the_first_death_in_time_is_the_cause_until_the_operation_names_one() -> None:
+    progress = fold(a_run())
+    assert progress.cause == "worker:0 on n2 failed with exit code 1"
+    assert not progress.final
+    progress.apply(event("run", 1040.0, state="failed", cause="worker:0 on n2 failed: out of memory"))
+    assert progress.final
+    assert progress.cause == "worker:0 on n2 failed: out of memory"
+    assert progress.ended == 1040.0
+
+
+def test_success_has_no_cause() -> None:
+    progress = fold([*a_run(), event("run", 1040.0, state="succeeded")])
+    assert (progress.cause, progress.first_death) == (None, None)
+
+
+def test_old_news_changes_nothing() -> None:
+    progress = fold(a_run())
+    progress.apply(event("task", 1050.0, "n2", "worker:0", attempt=1, state="running", pid=42))
+    assert progress.tasks["worker:0"].state == "ended"
+    progress.apply(event("task", 1051.0, "n2", "worker:0", attempt=2, state="starting", pid=43, outcome=None))
+    task = progress.tasks["worker:0"]
+    assert (task.state, task.pid, task.restarts, task.outcome) == ("starting", 43, 1, None)
+
+
+def test_transfers_have_rate_and_time_left() -> None:
+    progress = fold(a_run()[:5])
+    code = progress.hosts["n1"].transfers["code"]
+    assert (code.rate, code.left_s) == (250.0, 3.0)
+    assert all_of([code, code]) == (500, 2000, 500.0, 3.0)
+    progress.apply(event("transfer", 1005.0, "n1", what="code", sent_bytes=1000, total_bytes=1000, state="done"))
+    assert (code.rate, code.left_s, code.active) == (250.0, None, False)
+
+
+def test_an_unreachable_host_makes_its_tasks_unreachable() -> None:
+    progress = fold(a_run()[:-2])
+    task = progress.tasks["worker:0"]
+    progress.apply(event("host", 1041.0, "n2", state="unreachable", text="no answer"))
+    assert progress.health(task) == "unreachable"
+    progress.apply(event("host", 1042.0, "n2", state="connected"))
+    assert progress.health(task) is None
+
+
+def test_a_stalled_task_has_no_speed() -> None:
+    quiet = [line(1100.0, "waiting"), line(1100.5, "waiting")]
+    assert fold(a_run()[:-2] + quiet).tasks["worker:0"].rate == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "loss"),
+    [
+        ("step 12, loss = 0.5", 12, 0.5),
+        ("Step: 1200 Loss: 1e-3", 1200, 0.001),
+        ("global_step=7 loss=-.5", 7, -0.5),
+        ("\r1/10 step 1 loss: 9\r2/10 step 2 loss: 8\r", 2, 8.0),
+        ("step " + "9" * 400, None, None),
+        ("x" * 5000 + " step 3", None, None),
+        ("steps of losses", None, None),
+    ],
+)
+def test_metrics(text: str, step: int | None, loss: float | None) -> None:
+    task = fold([line(1.0, text)]).tasks["worker:0"]
+    assert (task.step, task.loss) == (step, loss)
+
+
+def test_patterns_that_cannot_work_are_left_out() -> None:
+    assert list(compile_patterns({"bad": "(", "none": "x", "good": "(x)"})) == ["good"]
+
+
+def test_bars() -> None:
+    assert last_state("a\rb\rc\r") == "c"
+    assert last_state("\x08\x08\r 5/10 [==>]\x08\x08") == " 5/10 [==>]"
+    assert last_state("plain") == "plain"

@@ -1,0 +1,123 @@
+"""Step, loss and steps per second of one task, read from its own output by the job's regular expressions. Pure.
+
+Lines come at any rate, so only the newest few of each quarter of a second (by the lines' own time) are ever
+matched, the newest first: the same lines give the same figures, whenever somebody looks.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Mapping
+
+MATCHED_CHARS = 4096  # of one line: what a regular expression of the job may be given
+WINDOW_S = 30.0  # over which steps per second are averaged
+_BUCKETS_PER_S = 4
+_LINES_PER_BUCKET = 16
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+Patterns = Mapping[str, "re.Pattern[str]"]
+
+
+def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
+    """Those of `metrics` that compile and have a group; the others can match nothing."""
+    found = {}
+    for name, text in metrics.items():
+        try:
+            pattern = re.compile(text)
+        except re.error:
+            continue
+        if pattern.groups:
+            found[name] = pattern
+    return found
+
+
+def last_state(line: str) -> str:
+    """Of a progress bar drawn with carriage returns, what it says last."""
+    if "\r" not in line:
+        return line
+    line = line.rstrip("\r\x08")
+    return line[line.rfind("\r") + 1 :]
+
+
+class Measures:
+    """The fold over one task's lines."""
+
+    __slots__ = ("_bucket", "_patterns", "_pending", "_samples", "_settled")
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+        self._pending: deque[str] = deque(maxlen=_LINES_PER_BUCKET)
+        self._bucket = -1
+        self._settled: dict[str, float] = {}
+        self._samples: deque[tuple[float, float]] = deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1)
+
+    def line(self, time: float, line: str) -> None:
+        """Hot path: a line costs an append; matching waits for the next quarter of a second."""
+        bucket = int(time * _BUCKETS_PER_S)
+        if bucket != self._bucket:
+            self._settle()
+            self._bucket = bucket
+        self._pending.append(line)
+
+    def restart(self) -> None:
+        """A new attempt: its steps are not compared with those of the one before."""
+        self._settle()
+        self._samples.clear()
+
+    def values(self) -> dict[str, float]:
+        """The newest figure of each metric."""
+        return {**self._settled, **self._match()}
+
+    @property
+    def step(self) -> int | None:
+        step = self.values().get("step")
+        return None if step is None else int(step)
+
+    @property
+    def loss(self) -> float | None:
+        return self.values().get("loss")
+
+    def rate(self, until: float | None = None) -> float | None:
+        """Steps per second over the last 30 s of output; 0.0 when none came for 30 s before `until`."""
+        if len(self._samples) < 2:
+            return None
+        (first, low), (last, high) = self._samples[0], self._samples[-1]
+        if until is not None and until - last > WINDOW_S:
+            return 0.0
+        return (high - low) / (last - first) if last > first else None
+
+    def _settle(self) -> None:
+        found = self._match()
+        self._pending.clear()
+        self._settled.update(found)
+        if "step" in found:
+            self._sample(self._bucket / _BUCKETS_PER_S, found["step"])
+
+    def _sample(self, time: float, step: float) -> None:
+        if self._samples and (step < self._samples[-1][1] or time < self._samples[-1][0]):
+            self._samples.clear()
+        self._samples.append((time, step))
+        while time - self._samples[0][0] > WINDOW_S:
+            self._samples.popleft()
+
+    def _match(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        if not self._patterns:
+            return found
+        for line in reversed(self._pending):
+            text = last_state(line)[:MATCHED_CHARS]
+            for name, pattern in self._patterns.items():
+                if name not in found and (match := pattern.search(text)):
+                    _keep_number(found, name, match[1])
+            if len(found) == len(self._patterns):
+                break
+        return found
+
+
+def _keep_number(found: dict[str, float], name: str, text: str | None) -> None:
+    if text and _NUMBER.fullmatch(text.strip()):
+        number = float(text.replace(",", "").replace("_", ""))
+        if math.isfinite(number):
+            found[name] = number

@@ -1,0 +1,247 @@
+"""How a run comes along: a pure fold over its events. The same events give the same picture, live or replayed.
+
+It reads no clock: time is what the events say. A line costs about a microsecond; what lines mean (step,
+loss) is worked out when somebody looks. Nothing here is sanitised: text is as the hosts sent it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tfdeploy.model.events import Event
+from tfdeploy.model.job import DEFAULT_METRICS
+from tfdeploy.model.measures import Measures, Patterns, compile_patterns, last_state
+from tfdeploy.model.plan import Plan, plan_from_json
+from tfdeploy.model.status import DEATHS, FINAL_STATES, death_in_words
+from tfdeploy.model.transfers import Transfer
+
+STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
+_KEPT_NOTES = 100
+_RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
+
+
+class TaskProgress:
+    """One task so far. Times are the host's UTC seconds."""
+
+    def __init__(self, task: str, host: str | None, patterns: Patterns) -> None:
+        self.task = task
+        self.host = host or "?"
+        self.gpus: tuple[int, ...] = ()
+        self.deciding = False
+        self.state = "pending"
+        self.up = False
+        self.outcome: str | None = None
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.reason: str | None = None
+        self.pid: int | None = None
+        self.attempt = 0
+        self.started: float | None = None
+        self.ended: float | None = None
+        self.lines = 0
+        self.last_raw = ""
+        self.last_time: float | None = None
+        self.measures = Measures(patterns)
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.attempt - 1)
+
+    @property
+    def step(self) -> int | None:
+        return self.measures.step
+
+    @property
+    def loss(self) -> float | None:
+        return self.measures.loss
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second, while it runs."""
+        return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time)
+
+    @property
+    def last_line(self) -> str:
+        """What it said last; of a bar, its last state."""
+        return last_state(self.last_raw)
+
+    @property
+    def dead(self) -> bool:
+        return self.outcome in DEATHS
+
+    def apply(self, fields: dict[str, Any]) -> None:
+        """Takes a TaskStatus's fields, unless they are older than what is known."""
+        attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
+        if (attempt, _RANK.get(state, 0)) < (self.attempt, _RANK.get(self.state, 0)):
+            return
+        if attempt > self.attempt:
+            self.measures.restart()
+        self.attempt, self.state = attempt, state
+        for name in ("up", "outcome", "exit_code", "signal", "reason", "pid", "started", "ended"):
+            if name in fields:
+                setattr(self, name, fields[name])
+
+
+class HostProgress:
+    """One host so far: its connection's last word and what is being sent to it."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.state = ""  # connected, unreachable, failed, prepared, started, committed
+        self.text: str | None = None
+        self.transfers: dict[str, Transfer] = {}
+
+    def transfer(self, what: str) -> Transfer:
+        return self.transfers.setdefault(what, Transfer(what))
+
+
+class RunProgress:
+    """The fold. `apply` each event in order; then read. Not thread-safe: one thread applies and reads."""
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        self.plan: Plan | None = None
+        self.run: str | None = None
+        self.state = "starting"
+        self.first_time: float | None = None
+        self.now: float | None = None  # the latest time that the control machine's events told
+        self.ended: float | None = None
+        self.tasks: dict[str, TaskProgress] = {}
+        self.hosts: dict[str, HostProgress] = {}
+        self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
+        self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
+        self.left_files: dict[str, list[str]] = {}
+        self.lines = 0
+        self._cause: str | None = None
+        self._patterns: Patterns = compile_patterns(DEFAULT_METRICS)
+        if plan is not None:
+            self.take_plan(plan)
+
+    def apply(self, event: Event) -> None:
+        if event.kind == "line":
+            self._line(event)
+            return
+        self.run = event.run or self.run
+        if event.kind != "task":
+            self.first_time = event.time if self.first_time is None else self.first_time
+            self.now = event.time if self.now is None else max(self.now, event.time)
+        _FOLDS[event.kind](self, event)
+
+    def apply_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.apply(event)
+
+    def take_plan(self, plan: Plan) -> None:
+        self.plan, self.run = plan, plan.run
+        self._patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
+        known, self.tasks = self.tasks, {}
+        for planned in plan.tasks:
+            task = known.pop(planned.task, None) or TaskProgress(planned.task, planned.host, self._patterns)
+            task.host, task.gpus, task.deciding = planned.host, planned.gpus, planned.deciding
+            self.tasks[planned.task] = task
+        self.tasks.update(known)
+        for host in plan.hosts:
+            self.host(host.host)
+
+    def host(self, name: str) -> HostProgress:
+        """The host of that name, from now on known."""
+        return self.hosts.setdefault(name, HostProgress(name))
+
+    @property
+    def job(self) -> str:
+        return self.plan.job if self.plan else ""
+
+    @property
+    def mode(self) -> str:
+        return self.plan.mode if self.plan else ""
+
+    @property
+    def started(self) -> float | None:
+        return self.plan.created if self.plan else self.first_time
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL_STATES
+
+    @property
+    def first_death(self) -> TaskProgress | None:
+        """The task whose death came first: the cause; the others are collateral."""
+        if self.state in ("succeeded", "stopped"):
+            return None
+        dead = [t for t in self.tasks.values() if t.dead]
+        return min(dead, key=lambda t: (t.outcome == "lost", t.ended or float("inf")), default=None)
+
+    @property
+    def cause(self) -> str | None:
+        """Why the run is not well, in words; as the operation says, else by the first death."""
+        if self._cause or self.state in ("succeeded", "stopped"):
+            return self._cause
+        death = self.first_death
+        return death_in_words(death.task, death.host, vars(death)) if death else None
+
+    def health(self, task: TaskProgress) -> str | None:
+        host = self.hosts.get(task.host)
+        return "unreachable" if host and host.state == "unreachable" and task.state != "ended" else None
+
+    def _task(self, event: Event) -> TaskProgress:
+        name = event.task or event.data.get("task") or "?"
+        task = self.tasks.get(name)
+        if task is None:
+            task = self.tasks[name] = TaskProgress(name, event.host, self._patterns)
+        return task
+
+    def _line(self, event: Event) -> None:
+        task = self.tasks.get(event.task) if event.task else None
+        if task is None:
+            task = self._task(event)
+        line = event.data["line"]
+        task.lines += 1
+        self.lines += 1
+        task.last_time = event.time
+        if line:
+            task.last_raw = line
+            task.measures.line(event.time, line)
+
+    def _fold_step(self, event: Event) -> None:
+        self.steps[event.data["step"]] = event.data.get("state", "begin")
+
+    def _fold_host(self, event: Event) -> None:
+        if event.host:
+            host = self.host(event.host)
+            host.state, host.text = event.data.get("state", ""), event.data.get("text")
+
+    def _fold_transfer(self, event: Event) -> None:
+        self.host(event.host or "?").transfer(event.data.get("what", "")).apply(event.time, event.data)
+
+    def _fold_task(self, event: Event) -> None:
+        self._task(event).apply(event.data)
+
+    def _fold_run(self, event: Event) -> None:
+        self.state = event.data.get("state", self.state)
+        self._cause = event.data.get("cause") or (None if self.state in ("succeeded", "stopped") else self._cause)
+        self.left_files = event.data.get("left_files") or self.left_files
+        if self.final:
+            self.ended = event.time
+
+    def _fold_note(self, event: Event) -> None:
+        self.notes.append((event.time, event.data.get("level", "info"), event.data.get("text", "")))
+
+    def _fold_plan(self, event: Event) -> None:
+        try:
+            self.take_plan(plan_from_json(event.data))
+        except msgspec.ValidationError:
+            self.notes.append((event.time, "warning", "a plan that this tfdeploy cannot read was left out"))
+
+
+_FOLDS = {
+    "step": RunProgress._fold_step,
+    "host": RunProgress._fold_host,
+    "transfer": RunProgress._fold_transfer,
+    "task": RunProgress._fold_task,
+    "run": RunProgress._fold_run,
+    "note": RunProgress._fold_note,
+    "plan": RunProgress._fold_plan,
+}

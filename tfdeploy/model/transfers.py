@@ -1,0 +1,67 @@
+"""How far one transfer to one host is: bytes, rate, time left. Pure; its clock is the events' time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+WINDOW_S = 5.0
+
+
+class Transfer:
+    """The fold over the transfer events of one host and one thing (`what`: "code", "data digits")."""
+
+    __slots__ = ("_samples", "began", "ended", "sent_bytes", "state", "total_bytes", "what")
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.state = "begin"  # begin, moving, done, failed
+        self.sent_bytes = 0
+        self.total_bytes = 0
+        self.began: float | None = None
+        self.ended: float | None = None
+        self._samples: deque[tuple[float, int]] = deque(maxlen=64)
+
+    def apply(self, time: float, data: dict[str, Any]) -> None:
+        self.state = data.get("state", self.state)
+        if self.state == "begin":
+            self.began, self.ended, self.sent_bytes = time, None, 0
+            self._samples.clear()
+        self.sent_bytes = data.get("sent_bytes", self.sent_bytes) or 0
+        self.total_bytes = max(data.get("total_bytes", self.total_bytes) or 0, self.sent_bytes)
+        self._samples.append((time, self.sent_bytes))
+        while time - self._samples[0][0] > WINDOW_S and len(self._samples) > 2:
+            self._samples.popleft()
+        if self.state in ("done", "failed"):
+            self.ended = time
+
+    @property
+    def active(self) -> bool:
+        return self.state in ("begin", "moving")
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per second: of the last 5 s while it moves, of all of it once it is done."""
+        first, sent = self._samples[0] if self._samples else (0.0, 0)
+        if not self.active and self.began is not None:
+            first, sent = self.began, 0
+        last = self._samples[-1][0] if self._samples else 0.0
+        return (self.sent_bytes - sent) / (last - first) if last > first else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until it is done at this rate, where that can be told."""
+        rate = self.rate
+        if not self.active or not rate:
+            return None
+        return (self.total_bytes - self.sent_bytes) / rate
+
+
+def all_of(transfers: Iterable[Transfer]) -> tuple[int, int, float | None, float | None]:
+    """Sent, total, rate and seconds left of several transfers that run side by side."""
+    every = list(transfers)
+    sent, total = sum(t.sent_bytes for t in every), sum(t.total_bytes for t in every)
+    rates = [t.rate for t in every if t.active and t.rate]
+    rate = sum(rates) if rates else None
+    return sent, total, rate, (total - sent) / rate if rate else None
