@@ -1,0 +1,62 @@
+"""The one sanitiser of foreign text: whatever a program, a host or a file name holds, what leaves is one
+printable line of bounded length. Every byte that others wrote passes here before it meets a terminal.
+
+It never raises, and nothing in its output is a control character, a bidi control or invisible.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from tfdeploy.model.measures import last_state
+
+LIMIT = 4096  # characters of a line that are worth showing
+_PRINTABLE = bytes(range(0x20, 0x7F))
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC, ended
+    r"|\x1b[ -/]*[0-~]"
+)
+_BREAKS_WIDTHS = frozenset(range(0xFE00, 0xFE10)) | frozenset(range(0xE0100, 0xE01F0)) | {0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0}
+
+
+class _Table(dict[int, str]):
+    """What becomes of a character, worked out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if 0xD800 <= code <= 0xDFFF:
+            kept = "\ufffd"
+        elif unicodedata.category(char) in ("Zs", "Zl", "Zp") or char == "\n":
+            kept = " "
+        elif char.isprintable() and code not in _BREAKS_WIDTHS:
+            kept = char
+        else:
+            kept = ""
+        self[code] = kept
+        return kept
+
+
+_TABLE = _Table()
+
+
+def clean(text: str | bytes, limit: int = LIMIT) -> str:
+    """One printable line of at most `limit` characters; of a bar drawn with carriage returns, its last state."""
+    if isinstance(text, bytes):
+        seen = text if b"\r" in text else text[: 8 * limit + 8]
+        text = seen.decode("utf-8", "replace")
+    if text.isascii() and text.isprintable():
+        return text if len(text) <= limit else _cut(text, limit)
+    text = _SEQUENCE.sub("", last_state(text)[: 8 * limit])
+    text = text.expandtabs(8).translate(_TABLE)
+    return text if len(text) <= limit else _cut(text, limit)
+
+
+def is_plain(line: bytes) -> bool:
+    """Printable ASCII throughout: `clean` would change nothing (but its length)."""
+    return not line.translate(None, _PRINTABLE)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text[: max(0, limit - 3)] + "..."[:limit]
