@@ -1,0 +1,115 @@
+"""What most verbs begin with: the inventory, the job, the fleet and the store, out of args."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.errors import UsageError
+from tfdeploy.model.inventory import NAME, Host, Inventory
+from tfdeploy.store.places import state_root
+from tfdeploy.store.runs import RunStore
+
+if TYPE_CHECKING:
+    from tfdeploy.model.job import Job
+    from tfdeploy.transport.fleet import SshFleet
+
+
+def state_folder() -> Path:
+    return state_root(os.environ)
+
+
+def store() -> RunStore:
+    return RunStore(state_folder())
+
+
+def load_job(args: argparse.Namespace) -> Job:
+    """The job file's job. Raises ConfigError, also when there is none."""
+    from tfdeploy import config
+
+    return config.load_job(config.find_job(args.job, Path.cwd()), environ=os.environ)
+
+
+def job_name(args: argparse.Namespace) -> str | None:
+    """The job's name where there is a job file here; None where there is none and none was asked for."""
+    if args.job is None and not Path("tfdeploy.yaml").is_file():
+        return None
+    return load_job(args).name
+
+
+def load_inventory(args: argparse.Namespace, job: Job | None) -> Inventory:
+    """The inventory that the contract's order finds, cut down by --limit and --exclude."""
+    from tfdeploy import config
+    from tfdeploy.model.selection import select
+
+    path = config.find_inventory(args.inventory, os.environ, job.inventory if job else None, Path.cwd())
+    return select(config.load_inventory(path), args.limit, args.exclude)
+
+
+def inventory_here(args: argparse.Namespace) -> Inventory:
+    """The inventory, found with the help of the job file where there is one."""
+    here = args.job is not None or Path("tfdeploy.yaml").is_file()
+    return load_inventory(args, load_job(args) if here else None)
+
+
+def with_roles(inventory: Inventory) -> Inventory:
+    """Only the hosts that a role names; all of them where there are no roles."""
+    named = {name for names in inventory.roles.values() for name in names}
+    return replace(inventory, hosts=tuple(host for host in inventory.hosts if host.name in named)) if named else inventory
+
+
+@contextmanager
+def open_fleet(args: argparse.Namespace) -> Iterator[SshFleet]:
+    from tfdeploy.transport.fleet import SshFleet
+
+    fleet = SshFleet(parallel=int(args.parallel))
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who asks: for locks, and for `tfdeploy runs`."""
+
+    user: str
+    machine: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.user}@{self.machine}"
+
+    def as_json(self, now: float) -> dict[str, Any]:
+        return {"user": self.user, "machine": self.machine, "pid": os.getpid(), "time": now}
+
+
+def holder() -> Holder:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return Holder(user, socket.gethostname())
+
+
+def new_run_id(job: str, now: float) -> str:
+    """<job>-<UTC yyyymmdd-hhmmss>-<4 hex>."""
+    return f"{job}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{os.urandom(2).hex()}"
+
+
+def checked_run_name(name: str) -> str:
+    if not NAME.match(name):
+        raise UsageError(f"{name!r} cannot name a run", where="--name", next="letters, digits, '.', '_' and '-', at most 63, no '-' first")
+    return name
+
+
+def names_of(hosts: tuple[Host, ...]) -> str:
+    return ", ".join(host.name for host in hosts[:6]) + (f" and {len(hosts) - 6} more" if len(hosts) > 6 else "")

@@ -1,0 +1,54 @@
+"""A run followed until it ends: its tasks' states and lines as events, across lost connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.status import RunView
+from tfdeploy.operations.logs import Follower, LogQuery
+from tfdeploy.operations.watching import Watch
+from tfdeploy.transport.seam import Fleet
+
+ROUND_S = 0.5
+SILENT_S = 90.0  # after the others have ended, an unreachable host is waited for this long
+LINES_S = 20.0  # the last lines, after the end
+
+
+def follow(
+    fleet: Fleet, plan: Plan, emit: Emit, *, stop: threading.Event, lines: bool = True, last: int | None = None
+) -> RunView:
+    """Returns once the run has ended everywhere, or `stop` is set. Never touches the run.
+
+    `last`: begin with so many lines of each task (None: all).
+    """
+    watch = Watch(fleet, plan, emit)
+    follower = None
+    if lines:
+        query = LogQuery(tasks=tuple(task.task for task in plan.tasks), last=last)
+        follower = Follower(fleet, plan, query, lambda line: emit(line_event(plan, line)), stop=stop)
+        follower.start()
+    ended_since: float | None = None
+    while not stop.is_set():
+        view = watch.ask()
+        if view.final and follower is not None and not watch.errors:
+            follower.join(LINES_S)
+        watch.tell(view)
+        if view.final and not watch.errors:
+            return view
+        if view.final:  # only unreachable hosts are missing
+            ended_since = ended_since or time.monotonic()
+            if time.monotonic() - ended_since > SILENT_S:
+                return view
+        else:
+            ended_since = None
+        stop.wait(ROUND_S)
+    return watch.view()
+
+
+def line_event(plan: Plan, line: LogLine) -> Event:
+    data = {"stream": line.stream, "line": line.line.decode("utf-8", "surrogateescape"), "offset": line.offset}
+    return Event("line", line.time, plan.run, line.host, line.task, line.attempt, data)

@@ -1,0 +1,16 @@
+"""The last lines of one task, for an error."""
+
+from __future__ import annotations
+
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.logs import LogQuery, stored_lines
+from tfdeploy.transport.seam import Fleet
+
+LINES = 12
+LINE_CHARS = 300
+
+
+def last_lines(fleet: Fleet, plan: Plan, task: str) -> list[str]:
+    """At most 12 lines, decoded but not sanitised; [] where the host gives no answer."""
+    query = LogQuery(tasks=(task,), last=LINES)
+    return [line.line.decode("utf-8", "replace")[:LINE_CHARS] for line in stored_lines(fleet, plan, query, {})]

@@ -1,0 +1,197 @@
+"""`tfdeploy launch`: lock, probe, plan, sync, prepare, start, commit. All or nothing before commit.
+
+From commit on the run belongs to its hosts: nothing here is needed any more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
+from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job, Secret
+from tfdeploy.model.plan import Plan, plan_to_json
+from tfdeploy.operations.certificates import certificates
+from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.locking import locked
+from tfdeploy.operations.news import host_news, note, step
+from tfdeploy.operations.outcomes import all_or_error, split, together
+from tfdeploy.operations.probe import probe
+from tfdeploy.operations.readiness import await_up
+from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
+from tfdeploy.operations.verbs import ask_all
+from tfdeploy.planning.parts import host_parts
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.plan import make_plan
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport.seam import Fleet
+
+TRIES = 3  # a port taken or a file changed in between: probe and plan again
+MAX_SOURCE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is asked for. `now` is UTC seconds; `run` names it; `holder` says who asks, for the lock."""
+
+    inventory: Inventory
+    job: Job
+    run: str
+    now: float
+    operator: str
+    holder: dict[str, Any]
+    options: Options = field(default_factory=Options)
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    sync: bool = True
+    cache: Path | None = None
+
+
+def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
+    """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
+    return _plan(asked, fleet, read_shipment(asked.job, asked.cache), emit)
+
+
+def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
+    """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then nothing runs."""
+    lock = locked(fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, emit)
+    with step(emit, "lock", asked.run):
+        lock.__enter__()
+    try:
+        plan = _prepared(asked, fleet, emit)
+        store.save(plan)
+        try:
+            with step(emit, "start", asked.run):
+                all_or_error("start", ask_all(fleet, plan, "ping"))  # nothing starts unless all hosts are there
+                _everywhere(fleet, plan, "run.start", "started", emit)
+                await_up(fleet, plan, emit)
+            with step(emit, "commit", asked.run):
+                _everywhere(fleet, plan, "run.commit", "committed", emit)
+        except BaseException as error:
+            roll_back(fleet, plan, emit, _reason(error), purge=False)
+            raise
+    finally:
+        lock.__exit__(None, None, None)
+    return plan
+
+
+def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
+    """Probe, plan, sync, prepare; again when a port was taken or a file changed in between."""
+    for left in reversed(range(TRIES)):
+        shipment = read_shipment(asked.job, asked.cache)
+        plan = _plan(asked, fleet, shipment, emit)
+        try:
+            if asked.sync:
+                with step(emit, "sync", asked.run):
+                    all_or_error("sync", sync(fleet, hosts_of(plan), shipment, emit))
+            with step(emit, "prepare", asked.run):
+                _prepare(asked, plan, fleet, emit)
+            return plan
+        except (PortTaken, TreeChanged) as error:
+            if not left:
+                raise
+            note(emit, f"{error.what}: probing and planning again", level="warning", run=asked.run)
+    raise AssertionError("unreachable")
+
+
+def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:
+    with step(emit, "probe", asked.run):
+        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=asked.job.keep, emit=emit)
+    with step(emit, "plan", asked.run):
+        plan = make_plan(
+            asked.inventory,
+            asked.job,
+            facts,
+            release=shipment.manifest.release,
+            sources=_sources(shipment),
+            run=asked.run,
+            now=asked.now,
+            operator=asked.operator,
+            options=replace(
+                asked.options,
+                sync=asked.sync,
+                needed_bytes=shipment.manifest.total_bytes,
+                file_data=frozenset(name for name, data in shipment.data.items() if not data.is_folder),
+            ),
+        )
+        emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
+        for warning in shipment.manifest.warnings:
+            note(emit, warning, level="warning", run=plan.run)
+    return plan
+
+
+def _sources(shipment: Shipment) -> dict[str, str]:
+    """The Python files of the release: planning reads their syntax trees and opens no file itself."""
+    texts = {}
+    for entry in shipment.manifest.entries:
+        if entry.path.endswith((".py", ".sh")) and entry.kind != "link" and entry.size <= MAX_SOURCE_BYTES:
+            try:
+                content = Path(os.fsdecode(os.path.join(shipment.manifest.root, entry.path))).read_bytes()  # noqa: PTH118
+            except OSError:
+                continue
+            texts[entry.path] = content.decode("utf-8", "replace")
+    return texts
+
+
+def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
+    parts = host_parts(plan)
+    certs = certificates(plan.run, parts)
+    secrets = {name: secret.reveal() for name, secret in asked.secrets.items()}
+    fields = plan_to_json(plan)
+    args = {
+        host: {"part": wire.to_wire(part), "plan": fields, "secrets": secrets, "certs": certs[host]} for host, part in parts.items()
+    }
+    try:
+        results = ask_all(fleet, plan, "run.prepare", args, timeout_s=300)
+    except BaseException as error:
+        roll_back(fleet, plan, emit, _reason(error), purge=True)
+        raise
+    good, bad = split(results)
+    for host in good:
+        host_news(emit, host, "prepared", run=plan.run)
+    if bad:
+        roll_back(fleet, plan, emit, "prepare failed", purge=True)
+        raise _prepare_error(bad, len(results))
+
+
+def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:
+    codes = {host: error.code for host, error in bad.items() if isinstance(error, AgentError)}
+    for host, error in bad.items():
+        if codes.get(host) == "port_taken":
+            return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
+        if codes.get(host) in ("live_run", "exists", "no_release", "no_program", "disk"):
+            return Refused(error.what, where=error.where or host, next=error.next)
+    return together("prepare", bad, of)
+
+
+def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> None:
+    """The verb on all hosts; a run that has already ended is judged by what becomes of it, not here."""
+    good, bad = split(ask_all(fleet, plan, verb))
+    for host in good:
+        host_news(emit, host, said, run=plan.run)
+    bad = {host: error for host, error in bad.items() if not (isinstance(error, AgentError) and error.code == "ended")}
+    if bad:
+        raise together(verb.removeprefix("run."), bad, len(plan.hosts))
+
+
+def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool) -> None:
+    """Ends all of the run everywhere. What cannot be reached ends by itself within a minute: it has no commit."""
+    with step(emit, "rollback", plan.run):
+        args = {host.host: {"reason": reason, "purge": purge} for host in plan.hosts}
+        _, bad = split(ask_all(fleet, plan, "run.abort", args, again=False, timeout_s=90))
+        for host, error in bad.items():
+            note(
+                emit, f"could not be told to roll back ({error.what}); it ends by itself within 60 s", level="warning", host=host
+            )
+
+
+def _reason(error: BaseException) -> str:
+    return error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"
+
+

@@ -1,0 +1,60 @@
+"""Raw bytes of one task's log -> lines with their time, stream and attempt. No decoding: bytes stay bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tfdeploy.model.loglines import LogLine
+
+MAX_LINE_BYTES = 1 << 20  # a longer line is cut into pieces of this size
+STREAMS = ("out", "err")
+
+
+class LineSplitter:
+    """One per task. The two streams are put together apart from each other, so lines never mix."""
+
+    def __init__(self, task: str, host: str) -> None:
+        self.task = task
+        self.host = host
+        self._open: dict[int, tuple[float, int, int, bytes]] = {}  # stream -> (time, attempt, offset, bytes so far)
+
+    def feed(self, offset: int, records: list[list[Any]], blob: bytes) -> Iterator[LogLine]:
+        """`records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see docs/agent-protocol.md."""
+        if len(records) == 1 and not records[0][0]:
+            yield from self._chunk(offset, records[0], blob)
+            return
+        for index, record in enumerate(records):
+            begin = max(record[0], 0)
+            end = records[index + 1][0] if index + 1 < len(records) else len(blob)
+            if end > begin:
+                yield from self._chunk(offset + begin, record, blob[begin:end])
+
+    def rest(self) -> Iterator[LogLine]:
+        """What came without a line's end, once nothing more can come."""
+        for stream, (time, attempt, offset, text) in sorted(self._open.items()):
+            if text:
+                yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset)
+        self._open.clear()
+
+    def _chunk(self, offset: int, record: list[Any], chunk: bytes) -> Iterator[LogLine]:
+        _, time, stream, attempt = record
+        task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
+        before = self._open.pop(stream, None)
+        if before is not None and before[1] != attempt:
+            yield LogLine(before[0], task, host, before[1], name, before[3], before[2])
+            before = None
+        lines = chunk.split(b"\n")
+        if before is not None:
+            lines[0] = before[3] + lines[0]
+            offset = before[2]
+        last = lines.pop()
+        for line in lines:
+            yield LogLine(time, task, host, attempt, name, line, offset)
+            offset += len(line) + 1
+        while len(last) > MAX_LINE_BYTES:
+            yield LogLine(time, task, host, attempt, name, last[:MAX_LINE_BYTES], offset)
+            last = last[MAX_LINE_BYTES:]
+            offset += MAX_LINE_BYTES
+        if last:
+            self._open[stream] = (time, attempt, offset, last)

@@ -1,0 +1,47 @@
+"""`tfdeploy status`: the tasks of a run, as its hosts say, with step and loss from their last lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.events import Event
+from tfdeploy.model.job import DEFAULT_METRICS
+from tfdeploy.model.measures import Measures, compile_patterns
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.status import RunView, run_view
+from tfdeploy.operations.logs import LogQuery, stored_lines
+from tfdeploy.operations.watching import Watch
+from tfdeploy.transport.seam import Fleet
+
+TAIL_LINES = 40
+
+
+@dataclass(frozen=True)
+class Status:
+    view: RunView
+    errors: dict[str, TfdeployError] = field(default_factory=dict)
+
+
+def status(fleet: Fleet, plan: Plan) -> Status:
+    """One look at all hosts of the run; hosts without an answer stand in `errors`."""
+
+    def nobody(event: Event) -> None:
+        return None
+
+    watch = Watch(fleet, plan, nobody)
+    watch.ask()
+    started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
+    metrics = measure(fleet, plan, started, set(watch.errors))
+    view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), metrics=metrics)
+    return Status(view, watch.errors)
+
+
+def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, tuple[int | None, float | None]]:
+    """task -> (step, loss), from its last lines."""
+    patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
+    wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host not in silent)
+    found = {task: Measures(patterns) for task in wanted}
+    for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES), {}):
+        found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
+    return {task: (measures.step, measures.loss) for task, measures in found.items()}

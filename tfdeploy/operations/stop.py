@@ -1,0 +1,42 @@
+"""`tfdeploy stop`: TERM to the whole tree of every task, grace, KILL, verify, report; all hosts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find import hosts_of
+from tfdeploy.transport.seam import Fleet, Session
+
+SLACK_S = 60.0  # for the answer, beyond the grace
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What stop left on one host: nothing, or survivors ({"pid", "state", "command"})."""
+
+    survivors: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    known: bool = True
+
+
+def stop(
+    fleet: Fleet, plan: Plan, *, grace_s: float, hosts: frozenset[str] | None = None, on_done: Callable[[str, Any], None] | None = None
+) -> dict[str, Stopped | TfdeployError]:
+    """Every host's outcome. `hosts`: only these. A host that does not know the run has nothing to stop."""
+
+    def one(session: Session) -> Stopped:
+        args = {"run": plan.run, "job": plan.job, "grace_s": grace_s}
+        try:
+            answer = session.agent().call("run.stop", args, timeout_s=grace_s + SLACK_S)
+        except AgentError as error:
+            if error.code != "unknown_run":
+                raise
+            return Stopped(known=False)
+        return Stopped(list(answer.get("survivors") or ()), float(answer.get("seconds") or 0.0))
+
+    wanted = tuple(host for host in hosts_of(plan) if hosts is None or host.name in hosts)
+    return fleet.each(wanted, one, on_done=on_done)

@@ -1,0 +1,156 @@
+"""`tfdeploy sync`: code becomes a release on every host, data sets become whole; all hosts at once.
+
+Digest first: a host that has the release and the data already is asked and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import Job
+from tfdeploy.model.manifest import Manifest
+from tfdeploy.operations.news import note
+from tfdeploy.transport.rsync import push
+from tfdeploy.transport.seam import AgentChannel, Fleet, Session
+from tfdeploy.tree import DataListing, read_data, read_tree
+
+KEEP_RELEASES = 5
+TRIES = 3  # a file that changes while it is sent is sent again this often
+
+
+class TreeChanged(Refused):
+    """The folder is no longer what its manifest says: read it again."""
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What goes to every host: one release, and the data sets by name."""
+
+    job: str
+    manifest: Manifest
+    data: dict[str, DataListing] = field(default_factory=dict)
+    packed: bytes = b""  # the manifest as release.begin wants it
+
+
+@dataclass
+class Synced:
+    """What happened on one host."""
+
+    release: str
+    bytes_sent: int = 0
+    seconds: float = 0.0
+    sent: list[str] = field(default_factory=list)  # "code", "data digits"
+
+
+def inside(job: Job, source: str) -> str | None:
+    """The path of a data source relative to the code, or None where it lies outside."""
+    code = Path(job.code).resolve()
+    path = Path(source).resolve()
+    return path.relative_to(code).as_posix() if path != code and path.is_relative_to(code) else None
+
+
+def read_shipment(job: Job, cache: Path | None) -> Shipment:
+    """Reads code and data. Raises ConfigError or Refused: missing, empty, git missing."""
+    left_out = [*job.keep, *(path for source in job.data.values() if (path := inside(job, source)))]
+    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache)
+    data = {name: read_data(Path(source)) for name, source in job.data.items()}
+    rows = [[e.path, e.kind, e.size, e.sha256, e.target] for e in manifest.entries]
+    return Shipment(job.name, manifest, data, zlib.compress(json.dumps(rows).encode("ascii"), 1))
+
+
+def sync(
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, on_done: Callable[[str, Any], None] | None = None
+) -> dict[str, Synced | TfdeployError]:
+    """Every host's outcome. What one host lacks does not keep the others from completing."""
+
+    def one(session: Session) -> Synced:
+        began = time.monotonic()
+        done = Synced(shipment.manifest.release)
+        agent = session.agent()
+        _send_code(session, agent, shipment, done, emit)
+        for name, listing in shipment.data.items():
+            _send_data(session, agent, shipment.job, name, listing, done, emit)
+        done.seconds = time.monotonic() - began
+        _transfer(emit, session.host.name, "all", "done", done.bytes_sent, done.bytes_sent)
+        return done
+
+    return fleet.each(hosts, one, on_done=on_done)
+
+
+def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: Synced, emit: Emit) -> None:
+    where = {"job": shipment.job, "release": shipment.manifest.release}
+    if agent.call("release.state", where)["present"]:
+        return
+    begun = agent.call("release.begin", where, blob=shipment.packed, timeout_s=600)
+    wanted: list[str] = begun["missing"]
+    sizes = {entry.path: entry.size for entry in shipment.manifest.entries}
+    done.sent.append("code")
+    for _ in range(2):  # once more for what a bad transfer spoilt; then the tree itself has changed
+        if wanted:
+            total = sum(sizes.get(path, 0) for path in wanted)
+            names = [os.fsencode(path) for path in wanted]
+            done.bytes_sent += _push(session, shipment.manifest.root, names, begun["staging"], total, "code", emit, delete=False)
+        commit = {**where, "staging": begun["staging"], "keep_releases": KEEP_RELEASES}
+        wanted = agent.call("release.commit", commit, timeout_s=600)["changed"]
+        if not wanted:
+            return
+    raise TreeChanged(
+        f"{wanted[0]} changed while it was sent" + (f" (and {len(wanted) - 1} more)" if len(wanted) > 1 else ""),
+        where=session.host.name,
+        next="let whatever writes into the code folder finish, or list it in .tfdeployignore",
+    )
+
+
+def _send_data(
+    session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, done: Synced, emit: Emit
+) -> None:
+    where = {"job": job, "name": name}
+    for _ in range(TRIES):
+        if (agent.call("data.state", where, timeout_s=600) or {}).get("digest") == listing.digest:
+            return
+        folder = agent.call("data.begin", {**where, "bytes": listing.total_bytes}, timeout_s=600)["folder"]
+        what = f"data {name}"
+        done.sent.append(what)
+        names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
+        root = listing.source if listing.is_folder else str(Path(listing.source).parent)
+        done.bytes_sent += _push(session, root, names, folder, listing.total_bytes, what, emit, delete=listing.is_folder)
+        if agent.call("data.commit", {**where, "digest": listing.digest}, timeout_s=600)["ok"]:
+            return
+        note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
+        listing = read_data(Path(listing.source))
+    raise Refused(
+        f"data set {name} keeps changing while it is sent", where=session.host.name, next=f"stop what writes to {listing.source}"
+    )
+
+
+def _push(
+    session: Session, root: str, names: list[bytes] | None, folder: str, total: int, what: str, emit: Emit, *, delete: bool
+) -> int:
+    host = session.host.name
+    _transfer(emit, host, what, "begin", 0, total)
+
+    def moving(done: int, _total: int | None = None) -> None:
+        _transfer(emit, host, what, "moving", done, total)
+
+    try:
+        sent = push(session.target, root, names, folder, delete=delete, on_progress=moving)
+    except TfdeployError:
+        _transfer(emit, host, what, "failed", 0, total)
+        raise
+    _transfer(emit, host, what, "done", total, total)
+    return sent
+
+
+def _transfer(emit: Emit, host: str, what: str, state: str, sent: int, total: int) -> None:
+    data = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
+    emit(Event("transfer", time.time(), host=host, data=data))

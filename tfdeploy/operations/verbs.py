@@ -1,0 +1,28 @@
+"""One verb of the agent on every host of a run, asked again where the reply was lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find import hosts_of
+from tfdeploy.transport.seam import Fleet, Session
+
+
+def ask_all(
+    fleet: Fleet, plan: Plan, verb: str, args: dict[str, dict[str, Any]] | None = None, *, timeout_s: float = 60.0, again: bool = True
+) -> dict[str, Any | TfdeployError]:
+    """host -> value or error. `args`: more arguments by host. The verb is idempotent: an unreachable host is
+    connected to and asked once more."""
+
+    def ask(session: Session) -> Any:
+        own = (args or {}).get(session.host.name, {})
+        return session.agent().call(verb, {"run": plan.run, "job": plan.job, **own}, timeout_s=timeout_s)
+
+    hosts = hosts_of(plan)
+    results = fleet.each(hosts, ask)
+    silent = tuple(host for host in hosts if isinstance(results[host.name], HostUnreachable))
+    if silent and again:
+        results.update(fleet.each(silent, ask))
+    return results

@@ -1,0 +1,85 @@
+"""What the hosts of a run say of it now, as one view and as events of what changed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.status import RunView, run_view
+from tfdeploy.operations.news import host_news
+from tfdeploy.operations.verbs import ask_all
+from tfdeploy.transport.seam import Fleet
+
+
+class Watch:
+    """Asks all hosts of a run, keeps what they said last, and emits only what changed."""
+
+    def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
+        self.fleet, self.plan, self.emit = fleet, plan, emit
+        self.states: dict[str, wire.HostRunState | None] = {}
+        self.tasks: dict[str, wire.TaskStatus] = {}
+        self.errors: dict[str, TfdeployError] = {}
+        self.reached: set[str] = set()
+        self._state: str | None = None
+
+    def look(self) -> RunView:
+        """One round over all hosts, told at once."""
+        view = self.ask()
+        self.tell(view)
+        return view
+
+    def ask(self) -> RunView:
+        """One round over all hosts: emits what changed of hosts and tasks, not yet what became of the run."""
+        for host, answer in ask_all(self.fleet, self.plan, "run.status", again=False, timeout_s=15.0).items():
+            self._take(host, answer)
+        return self.view()
+
+    def tell(self, view: RunView) -> None:
+        """Emits the run's state where it is news."""
+        if view.state == self._state:
+            return
+        self._state = view.state
+        left = {host: list(paths) for host, paths in view.left_files.items()}
+        data = {"state": view.state, "cause": view.cause, "left_files": left}
+        self.emit(Event("run", time.time(), run=self.plan.run, data=data))
+
+    def view(self) -> RunView:
+        return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors))
+
+    def _take(self, host: str, answer: Any) -> None:
+        if isinstance(answer, AgentError) and answer.code == "unknown_run":
+            self.states[host] = None
+            self.errors.pop(host, None)
+            self.reached.add(host)
+            return
+        if isinstance(answer, TfdeployError):
+            if host not in self.errors:
+                host_news(self.emit, host, "unreachable", answer.what, run=self.plan.run)
+            self.errors[host] = answer
+            return
+        if self.errors.pop(host, None) or host not in self.reached:
+            self.reached.add(host)
+            host_news(self.emit, host, "connected", run=self.plan.run)
+        state = answer.get("host_state")
+        self.states[host] = wire.from_wire(wire.HostRunState, state) if state else None
+        for fields in answer.get("tasks", ()):
+            status = wire.from_wire(wire.TaskStatus, fields)
+            before = self.tasks.get(status.task)
+            self.tasks[status.task] = status
+            if before is None or _differs(before, status):
+                self.emit(task_event(status))
+
+
+def _differs(one: wire.TaskStatus, two: wire.TaskStatus) -> bool:
+    def key(status: wire.TaskStatus) -> tuple[Any, ...]:
+        return (status.state, status.up, status.outcome, status.attempt, status.pid, status.reason)
+
+    return key(one) != key(two)
+
+
+def task_event(status: wire.TaskStatus) -> Event:
+    return Event("task", time.time(), status.run, status.host, status.task, status.attempt, wire.to_wire(status))
