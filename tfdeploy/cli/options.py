@@ -65,9 +65,13 @@ def common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
     group.add_argument("-i", "--inventory", metavar="FILE", default=env_default("inventory"), help="which inventory")
     group.add_argument("-j", "--job", metavar="FILE", default=env_default("job"), help="which job file (default tfdeploy.yaml)")
-    group.add_argument("--limit", metavar="PATTERN", default=env_default("limit"), help="only these hosts: n1,gpu[03-10],worker,n*")
+    group.add_argument(
+        "--limit", metavar="PATTERN", default=env_default("limit"), help="only these hosts: n1,gpu[03-10],worker,n*"
+    )
     group.add_argument("--exclude", metavar="PATTERN", default=env_default("exclude"), help="not these hosts")
-    group.add_argument("--parallel", metavar="N", type=positive, default=env_default("parallel") or "32", help="connections at once")
+    group.add_argument(
+        "--parallel", metavar="N", type=positive, default=env_default("parallel") or "32", help="connections at once"
+    )
     group.add_argument("--json", action="store_true", default=env_true("json"), help="results as JSON on stdout")
     group.add_argument("-v", "--verbose", action="store_true", default=env_true("verbose"), help="say more")
     group.add_argument("-q", "--quiet", action="store_true", default=env_true("quiet"), help="say only what went wrong")

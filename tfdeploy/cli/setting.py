@@ -107,7 +107,9 @@ def new_run_id(job: str, now: float) -> str:
 
 def checked_run_name(name: str) -> str:
     if not NAME.match(name):
-        raise UsageError(f"{name!r} cannot name a run", where="--name", next="letters, digits, '.', '_' and '-', at most 63, no '-' first")
+        raise UsageError(
+            f"{name!r} cannot name a run", where="--name", next="letters, digits, '.', '_' and '-', at most 63, no '-' first"
+        )
     return name
 
 

@@ -42,8 +42,6 @@ def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
     for host in hosts:
         key = ec.generate_private_key(ec.SECP256R1())
         cert = build(host, issuer, key.public_key()).sign(authority_key, hashes.SHA256())
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         made[host] = {"ca": ca, "cert": cert.public_bytes(serialization.Encoding.PEM).decode(), "key": private.decode()}
     return made

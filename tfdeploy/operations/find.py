@@ -28,9 +28,7 @@ class KnownRun:
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
 
 
-def known_runs(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str | None
-) -> tuple[list[KnownRun], dict[str, TfdeployError]]:
+def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[KnownRun], dict[str, TfdeployError]]:
     """(all runs that the hosts know, newest first; the hosts that gave no answer)."""
 
     def ask(session: Session) -> list[dict[str, Any]]:
@@ -96,7 +94,9 @@ def _choose_named(runs: list[KnownRun], store: RunStore, wanted: str) -> KnownRu
 def _choose_newest(runs: list[KnownRun], job: str | None, live_first: bool) -> KnownRun | None:
     if job is None and len({known.job for known in runs}) > 1:
         jobs = ", ".join(sorted({known.job for known in runs}))
-        raise UsageError(f"these hosts know runs of several jobs: {jobs}", next="name the run (`tfdeploy runs` lists them), or -j")
+        raise UsageError(
+            f"these hosts know runs of several jobs: {jobs}", next="name the run (`tfdeploy runs` lists them), or -j"
+        )
     alive = [known for known in runs if known.live]
     if live_first and len(alive) > 1:
         raise UsageError(f"{len(alive)} runs are live: {', '.join(k.run for k in alive)}", next="name the run")

@@ -15,7 +15,7 @@ from typing import Any
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
 from tfdeploy.model.events import Emit, Event
-from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
@@ -27,8 +27,8 @@ from tfdeploy.operations.probe import probe
 from tfdeploy.operations.readiness import await_up
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
 from tfdeploy.operations.verbs import ask_all
-from tfdeploy.planning.parts import host_parts
 from tfdeploy.planning.options import Options
+from tfdeploy.planning.parts import host_parts
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet
@@ -132,7 +132,7 @@ def _sources(shipment: Shipment) -> dict[str, str]:
     for entry in shipment.manifest.entries:
         if entry.path.endswith((".py", ".sh")) and entry.kind != "link" and entry.size <= MAX_SOURCE_BYTES:
             try:
-                content = Path(os.fsdecode(os.path.join(shipment.manifest.root, entry.path))).read_bytes()  # noqa: PTH118
+                content = Path(os.fsdecode(os.path.join(shipment.manifest.root, entry.path))).read_bytes()
             except OSError:
                 continue
             texts[entry.path] = content.decode("utf-8", "replace")
@@ -145,7 +145,8 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
     secrets = {name: secret.reveal() for name, secret in asked.secrets.items()}
     fields = plan_to_json(plan)
     args = {
-        host: {"part": wire.to_wire(part), "plan": fields, "secrets": secrets, "certs": certs[host]} for host, part in parts.items()
+        host: {"part": wire.to_wire(part), "plan": fields, "secrets": secrets, "certs": certs[host]}
+        for host, part in parts.items()
     }
     try:
         results = ask_all(fleet, plan, "run.prepare", args, timeout_s=300)
@@ -193,5 +194,3 @@ def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool)
 
 def _reason(error: BaseException) -> str:
     return error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"
-
-

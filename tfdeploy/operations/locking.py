@@ -68,11 +68,14 @@ def _take(session: Session, job: str, operation: str, holder: dict[str, Any], em
 
 
 def _busy(host: str, job: str, found: dict[str, Any]) -> TfdeployError:
-    return Refused(f"job {job} is locked by {_holder(found)}", where=host, next="wait for it, or `tfdeploy runs` shows what it started")
+    return Refused(
+        f"job {job} is locked by {_holder(found)}", where=host, next="wait for it, or `tfdeploy runs` shows what it started"
+    )
 
 
 def _holder(found: dict[str, Any]) -> str:
     who = found.get("holder") or found
     since = who.get("time")
     when = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(since)) if isinstance(since, (int, float)) else ""
-    return f"the {found.get('operation', 'operation')} of {who.get('user', '?')}@{who.get('machine', '?')} (pid {who.get('pid', '?')}){when}"
+    operator = f"{who.get('user', '?')}@{who.get('machine', '?')} (pid {who.get('pid', '?')})"
+    return f"the {found.get('operation', 'operation')} of {operator}{when}"

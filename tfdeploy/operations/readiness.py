@@ -36,7 +36,8 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
         now = time.monotonic()
         if now > deadline:
             raise RunFailed(
-                f"{', '.join(waiting)} not up after {plan.ready_timeout_s:g} s", next="raise ready.timeout, or see `tfdeploy logs`"
+                f"{', '.join(waiting)} not up after {plan.ready_timeout_s:g} s",
+                next="raise ready.timeout, or see `tfdeploy logs`",
             )
         if now - refreshed > REFRESH_S:
             refreshed = now

@@ -24,7 +24,12 @@ class Stopped:
 
 
 def stop(
-    fleet: Fleet, plan: Plan, *, grace_s: float, hosts: frozenset[str] | None = None, on_done: Callable[[str, Any], None] | None = None
+    fleet: Fleet,
+    plan: Plan,
+    *,
+    grace_s: float,
+    hosts: frozenset[str] | None = None,
+    on_done: Callable[[str, Any], None] | None = None,
 ) -> dict[str, Stopped | TfdeployError]:
     """Every host's outcome. `hosts`: only these. A host that does not know the run has nothing to stop."""
 

@@ -11,7 +11,13 @@ from tfdeploy.transport.seam import Fleet, Session
 
 
 def ask_all(
-    fleet: Fleet, plan: Plan, verb: str, args: dict[str, dict[str, Any]] | None = None, *, timeout_s: float = 60.0, again: bool = True
+    fleet: Fleet,
+    plan: Plan,
+    verb: str,
+    args: dict[str, dict[str, Any]] | None = None,
+    *,
+    timeout_s: float = 60.0,
+    again: bool = True,
 ) -> dict[str, Any | TfdeployError]:
     """host -> value or error. `args`: more arguments by host. The verb is idempotent: an unreachable host is
     connected to and asked once more."""

@@ -28,6 +28,8 @@ class Stream(Protocol):
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], bytes]]: ...
 
+    value: Any  # what the verb returned, once the iteration has ended; None before and after a cancel
+
     def close(self) -> None: ...
 
 
@@ -48,6 +50,7 @@ class Session(Protocol):
     """One open SSH connection to a host."""
 
     host: Host
+    target: Any  # transport.target.Target: what rsync is given, so that both always agree
 
     def agent(self) -> AgentChannel:
         """Puts the agent there if it is not, starts `agent serve`, and keeps the channel. Raises Refused
