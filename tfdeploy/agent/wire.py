@@ -227,5 +227,6 @@ class HostRunState:
     minder_start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
     left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
-    hostname: Optional[str] = None  # os.uname().nodename: whose folder this is where hosts share one workdir
+    hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
+    marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided
     version: int = VERSION

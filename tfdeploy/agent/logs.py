@@ -1,0 +1,96 @@
+"""The `logs` verb: the bytes of several tasks, piece by piece, in turn, from cursors, last lines or a time on.
+
+Bytes are passed on as they lie on disk; splitting and searching them is the control side's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List
+
+from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent.logreader import PIECE_BYTES, LogReader, Piece
+from tfdeploy.agent.logseek import start_of_last, start_of_since
+from tfdeploy.agent.paths import RunPaths
+from tfdeploy.agent.runs import OVER, is_live, paths_of, task_status
+
+POLL_S = 0.05
+LOOK_S = 0.25  # how often a silent task is asked whether it has ended
+
+
+def logs(call: Call) -> Dict[str, Any]:
+    """Returns {"ended": every task asked for has ended here and all of it is sent, "cursors": {task: offset}}.
+
+    `limit_bytes`, where given, ends the stream early once that much is sent.
+    """
+    paths = paths_of(call)
+    here = [spec.task for spec in paths.part().tasks]
+    wanted = call.args.get("tasks")
+    tasks = [task for task in here if wanted is None or task in wanted]
+    readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task)) for task in tasks}
+    try:
+        ended = _send(call, paths, readers)
+        return {"ended": ended, "cursors": {task: reader.offset for task, reader in readers.items()}}
+    finally:
+        for reader in readers.values():
+            reader.close()
+
+
+def _start(call: Call, paths: RunPaths, task: str) -> int:
+    cursor = (call.args.get("cursors") or {}).get(task)
+    if cursor is not None:
+        if not isinstance(cursor, int) or cursor < 0:
+            raise VerbError("bad_argument", "%r is not an offset in the log of %s" % (cursor, task))
+        return cursor
+    folder, start = paths.task_dir(task), 0
+    if call.args.get("last") is not None:
+        start = start_of_last(folder, int(call.args["last"]))
+    if call.args.get("since") is not None:
+        start = max(start, start_of_since(folder, float(call.args["since"])))
+    return start
+
+
+def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader]) -> bool:
+    follow, limit = bool(call.args.get("follow")), call.args.get("limit_bytes")
+    open_tasks = list(readers)
+    sent = 0
+    looked = 0.0
+    while not call.cancelled.is_set():
+        over = []  # type: List[str]  # before reading: what they wrote until they ended is then read
+        if not follow or time.monotonic() - looked >= LOOK_S:
+            looked = time.monotonic()
+            over = _over(paths, open_tasks)
+        moved = 0
+        for task in list(open_tasks):
+            piece = readers[task].read(PIECE_BYTES)
+            if piece is not None:
+                _send_piece(call, task, piece)
+                moved += len(piece.blob)
+            elif task in over:
+                open_tasks.remove(task)
+        sent += moved
+        if not open_tasks:
+            return True
+        if (limit is not None and sent >= limit) or (not follow and not moved):
+            return False
+        if not moved:
+            call.cancelled.wait(POLL_S)
+    return False
+
+
+def _send_piece(call: Call, task: str, piece: Piece) -> None:
+    header = {"task": task, "offset": piece.offset, "records": piece.records}  # type: Dict[str, Any]
+    if piece.gone:
+        header["gone"] = piece.gone
+    call.item(header, piece.blob)
+
+
+def _over(paths: RunPaths, tasks: List[str]) -> List[str]:
+    """Those that will write nothing more."""
+    over = [task for task in tasks if task_status(paths, task).state in OVER]
+    if len(over) < len(tasks) and not is_live(paths):
+        return list(tasks)
+    return over
+
+
+VERBS = {"logs": logs}

@@ -1,0 +1,117 @@
+"""What the folders of runs say: `runs`, `run.status`, `run.plan`. Reads files and changes none.
+
+What a dead writer could not write is worked out here: the tasks of a run from before a reboot, or of a supervisor
+that is gone, are lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Dict, List, Optional
+
+from tfdeploy.agent import atomic, layout, wire
+from tfdeploy.agent.call import NAME, Call, VerbError
+from tfdeploy.agent.hostfolder import boot_id, own_host
+from tfdeploy.agent.paths import RunPaths, is_locked
+
+OVER = ("ended", "lost")
+
+
+def run_paths(workdir: str, job: str, run: str) -> Optional[RunPaths]:
+    """This host's part of a run; None: there is none."""
+    host = own_host(workdir, job, run)
+    return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))
+
+
+def paths_of(call: Call) -> RunPaths:
+    """This host's part of the run that a call names. Raises VerbError unknown_run."""
+    job, run = call.name("job"), call.name("run")
+    paths = run_paths(call.context.workdir, job, run)
+    if paths is None or atomic.read_json(paths.file("part.json")) is None:
+        raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
+    return paths
+
+
+def job_names(workdir: str) -> List[str]:
+    return [name for name in _names(workdir) if os.path.isdir(layout.runs_dir(workdir, name))]
+
+
+def run_names(workdir: str, job: str) -> List[str]:
+    return _names(layout.runs_dir(workdir, job))
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if NAME.match(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def is_live(paths: RunPaths) -> bool:
+    """Not ended, of this boot, and somebody who minds it is alive."""
+    state = paths.state()
+    if state.phase == "ended" or state.boot_id not in (None, boot_id()):
+        return False
+    if is_locked(paths.file("minder.lock")):
+        return True
+    return any(is_locked(os.path.join(paths.task_dir(spec.task), "supervisor.lock")) for spec in paths.part().tasks)
+
+
+def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
+    """As its supervisor wrote it; `lost` where that one died before it could."""
+    status = paths.status(task)
+    state = paths.state()
+    if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
+        return status
+    if (status.boot_id or state.boot_id) not in (None, boot_id()):
+        return _lost(status, "host rebooted")
+    if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
+        status = paths.status(task)  # it may have ended in between
+        return status if status.state in OVER else _lost(status, "its supervisor died")
+    return status
+
+
+def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
+    return dataclasses.replace(status, state="lost", outcome="lost", up=False, reason=reason)
+
+
+def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
+    return [task_status(paths, spec.task) for spec in paths.part().tasks]
+
+
+def describe(paths: RunPaths) -> Dict[str, Any]:
+    """The value of run.status."""
+    return {
+        "host_state": wire.to_wire(paths.state()),
+        "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
+        "live": is_live(paths),
+    }
+
+
+def runs(call: Call) -> List[Dict[str, Any]]:
+    workdir = call.context.workdir
+    jobs = [call.name("job")] if call.args.get("job") else job_names(workdir)
+    found = []
+    for job in jobs:
+        for run in run_names(workdir, job):
+            paths = run_paths(workdir, job, run)
+            if paths is not None and atomic.read_json(paths.file("part.json")) is not None:
+                prepared = os.stat(paths.file("part.json")).st_mtime
+                found.append((prepared, run, dict(describe(paths), run=run, job=job)))
+    return [row for _, _, row in sorted(found, key=lambda entry: entry[:2], reverse=True)]
+
+
+def run_status(call: Call) -> Dict[str, Any]:
+    return describe(paths_of(call))
+
+
+def run_plan(call: Call) -> Dict[str, Any]:
+    paths = paths_of(call)
+    plan = atomic.read_json(os.path.join(paths.run_dir, "plan.json"))
+    if plan is None:
+        raise VerbError("unknown_run", "the plan of run %s is missing or damaged here" % paths.run, where=paths.run_dir)
+    return plan
+
+
+VERBS = {"runs": runs, "run.status": run_status, "run.plan": run_plan}
