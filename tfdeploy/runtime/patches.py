@@ -10,5 +10,6 @@ BY_MODULE = {
     "tensorflow.python.training.saver": "whole_checkpoints",
     "tensorflow.python.training.sync_replicas_optimizer": "synchronous",
     "tensorflow.python.training.coordinator": "prompt_end",
+    "tensorflow.python.training.session_manager": "prompt_start",
     "tensorflow.python.client.session": "device_filters",
 }

@@ -16,8 +16,8 @@ from typing import Any
 from . import task
 
 SAID = (
-    "Saver(sharded=True) would write each shard to its own parameter server's disk, where nobody can put them "
-    "together; this task saves the whole checkpoint itself instead"
+    "Saver(sharded=True) would leave each shard on the disk of its own parameter server, where nobody can put them "
+    "together: the chief saves the whole checkpoint instead"
 )
 
 
@@ -32,7 +32,7 @@ def apply(saver: Any) -> None:
         if not self._sharded or self.saver_def is not None:  # a saver_def's operations are in the graph already
             return build(self, *args, **kwargs)
         self._sharded = False
-        if not getattr(ours, "default", False):
+        if task.index() == 0 and not getattr(ours, "default", False):
             task.say(SAID)
         with saver.ops.device(None):  # sharding ignored the program's device scope, which may be a GPU
             return build(self, *args, **kwargs)
