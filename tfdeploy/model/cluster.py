@@ -1,0 +1,25 @@
+"""The words of a TensorFlow cluster: its roles, its endpoints, and TF_CONFIG as each task reads it.
+
+Pure values. Nothing here resolves a name or knows how a cluster was decided.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index
+
+ROLES = ("ps", "chief", "worker", "evaluator")  # TensorFlow's own, in the order that tables show them
+EVALUATOR = "evaluator"
+
+
+def endpoint(address: str, port: int) -> str:
+    """ "192.0.2.10:2222", with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def tf_config(cluster: Cluster, role: str, index: int) -> str:
+    """TF_CONFIG of one task. An evaluator in the cluster of the others hangs the chief: only its own names it."""
+    seen = {name: list(tasks) for name, tasks in cluster.items() if name != EVALUATOR or role == EVALUATOR}
+    return json.dumps({"cluster": seen, "task": {"type": role, "index": index}}, separators=(",", ":"))

@@ -1,0 +1,126 @@
+"""What the other hosts call each host: `advertise`, else its literal IP, else where its sshd was reached.
+
+Refuses addresses with which a cluster would hang in a puzzling way, or be open to the world. Resolves nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host
+
+
+class Called(NamedTuple):
+    """An address without port (IPv6 without brackets), and where it comes from."""
+
+    address: str
+    why: str
+
+
+def called(host: Host, facts: HostFacts) -> Called:
+    """Raises Refused when nothing says how the other hosts reach this one."""
+    if host.advertise:
+        return Called(host.advertise.strip("[]"), "`advertise` in the inventory")
+    literal = host.address.strip("[]")
+    if _ip(literal):
+        return Called(literal, "the inventory's address")
+    if facts.ssh_server_address:
+        return Called(facts.ssh_server_address, "where its sshd was reached")
+    raise Refused(
+        f"nothing says which address the other hosts reach {host.name} at: {host.address} is a name, "
+        "and its sshd did not say where it was reached",
+        where=host.source or f"host {host.name}",
+        next=f"write `advertise: ADDRESS` for {host.name} in the inventory",
+    )
+
+
+def check(found: Mapping[str, Called], facts: Mapping[str, HostFacts], *, allow_public: bool) -> tuple[str, ...]:
+    """Notes, or Refused: loopback mixed with others, a public or unusable address, a name that is loopback at home."""
+    loopback = [name for name in found if is_loopback(found[name].address)]
+    others = [name for name in found if name not in loopback]
+    if loopback and others:
+        raise _mixed(loopback[0], others[0], found)
+    for name in others:
+        _check_name(name, found, facts)
+        _check_usable(name, found[name].address)
+    public = [name for name in others if _is_public(found[name].address)]
+    if public and not allow_public:
+        raise _public(public[0], found[public[0]].address)
+    return tuple(
+        f"{name} stands in the cluster at the public address {found[name].address} (--allow-public): TensorFlow's servers "
+        "run graphs from whoever reaches their ports"
+        for name in public
+    )
+
+
+def is_loopback(address: str) -> bool:
+    parsed = _ip(address)
+    return parsed.is_loopback if parsed else address == "localhost"
+
+
+def notes(found: Mapping[str, Called]) -> tuple[str, ...]:
+    """One line per source of addresses."""
+    by_why: dict[str, list[str]] = {}
+    for name, each in found.items():
+        by_why.setdefault(each.why, []).append(name)
+    return tuple(f"addresses of {_listed(names)}: {why}" for why, names in by_why.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address)
+    except ValueError:
+        return None
+
+
+def _is_public(address: str) -> bool:
+    parsed = _ip(address)
+    return bool(parsed and parsed.is_global)
+
+
+def _check_usable(name: str, address: str) -> None:
+    parsed = _ip(address)
+    if parsed and (parsed.is_unspecified or parsed.is_multicast):
+        raise Refused(
+            f"{address} of {name} is no address that other hosts can reach",
+            where=f"host {name}",
+            next=f"write `advertise: ADDRESS` for {name} in the inventory",
+        )
+
+
+def _check_name(name: str, found: Mapping[str, Called], facts: Mapping[str, HostFacts]) -> None:
+    address = found[name].address
+    for asked, seen in facts.items():
+        if asked in found and address in seen.hosts_file_loopback:
+            raise Refused(
+                f"the cluster calls {name} {address}, and on {asked} that name is a loopback address "
+                "(Debian's /etc/hosts has such a 127.0.1.1 line): tasks there would wait for each other for ever",
+                where=f"host {asked}: /etc/hosts",
+                next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove the line on {asked}",
+            )
+
+
+def _mixed(loopback: str, other: str, found: Mapping[str, Called]) -> Refused:
+    return Refused(
+        f"{loopback} is called {found[loopback].address} ({found[loopback].why}), which only {loopback} itself can reach, "
+        f"and {other} is {found[other].address}",
+        where=f"host {loopback}",
+        next=f"write `advertise: ADDRESS` for {loopback} in the inventory: what {other} calls it",
+    )
+
+
+def _public(name: str, address: str) -> Refused:
+    return Refused(
+        f"{name} would stand in the cluster at the public address {address}: TensorFlow's servers have no authentication "
+        "and run graphs from whoever reaches their ports",
+        where=f"host {name}",
+        next=f"write `advertise: PRIVATE-ADDRESS` for {name}, or accept it: `tfdeploy launch --allow-public`",
+    )

@@ -1,0 +1,178 @@
+"""What must hold before anything is sent: the rules of the mode, and what each host has to have.
+
+Each check returns nothing or notes, or refuses with the rule, the host, and what to type. Reads values only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Collection, Mapping
+from datetime import datetime, timezone
+
+from tfdeploy.errors import ConfigError, Refused, UsageError
+from tfdeploy.model.cluster import ROLES
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import MODES, MODES_BUILT, Job, Mode
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.placement import Seat, Wish, role_hosts
+from tfdeploy.planning.program import PYTHON, Program
+
+RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
+CLOCK_SKEW_S = 5.0
+
+
+def mode(job: Job) -> Mode:
+    """The mode of the run. Raises UsageError when there is none, or one that is not built yet."""
+    if job.mode is None:
+        raise UsageError("no mode", where=job.source or None, next="add `--mode async` or `mode: async` to the job file")
+    if job.mode not in MODES_BUILT:
+        known = ", ".join(MODES_BUILT) if job.mode in MODES else ", ".join(MODES)
+        raise UsageError(f"mode {job.mode} is not built yet", where=job.source or None, next=f"modes so far: {known}")
+    return job.mode
+
+
+def roles(inventory: Inventory, job: Job, wished: Mapping[str, Wish]) -> None:
+    """Whether inventory and job name roles that the mode can use. Raises ConfigError with the rule."""
+    for role in job.roles:
+        if role not in ROLES:
+            near = difflib.get_close_matches(role, ROLES, 1)
+            known = f"did you mean {near[0]}?" if near else f"the roles are {', '.join(ROLES)}"
+            raise ConfigError(f"mode {job.mode} has no role {role}", where=f"{job.source or 'job'}: roles.{role}", next=known)
+    ps = wished.get("ps")
+    if ps is not None and ps.gpus:
+        raise ConfigError("a ps uses no GPU", where=f"{job.source or 'job'}: roles.ps.gpus", next="leave `gpus` out there")
+    _one_chief(inventory, wished.get("chief"))
+    for name in ("worker", "ps"):
+        if not role_hosts(inventory, name):
+            raise _nobody(inventory, job, name)
+
+
+def seats(job: Job, placed: Collection[Seat]) -> None:
+    """Whether the counts make a cluster: at least one ps and one worker."""
+    have = Counter(seat.role for seat in placed)
+    for name in ("worker", "ps"):
+        if not have[name]:
+            raise ConfigError(
+                f"mode {job.mode} needs at least one {name}, and the counts leave none",
+                where=f"role {name}",
+                next=f"correct `--{'workers' if name == 'worker' else name}` or `roles: {name}`; a chief on the same host "
+                "takes the first GPU there",
+            )
+
+
+def live(used: Mapping[str, HostFacts]) -> None:
+    """One live run per job and host."""
+    for facts in used.values():
+        for run in facts.live_runs[:1]:
+            since = "" if run.started is None else f" since {_utc(run.started)}"
+            raise Refused(
+                f"run {run.run} of this job, started by {run.who}, is alive on {facts.host}{since}",
+                where=f"host {facts.host}",
+                next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it",
+            )
+
+
+def host(each: Host, facts: HostFacts, program: Program, options: Options) -> None:
+    """Whether one host has what a task there needs: python, rsync, disk, TensorFlow."""
+    where = f"host {each.name}"
+    if facts.python is None:
+        raise Refused(
+            f"no interpreter `{each.python}` on {each.name}",
+            where=where,
+            next=f"write `python: PATH` for {each.name} in the inventory, or install python3 there",
+        )
+    if options.sync and facts.rsync is None:
+        raise Refused(
+            f"rsync is missing on {each.name}",
+            where=where,
+            next=f"install the package rsync on {each.name} (`apt-get install rsync` or `dnf install rsync`)",
+        )
+    needed = options.needed_bytes + RESERVE_BYTES
+    if facts.free_disk_bytes < needed:
+        raise Refused(
+            f"the disk of {each.name} is too small: {size(needed)} needed in {facts.workdir}, {size(facts.free_disk_bytes)} free",
+            where=where,
+            next=f"free {size(needed - facts.free_disk_bytes)} there, or point `workdir:` of {each.name} at a larger disk",
+        )
+    if program.imports_tensorflow and facts.tensorflow is None:
+        raise Refused(
+            f"{program.path} imports TensorFlow, and {facts.python} on {each.name} has none",
+            where=where,
+            next=f"`{facts.python} -m pip install tensorflow` on {each.name}, or write `python: PATH` of one that has it",
+        )
+
+
+def program(job: Job, found: Program, code: Collection[str], links: Collection[str]) -> None:
+    """Whether the file that python is told to run is in the code. `code`: the paths of its Python files."""
+    path = found.path
+    if not code or path is None or path in code or job.command[0] not in PYTHON:
+        return
+    if path.startswith(("/", "..", "~")) or "{" in path or any(path == at or path.startswith(at + "/") for at in links):
+        return
+    if "-m" in job.command:
+        return  # a module may well be installed on the hosts
+    near = difflib.get_close_matches(path, sorted(code), 1)
+    listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}; is the file there, or ignored by git?"
+    raise Refused(f"the program {path} is not in the code", where=job.source or "command", next=listed)
+
+
+def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
+    """Names the hosts whose TensorFlow differs from that of most."""
+    versions = Counter(facts.tensorflow for facts in used.values() if facts.tensorflow)
+    if not versions:
+        return ()
+    usual = sorted(versions, key=lambda version: (-versions[version], version))[0]
+    return tuple(
+        f"{name} has {'TensorFlow ' + facts.tensorflow if facts.tensorflow else 'no TensorFlow'}, "
+        f"{'most' if versions[usual] > 1 else 'another'} {usual}"
+        for name, facts in used.items()
+        if facts.tensorflow != usual
+    )
+
+
+def host_notes(each: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...]:
+    """What will not stop the launch and may surprise later."""
+    said = [f"{each.name}: {problem}" for problem in facts.problems]
+    if facts.kill_user_processes and not facts.linger:
+        said.append(f"logind of {each.name} ends processes at logout: type `loginctl enable-linger` there")
+    if abs(facts.clock_skew_s) > CLOCK_SKEW_S:
+        way = "ahead" if facts.clock_skew_s > 0 else "behind"
+        said.append(f"the clock of {each.name} is {abs(facts.clock_skew_s):.0f} s {way}: its log lines sort by it")
+    if facts.free_disk_bytes < logs_bytes:
+        said.append(f"{each.name} has {size(facts.free_disk_bytes)} free, and its logs may grow to {size(logs_bytes)}")
+    return tuple(said)
+
+
+def size(count: int) -> str:
+    """Bytes in words: "1.5 GiB"."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count} bytes"
+
+
+def _utc(time: float) -> str:
+    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _one_chief(inventory: Inventory, chief: Wish | None) -> None:
+    if chief is None:
+        return
+    several = len(chief.hosts) > 1 and chief.because == ""
+    if several or (chief.total or 0) > 1 or (chief.per_host or 0) > 1:
+        count = chief.total if (chief.total or 0) > 1 else max(len(chief.hosts), chief.per_host or 0)
+        raise ConfigError(
+            f"a cluster has one chief, and {count} are asked for",
+            where=f"{inventory.source or 'inventory'}: roles.chief",
+            next="name one host there",
+        )
+
+
+def _nobody(inventory: Inventory, job: Job, role: str) -> ConfigError:
+    return ConfigError(
+        f"mode {job.mode} needs at least one {role}, and no host has that role",
+        where=f"{inventory.source or 'inventory'}: roles.{role}",
+        next=f"write `roles: {{{role}: [HOST, ...]}}` in the inventory (--limit and --exclude may have left them out)",
+    )

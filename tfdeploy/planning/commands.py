@@ -1,0 +1,81 @@
+"""The words that start one task: interpreter, placeholders, and the flags that the program defines.
+
+A command is a tuple of words from here to the host; nothing here quotes.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfdeploy.model import placeholders
+from tfdeploy.model.cluster import Cluster
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.job import Job
+from tfdeploy.planning import flags
+from tfdeploy.planning.program import PYTHON, Program
+
+
+@dataclass(frozen=True)
+class Appended:
+    """The flags that every task's command gets, and why just these."""
+
+    flags: tuple[flags.Flag, ...]
+    note: str
+
+
+def appended(job: Job, program: Program) -> Appended:
+    """By the job's `flags`: none, the classic four, or those that the program defines."""
+    named = [name for word in job.command for name in placeholders.names(word) if name in flags.CLASSIC]
+    if named:
+        return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
+    if job.flags == "none":
+        return Appended((), "no flags appended: `flags: none`")
+    chosen = flags.classic() if job.flags == "classic" else flags.defined(program)
+    left = tuple(flag for flag in chosen if not _in_command(flag, job.command))
+    return Appended(left, _note(job, program, left, tuple(flag for flag in chosen if flag not in left)))
+
+
+def values(cluster: Cluster, role: str, index: int, mode: str | None, run: str) -> dict[str, str]:
+    """The values of the placeholders that describe a task; hosts are joined by commas."""
+    return {
+        "ps_hosts": ",".join(cluster.get("ps", ())),
+        "worker_hosts": ",".join(cluster.get("worker", ())),
+        "chief_hosts": ",".join(cluster.get("chief", ())),
+        "job_name": role,
+        "task_index": str(index),
+        "issync": "1" if mode == "sync" else "0",
+        "num_ps": str(len(cluster.get("ps", ()))),
+        "num_workers": str(len(cluster.get("worker", ()))),
+        "run_id": run,
+    }
+
+
+def argv(job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[flags.Flag, ...]) -> tuple[str, ...]:
+    """The command of one task on one host. Raises UsageError on a placeholder that nobody knows."""
+    first, *rest = (placeholders.fill(word, given) for word in job.command)
+    if first in PYTHON:
+        first = facts.python or first
+    elif first.startswith("~/"):
+        first = posixpath.join(facts.home, first[2:])
+    return (first, *rest, *(word for flag in added for word in flag.words(given[flag.name])))
+
+
+def _in_command(flag: flags.Flag, command: tuple[str, ...]) -> bool:
+    spellings = {flag.spelling, flag.spelling.lstrip("-"), flag.off} - {""}
+    return any(word.startswith("-") and ({word.split("=")[0], word.split("=")[0].lstrip("-")} & spellings) for word in command)
+
+
+def _note(job: Job, program: Program, left: tuple[flags.Flag, ...], own: tuple[flags.Flag, ...]) -> str:
+    kept = f"; the command gives {', '.join(flag.spelling for flag in own)} itself" if own else ""
+    listed = " ".join(flag.spelling for flag in left)
+    if job.flags == "classic":
+        return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
+    if program.unread:
+        return f"no flags appended: {program.unread}; name them in the command ({{job_name}} ...) or say `flags: classic`"
+    if listed:
+        return f"flags appended because {program.path} defines them: {listed}{kept}"
+    if own:
+        return f"no flags appended{kept}"
+    return f"no flags appended: {program.path} defines none of {' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"

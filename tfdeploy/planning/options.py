@@ -1,0 +1,18 @@
+"""What the operator says beside the two files, and what the control machine knows of its own disk. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything has the default that a plain `tfdeploy launch` means."""
+
+    ps: int | None = None  # --ps N
+    workers: int | None = None  # --workers N
+    ignore_keep: bool = False  # --ignore-keep: the deciding task may start without the newest checkpoints
+    allow_public: bool = False  # --allow-public: addresses of the public internet may stand in the cluster
+    sync: bool = True  # False: --no-sync, so that no host needs rsync
+    needed_bytes: int = 0  # what every host will take in at least: the code, and data that it has not yet
+    file_data: frozenset[str] = frozenset()  # the data sets whose source is one file

@@ -1,0 +1,49 @@
+"""A plan cut into what each host has to know: its own tasks, and who and where all the others are."""
+
+from __future__ import annotations
+
+import posixpath
+
+from tfdeploy.agent import wire
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+
+
+def host_parts(plan: Plan) -> dict[str, wire.HostPart]:
+    """host -> its part, for run.prepare. Secrets and certificates are not in it."""
+    digest = plan.digest
+    return {host.host: _part(plan, host, digest) for host in plan.hosts}
+
+
+def _part(plan: Plan, host: HostPlan, digest: str) -> wire.HostPart:
+    return wire.HostPart(
+        run=plan.run,
+        job=plan.job,
+        mode=plan.mode,
+        host=host.host,
+        plan_digest=digest,
+        release=plan.release,
+        tasks=[_spec(plan, host, task) for task in plan.tasks_of(host.host)],
+        peers=[wire.Peer(task.task, task.role, task.host, task.deciding) for task in plan.tasks],
+        mesh=[wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts],
+        keep=list(plan.keep),
+        links=dict(plan.links),
+        finish_grace_s=plan.finish_grace_s,
+        stop_grace_s=plan.stop_grace_s,
+    )
+
+
+def _spec(plan: Plan, host: HostPlan, task: TaskPlan) -> wire.TaskSpec:
+    return wire.TaskSpec(
+        task=task.task,
+        role=task.role,
+        index=task.index,
+        argv=list(task.argv),
+        env=dict(task.env),
+        port=task.port,
+        gpus=list(task.gpus),
+        deciding=task.deciding,
+        ready_after_s=plan.ready_after_s,
+        ready_timeout_s=plan.ready_timeout_s,
+        log_max_bytes=plan.logs_max_bytes,
+        path_prepend=[posixpath.dirname(host.python)],
+    )

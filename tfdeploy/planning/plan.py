@@ -1,0 +1,113 @@
+"""make_plan: from inventory, job and facts to the plan that a launch carries out. Pure: same values, same plan.
+
+Opens no file and no socket, reads no clock and no environment: run id and time are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.cluster import ROLES
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Plan
+from tfdeploy.planning import addresses, checks, commands, datasets, environment, keep, notes, ports, program
+from tfdeploy.planning.layout import lay_out, ports_needed
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.placement import role_hosts, wishes
+from tfdeploy.planning.tasks import host_plan, task_plan
+
+
+def make_plan(
+    inventory: Inventory,
+    job: Job,
+    facts: dict[str, HostFacts],
+    *,
+    release: str,
+    sources: Mapping[str, str],
+    run: str,
+    now: float,
+    operator: str,
+    options: Options,
+) -> Plan:
+    """The plan of one run.
+
+    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`. `sources`: path in the code -> text, of
+    the release's *.py files. `now`: UTC seconds. Raises UsageError (mode, roles, placeholders) and Refused.
+    """
+    mode = checks.mode(job)
+    wished = wishes(inventory, job, options)
+    checks.roles(inventory, job, wished)
+    hosts = _probed(inventory, facts)
+
+    seats, moved = keep.seat_tasks(wished, hosts, {name: facts[name] for name in hosts}, job, options)
+    seated = {seat.host for seat in seats}
+    used = {name: facts[name] for name in hosts if name in seated}
+    checks.live(used)
+
+    started = program.read(job.command, sources)
+    links = datasets.links(job)
+    checks.program(job, started, sources.keys(), links)
+    for name in used:
+        checks.host(hosts[name], used[name], started, options)
+
+    called = {name: addresses.called(hosts[name], used[name]) for name in used}
+    exposed = addresses.check(called, facts, allow_public=options.allow_public)
+    where = {name: each.address for name, each in called.items()}
+    layout = lay_out(seats, where, ports.assign(ports_needed(seats, used), hosts, facts, where))
+
+    added = commands.appended(job, started)
+    data = datasets.places(job, options.file_data)
+    tasks = tuple(task_plan(layout, seat, facts[seat.host], job, run, data, added.flags) for seat in seats)
+    return Plan(
+        run=run,
+        job=job.name,
+        mode=mode,
+        created=now,
+        operator=operator,
+        release=release,
+        command=job.command,
+        cluster=layout.cluster,
+        hosts=tuple(host_plan(layout, hosts[name], facts[name]) for name in used),
+        tasks=tasks,
+        deciding=(layout.deciding,),
+        flags_appended=tuple(flag.name for flag in added.flags),
+        keep=job.keep,
+        data=data,
+        links=links,
+        secrets=job.secrets,
+        ready_after_s=job.ready_after_s,
+        ready_timeout_s=job.ready_timeout_s,
+        finish_grace_s=job.finish_grace_s,
+        stop_grace_s=job.stop_grace_s,
+        logs_max_bytes=job.logs_max_bytes,
+        metrics=job.metrics,
+        resume=keep.resume(job, facts[next(task.host for task in tasks if task.deciding)]),
+        notes=(
+            *notes.counts(inventory, wished, seats),
+            *moved,
+            added.note,
+            *addresses.notes(called),
+            *notes.of_hosts(layout, hosts, used, job.logs_max_bytes),
+            *exposed,
+            *checks.tensorflow_notes(used),
+            *environment.proxy_notes(used),
+        ),
+    )
+
+
+def hosts_to_probe(inventory: Inventory) -> tuple[str, ...]:
+    """The hosts whose facts a plan is made from: all that have a role, in the inventory's order."""
+    asked = {name for role in ROLES for name in role_hosts(inventory, role)}
+    return tuple(host.name for host in inventory.hosts if host.name in asked)
+
+
+def _probed(inventory: Inventory, facts: Mapping[str, HostFacts]) -> dict[str, Host]:
+    asked = set(hosts_to_probe(inventory))
+    hosts = {host.name: host for host in inventory.hosts if host.name in asked}
+    for name in hosts:
+        if name not in facts:
+            raise Refused(f"nothing is known of {name}: it was not probed", where=f"host {name}", next="launch again")
+    return hosts

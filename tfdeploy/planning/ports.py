@@ -1,0 +1,68 @@
+"""One port for each task and one for each host's mesh, out of what the probe found free in the host's range.
+
+Hosts that stand behind one address (a loopback lab, two names for one machine) share one port space.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host
+
+
+def assign(
+    needed: Mapping[str, int], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], addresses: Mapping[str, str]
+) -> dict[str, tuple[int, ...]]:
+    """host -> as many ports as it needs, ascending. Raises Refused, naming host, range, taken ports and owners.
+
+    Within one port space the host whose range ends first chooses first: with ranges as intervals, ports are then
+    short only when no other division would do either.
+    """
+    given: dict[str, tuple[int, ...]] = {}
+    spent: dict[str, dict[int, str]] = {}
+    for name in sorted(needed, key=lambda name: (hosts[name].ports[1], hosts[name].ports[0])):
+        by_others = spent.setdefault(space(addresses[name]), {})
+        low, high = hosts[name].ports
+        free = [port for port in sorted(set(facts[name].free_ports)) if low <= port <= high and port not in by_others]
+        if len(free) < needed[name]:
+            raise _too_few(hosts[name], facts[name], needed[name], free, by_others)
+        given[name] = tuple(free[: needed[name]])
+        by_others.update((port, name) for port in given[name])
+    return {name: given[name] for name in needed}
+
+
+def space(address: str) -> str:
+    """The port space that an address stands for: all of loopback is one, since TensorFlow listens on all interfaces."""
+    try:
+        return "loopback" if ipaddress.ip_address(address).is_loopback else address
+    except ValueError:
+        return "loopback" if address == "localhost" else address
+
+
+def why(host: Host, facts: HostFacts, highest: int) -> str | None:
+    """A word on ports below `highest` that were passed over because they are taken, or None."""
+    low, _ = host.ports
+    taken = _taken(facts, low, highest)
+    return f"{host.name}: the first free ports of {host.ports[0]}-{host.ports[1]}; {taken}" if taken else None
+
+
+def _taken(facts: HostFacts, low: int, high: int) -> str:
+    owners = sorted((int(port), owner) for port, owner in facts.taken_ports.items() if low <= int(port) <= high)
+    shown = ", ".join(f"{port} by {owner}" if owner else str(port) for port, owner in owners[:8])
+    return f"taken: {shown}{', ...' if len(owners) > 8 else ''}" if owners else ""
+
+
+def _too_few(host: Host, facts: HostFacts, needed: int, free: list[int], by_others: Mapping[int, str]) -> Refused:
+    low, high = host.ports
+    planned = ", ".join(f"{port} for {name}" for port, name in sorted(by_others.items())[:8] if low <= port <= high)
+    reasons = [_taken(facts, low, high), f"planned at the same address: {planned}" if planned else ""]
+    because = "".join(f"; {reason}" for reason in reasons if reason)
+    return Refused(
+        f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range {low}-{high}, "
+        f"and {len(free)} are free{because}",
+        where=host.source or f"host {host.name}",
+        next=f"free them, or widen `ports:` of {host.name} in the inventory",
+    )

@@ -1,0 +1,147 @@
+"""The program that a command starts, as syntax trees: the file itself and the modules of the tree that it imports.
+
+Reads text that was given to it, imports nothing. What cannot be read is a note in words, never an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+PYTHON = ("python", "python3")  # as the first word: the job's interpreter
+SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+@dataclass(frozen=True)
+class Program:
+    """`path` None, or `trees` empty: `unread` says why nothing is known about it."""
+
+    path: str | None
+    trees: tuple[ast.Module, ...] = ()  # the program first, then what it imports
+    unread: str | None = None
+
+    @property
+    def imports_tensorflow(self) -> bool:
+        return any(_imports_tensorflow(tree) for tree in self.trees)
+
+
+def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
+    """The program of the command: its first *.py word, or the module after -m."""
+    named = _named(command, sources)
+    if named is None:
+        return Program(None, unread=f"`{command[0]}` starts the program" if command else "there is no command")
+    path, base = named
+    if path not in sources:
+        return Program(path, unread=f"{path} is not among the Python files of the code")
+    trees: dict[str, ast.Module] = {}
+    try:
+        trees[path] = _parse(sources[path])
+    except (SyntaxError, ValueError) as error:
+        return Program(path, unread=_unreadable(path, error))
+    _follow(path, base, sources, trees)
+    return Program(path, tuple(trees.values()))
+
+
+def main_block(node: ast.stmt) -> bool:
+    """True for `if __name__ == "__main__":`, which only the program itself runs."""
+    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
+        return False
+    return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
+
+
+def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, str] | None:
+    """(path of the program, folder that its imports start from)."""
+    words = command[1:]
+    if not command or posixpath.basename(command[0]) in SHELLS:
+        return None
+    for position, word in enumerate(words):
+        if position and words[position - 1] in _WITH_VALUE:
+            continue
+        if word == "-m" and position + 1 < len(words) and not words[position + 1].endswith(".py"):
+            return _module_path(words[position + 1], sources), ""
+        if word == "-c":
+            return None
+        if word.endswith(".py"):
+            return posixpath.normpath(word), posixpath.dirname(posixpath.normpath(word))
+    if command[0].endswith(".py"):
+        return posixpath.normpath(command[0]), posixpath.dirname(posixpath.normpath(command[0]))
+    return None
+
+
+def _module_path(module: str, sources: Mapping[str, str]) -> str:
+    path = module.replace(".", "/")
+    return f"{path}/__main__.py" if f"{path}/__main__.py" in sources else f"{path}.py"
+
+
+def _parse(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to report
+        return ast.parse(text.removeprefix("\ufeff"))
+
+
+def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
+    line = getattr(error, "lineno", None)
+    where = f"{path}:{line}" if line else path
+    said = getattr(error, "msg", None) or str(error)
+    hint = "; a Python 2 program?" if "print" in said or "exec" in said or "except" in said else ""
+    return f"{where} is not Python 3: {said}{hint}"
+
+
+def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> None:
+    """Adds every module of the tree that `path` leads to. Modules that are not Python 3 are passed over."""
+    waiting = [path]
+    while waiting:
+        current = waiting.pop(0)
+        for found in _imported(current, trees[current], base, sources):
+            if found in trees:
+                continue
+            try:
+                trees[found] = _parse(sources[found])
+            except (SyntaxError, ValueError):
+                continue
+            waiting.append(found)
+
+
+def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _files(base, alias.name, sources)
+        elif isinstance(node, ast.ImportFrom):
+            folder, module = base, node.module or ""
+            if node.level:
+                folder = posixpath.dirname(path)
+                for _ in range(node.level - 1):
+                    folder = posixpath.dirname(folder)
+            yield from _files(folder, module, sources)
+            for alias in node.names:
+                yield from _files(folder, f"{module}.{alias.name}".strip("."), sources)
+
+
+def _files(folder: str, module: str, sources: Mapping[str, str]) -> Iterator[str]:
+    """The files that importing a.b.c from `folder` runs: a/__init__.py, a/b/__init__.py, a/b/c.py."""
+    parts = module.split(".") if module else []
+    for end in range(1, len(parts) + 1):
+        stem = posixpath.join(folder, *parts[:end])
+        for candidate in (f"{stem}/__init__.py", f"{stem}.py"):
+            if candidate in sources:
+                yield candidate
+                break
+
+
+def _imports_tensorflow(tree: ast.Module) -> bool:
+    """True when it does so unguarded: an import that a `try` may catch is the program's own affair."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "tensorflow" for alias in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "tensorflow":
+            return True
+        guarded = node.body if isinstance(node, ast.Try) and node.handlers else []
+        waiting.extend(child for child in ast.iter_child_nodes(node) if child not in guarded)
+    return False

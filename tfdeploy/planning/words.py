@@ -1,0 +1,64 @@
+"""A plan in words, for --dry-run: plain text in rows, so that any view can lay it out. Prints nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tfdeploy.model.plan import Plan
+
+COLUMNS = ("task", "host", "address", "gpus", "why")
+
+
+class Described(NamedTuple):
+    """What --dry-run shows. `rows` have the columns of COLUMNS."""
+
+    heading: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, ...], ...]
+    commands: tuple[tuple[str, str], ...]  # task -> its command line, as one would type it
+    notes: tuple[str, ...]
+
+
+def describe(plan: Plan) -> Described:
+    """All of the plan that an operator decides by, in the order in which it is read."""
+    return Described(
+        heading=(
+            ("run", plan.run),
+            ("job", plan.job),
+            ("mode", plan.mode),
+            ("release", plan.release),
+            ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
+            ("ends with", ", ".join(plan.deciding)),
+            ("restart", plan.restart),
+            ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
+        ),
+        rows=tuple((task.task, task.host, task.address, gpus_words(task.gpus), task.why) for task in plan.tasks),
+        commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
+        notes=plan.notes,
+    )
+
+
+def lines(plan: Plan) -> tuple[str, ...]:
+    """The same as plain lines with aligned columns."""
+    return tuple(_lines(describe(plan)))
+
+
+def gpus_words(gpus: tuple[int, ...]) -> str:
+    return ",".join(map(str, gpus)) or "-"
+
+
+def _lines(told: Described) -> Iterator[str]:
+    yield from _table(told.heading)
+    yield ""
+    yield from _table((COLUMNS, *told.rows))
+    yield ""
+    yield from _table(told.commands)
+    yield ""
+    yield from (f"note: {note}" for note in told.notes)
+
+
+def _table(rows: tuple[tuple[str, ...], ...]) -> Iterator[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
