@@ -51,9 +51,9 @@ class LogWriter:
         self.end = 0
         self._log_path, self._index_path = os.path.join(task_dir, LOG), os.path.join(task_dir, INDEX)
         self._segment_max = max(max_bytes // 2, LEAST_SEGMENT_BYTES)
-        self._fds = None  # type: Optional[Tuple[int, int]]
+        self._fds: Optional[Tuple[int, int]] = None
         self._log_bytes = self._index_bytes = 0
-        self._last = None  # type: Optional[Record]
+        self._last: Optional[Record] = None
         self._looked = 0.0  # UTC seconds
         try:
             self._resume()

@@ -73,9 +73,9 @@ class LogReader:
     def __init__(self, task_dir: str, offset: int = 0) -> None:
         self.offset = offset
         self._task_dir = task_dir
-        self._segment = None  # type: Optional[Segment]
+        self._segment: Optional[Segment] = None
         self._gone = 0
-        self._records = []  # type: List[Record]  # read from the index, not yet passed
+        self._records: List[Record] = []  # read from the index, not yet passed
         self._position = 0  # the next record of the index to be read
 
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
@@ -135,7 +135,7 @@ class LogReader:
 
     def _describe(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
         """What the index says of the bytes from `offset` to `end`."""
-        described = []  # type: List[List[float]]
+        described: List[List[float]] = []
         while True:
             for passed, record in enumerate(self._records):
                 if record.offset >= end or len(described) > PIECE_RECORDS:

@@ -56,7 +56,7 @@ def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader]) -> bool:
     sent = 0
     looked = 0.0
     while not call.cancelled.is_set():
-        over = []  # type: List[str]  # before reading: what they wrote until they ended is then read
+        over: List[str] = []  # before reading: what they wrote until they ended is then read
         if not follow or time.monotonic() - looked >= LOOK_S:
             looked = time.monotonic()
             over = _over(paths, open_tasks)
@@ -79,7 +79,7 @@ def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader]) -> bool:
 
 
 def _send_piece(call: Call, task: str, piece: Piece) -> None:
-    header = {"task": task, "offset": piece.offset, "records": piece.records}  # type: Dict[str, Any]
+    header: Dict[str, Any] = {"task": task, "offset": piece.offset, "records": piece.records}
     if piece.gone:
         header["gone"] = piece.gone
     call.item(header, piece.blob)

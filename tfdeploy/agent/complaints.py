@@ -1,0 +1,56 @@
+"""Every way a verb can fail, as the error that travels. What the disk or permissions refuse gets a word of its own;
+what we did not foresee is `bug`, with its traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import traceback
+from typing import Any, Dict, Optional
+
+from tfdeploy.agent.call import VerbError
+
+_WORDS = {  # errno -> code, what to do
+    errno.ENOSPC: ("disk", "free some space or inodes there, or set another workdir"),
+    errno.EDQUOT: ("disk", "you are over your quota there: free some, or set another workdir"),
+    errno.EROFS: ("read_only", "set a workdir on a disk that can be written to"),
+    errno.EACCES: ("permission", "give the user access to it, or set another workdir"),
+    errno.EPERM: ("permission", "give the user access to it, or set another workdir"),
+}
+
+
+def complaint(error: BaseException) -> Dict[str, Any]:
+    """{"code", "what", "where", "next", "details"}."""
+    if isinstance(error, OSError) and error.errno in _WORDS:
+        error = _of_the_system(error)
+    if isinstance(error, VerbError):
+        return {"code": error.code, "what": error.what, "where": error.where, "next": error.next, "details": error.details}
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
+    return {"code": "bug", "what": what, "where": None, "next": None, "details": {"traceback": "".join(lines)}}
+
+
+def _of_the_system(error: OSError) -> VerbError:
+    assert error.errno is not None
+    code, next_step = _WORDS[error.errno]
+    named = error.filename2 or error.filename
+    path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
+    what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
+    details: Dict[str, Any] = {"path": path, "errno": error.errno}
+    if code == "disk" and path is not None:
+        details.update(free_of(path))
+    return VerbError(code, what, where=path, next=next_step, details=details)
+
+
+def free_of(path: str) -> Dict[str, Optional[int]]:
+    """What is left on the disk of `path`, or of the nearest folder above it: {"free_bytes", "free_inodes"}.
+
+    free_inodes is None where the file system has no fixed number of them.
+    """
+    while True:
+        try:
+            found = os.statvfs(path)
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path) or "/"
+            continue
+        return {"free_bytes": found.f_bavail * found.f_frsize, "free_inodes": found.f_favail if found.f_files else None}

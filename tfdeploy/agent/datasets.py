@@ -1,0 +1,108 @@
+"""`data.*`: folders of data that belong to us, by a marker beside them, and whether they are whole.
+
+rsync fills them. A folder without our marker is never touched; one that is being filled has no record of being whole.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+from tfdeploy.agent import atomic, layout, wire
+from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent.complaints import free_of
+
+
+def state(call: Call) -> Optional[Dict[str, Any]]:
+    """{"digest"} of what lies there now, or None where it was never whole or a sync is under way."""
+    folder = _folder(call)
+    if atomic.read_json(folder + ".json") is None or not os.path.isdir(folder):
+        return None
+    return {"digest": digest(folder)}
+
+
+def begin(call: Call) -> Dict[str, Any]:
+    """{"folder"}: ours, and from now on not whole. Raises VerbError not_ours, disk."""
+    folder = _folder(call)
+    marker = folder + ".tfdeploy"
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    if os.path.lexists(folder) and (not os.path.exists(marker) or os.path.islink(folder) or not os.path.isdir(folder)):
+        raise VerbError(
+            "not_ours",
+            "%s exists and was not made by tfdeploy" % folder,
+            where=folder,
+            next="move it away, or give the data set another name",
+        )
+    _check_room(folder, int(call.args.get("bytes") or 0))
+    atomic.write_json(marker, {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)})
+    os.makedirs(folder, exist_ok=True)
+    if os.path.exists(folder + ".json"):
+        os.unlink(folder + ".json")
+    return {"folder": folder}
+
+
+def commit(call: Call) -> Dict[str, Any]:
+    """{"digest": of what lies there, "ok": whether that is the one expected}; only then it is whole."""
+    folder = _folder(call)
+    if not os.path.isdir(folder):
+        raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
+    found = digest(folder)
+    ok = found == call.args.get("digest")
+    if ok:
+        atomic.write_json(folder + ".json", {"v": wire.VERSION, "digest": found, "time": time.time()})
+    return {"digest": found, "ok": ok}
+
+
+def digest(folder: str) -> str:
+    """wire.data_digest of the folder. Raises VerbError strange for what is neither file, link nor folder."""
+    return wire.data_digest(rows(folder))
+
+
+def rows(folder: str, prefix: str = "") -> Iterator[Tuple[str, int, int, str, str]]:
+    with os.scandir(os.path.join(folder, prefix)) as entries:
+        for entry in entries:
+            path = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from rows(folder, path + "/")
+            elif entry.is_symlink():
+                yield path, 0, 0, "link", os.readlink(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                found = entry.stat(follow_symlinks=False)
+                yield path, found.st_size, int(found.st_mtime_ns // 1_000_000_000), "file", ""
+            else:
+                raise VerbError("strange", "%s is neither a file, a link nor a folder" % entry.path, where=entry.path)
+
+
+def size_bytes(folder: str) -> int:
+    """On disk, without following links; 0 where there is nothing."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            found = os.lstat(os.path.join(base, name))
+            if stat.S_ISREG(found.st_mode):
+                total += found.st_blocks * 512
+    return total
+
+
+def _check_room(folder: str, bytes_wanted: int) -> None:
+    free = free_of(folder)["free_bytes"] or 0
+    if bytes_wanted <= free:
+        return
+    needed = bytes_wanted - size_bytes(folder)
+    if needed > free:
+        raise VerbError(
+            "disk",
+            "the data needs %d bytes more, and %d are free" % (needed, free),
+            where=folder,
+            next="free some space there, or set another workdir",
+            details={"needed_bytes": needed, "free_bytes": free},
+        )
+
+
+def _folder(call: Call) -> str:
+    return layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
+
+
+VERBS = {"data.state": state, "data.begin": begin, "data.commit": commit}

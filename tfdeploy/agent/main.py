@@ -1,0 +1,21 @@
+"""The agent's command line: `serve` for one SSH session, `minder` for one run, `supervise` for one task.
+
+The root `__main__.py` of the agent's folder calls `main`. Each word loads only what it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import List
+
+WORDS = ("serve", "minder", "supervise")
+
+
+def main(argv: List[str]) -> int:
+    """Runs `argv[0]` with the rest as its arguments; returns the exit code."""
+    if not argv or argv[0] not in WORDS:
+        sys.stderr.write("usage: (%s) ...\n" % "|".join(WORDS))
+        return 2
+    code = importlib.import_module("tfdeploy.agent." + argv[0]).main(argv[1:])
+    return int(code)
