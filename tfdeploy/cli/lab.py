@@ -1,0 +1,109 @@
+"""`tfdeploy lab`: a throw-away cluster on this machine. Options to values, one call of the lab, one answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfdeploy.lab import Lab
+
+ACTIONS = {
+    "cut": "take a host off the network (isolated)",
+    "heal": "put it back on the network",
+    "kill": "power a host off",
+    "boot": "power it on again: same disk, same address",
+}
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Registers the verb."""
+    parser = subparsers.add_parser("lab", help="a throw-away cluster on this machine", description=__doc__)
+    verbs = parser.add_subparsers(dest="lab_verb", metavar="VERB", required=True)
+    up = _verb(verbs, "up", "bring hosts up, or start again those that died; prints where the inventory is")
+    up.add_argument("count", type=int, metavar="N", help="how many hosts: n1 is ps, the rest are workers")
+    up.add_argument("--kind", choices=("loopback", "isolated"), default="loopback", help="isolated needs root")
+    up.add_argument("--rate", help="bandwidth of each host's link, as tc writes it: 100mbit (isolated)")
+    up.add_argument("--python", default=sys.executable, metavar="PATH", help="the hosts' interpreter (default: this one)")
+    up.add_argument("--shared-workdir", action="store_true", help="one ~/tfdeploy for all hosts, like an NFS home")
+    up.add_argument("--gpus", help="the hosts' `gpus:` (default: auto)")
+    _verb(verbs, "down", "remove the lab: processes, namespaces, mounts, files")
+    _verb(verbs, "status", "the hosts and whether they are up")
+    inner = _verb(verbs, "run", "run a command as the lab's operator, who reaches the hosts (isolated: and nothing else)")
+    inner.add_argument("words", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
+    for action, what in ACTIONS.items():
+        _verb(verbs, action, what).add_argument("host", metavar="HOST")
+
+
+def _verb(verbs: Any, name: str, what: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=what)
+    parser.add_argument("--name", default=os.environ.get("TFDEPLOY_LAB_NAME", "lab"), help="which lab (default: lab)")
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carries one `lab` verb out. Raises TfdeployError."""
+    from tfdeploy import lab
+
+    if args.lab_verb == "up":
+        found = lab.up(
+            args.name,
+            args.kind,
+            args.count,
+            rate=args.rate,
+            python=args.python,
+            shared_workdir=args.shared_workdir,
+            gpus=args.gpus,
+        )
+        _say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
+        return _answer(args, found, str(found.inventory))
+    return _on_existing(args, lab.load(args.name))
+
+
+def _on_existing(args: argparse.Namespace, found: Lab) -> int:
+    if args.lab_verb == "run":
+        return _run(found, args.words[1:] if args.words[:1] == ["--"] else args.words)
+    if args.lab_verb == "status":
+        rows = [f"{row['host']}  {row['address']}:{row['port']}  {row['state']}" for row in found.status()]
+        return _answer(args, found, "\n".join(rows))
+    if args.lab_verb == "down":
+        found.down()
+        _say(f"lab {found.name} is gone")
+        if args.json:
+            print(json.dumps({"lab": found.name, "ok": True}))
+        return 0
+    getattr(found, args.lab_verb)(args.host)
+    _say(f"{args.lab_verb}: {args.host}")
+    return _answer(args, found, "")
+
+
+def _run(found: Lab, words: list[str]) -> int:
+    from tfdeploy.errors import UsageError
+
+    if not words:
+        raise UsageError("no command", where="lab run", next=f"tfdeploy lab run --name {found.name} -- tfdeploy inventory")
+    argv = found.operator(words)
+    sys.stdout.flush()
+    environment = {"TFDEPLOY_INVENTORY": str(found.inventory), **os.environ}
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        raise UsageError(f"{argv[0]}: {error.strerror}", where="lab run") from error
+
+
+def _answer(args: argparse.Namespace, found: Lab, text: str) -> int:
+    if args.json:
+        answer = {"lab": found.name, "kind": found.kind, "inventory": str(found.inventory), "hosts": found.status()}
+        print(json.dumps(answer))
+    elif text:
+        print(text)
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,120 @@
+"""An isolated host's view of the file system: this machine's, written to in a layer of its own.
+
+Runs inside the host's fresh namespaces. Own /tmp, /run, /root, /home, /dev, /proc, /sys; /home/<user> lies on the host's disk.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.lab.syscalls import BIND, NO_SUID, PRIVATE, READ_ONLY, RECURSIVE, REMOUNT, mount, switch_root
+
+HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
+LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+
+def _bind(source: Path, target: Path, *, read_only: bool) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    mount(str(source), str(target), flags=BIND | RECURSIVE)
+    if read_only:
+        mount(str(source), str(target), flags=BIND | REMOUNT | READ_ONLY)
+
+
+def must_be_bound(path: str) -> bool:
+    """Whether a host would not see path by itself: hidden there, or on another mount, which an overlay does not cross."""
+    hidden = any(path.startswith(f"/{folder}/") for folder, _ in HIDDEN)
+    return hidden or os.stat(path).st_dev != os.stat("/").st_dev
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(source.read_bytes())
+    target.chmod(source.stat().st_mode & 0o777)
+
+
+def _open_way(root: Path, path: Path) -> None:
+    """Lets everybody search the folders down to path, in the host's own layer."""
+    for parent in reversed((path, *path.parents)):
+        inside = root / str(parent).lstrip("/")
+        mode = stat.S_IMODE(inside.stat().st_mode)
+        if not mode & stat.S_IXOTH:
+            inside.chmod(mode | stat.S_IXOTH)
+
+
+def _devices(dev: Path) -> None:
+    mount("tmpfs", str(dev), "tmpfs", NO_SUID, "mode=755")
+    names = [*DEVICES, *(name for name in os.listdir("/dev") if name.startswith("nvidia"))]
+    for name in names:
+        source = Path("/dev", name)
+        if source.is_dir():
+            _bind(source, dev / name, read_only=False)
+        elif source.exists():
+            (dev / name).touch()
+            mount(str(source), str(dev / name), flags=BIND)
+    for name, mode in (("shm", "1777"), ("pts", "")):
+        (dev / name).mkdir()
+        if mode:
+            mount("tmpfs", str(dev / name), "tmpfs", NO_SUID, f"mode={mode}")
+    mount("devpts", str(dev / "pts"), "devpts", NO_SUID, "newinstance,ptmxmode=0666,mode=620")
+    for name, target in (
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+    ):
+        (dev / name).symlink_to(target)
+
+
+def _accounts(etc: Path, spec: dict[str, Any]) -> None:
+    """The host's own user, instead of whoever has that name or number on this machine."""
+    user, uid = spec["user"], str(spec["uid"])
+    for file, line in (("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"), ("group", f"{user}:x:{uid}:")):
+        lines = (etc / file).read_text(errors="surrogateescape").splitlines()
+        others = [old for old in lines if old.split(":")[0] != user and old.split(":")[2:3] != [uid]]
+        (etc / file).write_text("\n".join([*others, line, ""]), errors="surrogateescape")
+    (etc / "shadow").write_text("".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", user)))
+
+
+def _write_names(etc: Path, name: str, spec: dict[str, Any]) -> None:
+    for file in ("hosts", "hostname", "resolv.conf"):
+        (etc / file).unlink(missing_ok=True)
+    (etc / "hosts").write_text(f"127.0.0.1 localhost\n{spec['hosts_file']}")
+    (etc / "hostname").write_text(f"{name}\n")
+    (etc / "resolv.conf").write_text("")
+
+
+def enter(name: str, spec: dict[str, Any]) -> None:
+    """Makes the host's root and moves this process into it. `spec`: folder, user, uid, shell, hosts_file, read_only (folders),
+    shared (folder or None), files (path on the host: path here). Raises OSError."""
+    folder = Path(spec["folder"])
+    socket.sethostname(name)
+    mount("none", "/", flags=RECURSIVE | PRIVATE)
+    root = folder / "root"
+    mount("overlay", str(root), "overlay", 0, f"lowerdir=/,upperdir={folder}/layer,workdir={folder}/work")
+    if os.path.ismount("/usr"):
+        _bind(Path("/usr"), root / "usr", read_only=True)
+    for path, mode in HIDDEN:
+        mount("tmpfs", str(root / path), "tmpfs", NO_SUID, f"mode={mode}")
+    for path in spec["read_only"]:
+        if must_be_bound(path):
+            _bind(Path(path), root / path.lstrip("/"), read_only=True)
+        _open_way(root, Path(path))
+    home = root / "home" / spec["user"]
+    _bind(folder / "home", home, read_only=False)
+    if spec["shared"]:
+        _bind(Path(spec["shared"]), home / "tfdeploy", read_only=False)
+    _devices(root / "dev")
+    mount("proc", str(root / "proc"), "proc")
+    mount("sysfs", str(root / "sys"), "sysfs", READ_ONLY)
+    _accounts(root / "etc", spec)
+    _write_names(root / "etc", name, spec)
+    for target, source in spec["files"].items():
+        _copy(Path(source), root / target.lstrip("/"))
+    (root / "run/sshd").mkdir()
+    switch_root(str(root))

@@ -1,0 +1,93 @@
+"""The door to labs: bring one up, find one again, list them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.lab import folder, loopback, state, wires
+from tfdeploy.lab.isolated import IsolatedLab
+from tfdeploy.lab.loopback import LoopbackLab
+from tfdeploy.lab.seam import Lab
+from tfdeploy.lab.state import LabState
+
+KINDS = ("loopback", "isolated")
+DEFAULT_NAME = "lab"
+
+
+def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
+    return IsolatedLab(root, found) if found.kind == "isolated" else LoopbackLab(root, found)
+
+
+def _create(name: str, kind: str, count: int, wishes: dict[str, Any]) -> LabState:
+    root = folder.lab_folder(name)
+    if kind == "isolated" and os.geteuid() != 0:
+        raise Refused("an isolated lab needs root", where="this machine", next=f"tfdeploy lab up {count} --kind loopback")
+    if kind == "loopback" and wishes["rate"]:
+        raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
+    most = wires.MOST_HOSTS
+    if not 1 <= count <= most:
+        raise UsageError(f"a lab has 1 to {most} hosts, not {count}")
+    hosts = loopback.hosts(root, count) if kind == "loopback" else IsolatedLab.plan_hosts(root, count)
+    root.mkdir(mode=0o755, exist_ok=True)
+    return LabState(name, kind, hosts, **wishes)
+
+
+def _refuse_another_shape(found: LabState, kind: str, count: int, wishes: dict[str, Any]) -> None:
+    shape = {"hosts": len(found.hosts), "kind": found.kind, **{key: getattr(found, key) for key in wishes}}
+    for key, wish in {"hosts": count, "kind": kind, **wishes}.items():
+        if shape[key] != wish:
+            raise UsageError(
+                f"the lab {found.name!r} is there with {key} {shape[key]}, not {wish}",
+                where=str(folder.lab_folder(found.name)),
+                next=f"tfdeploy lab down --name {found.name}",
+            )
+
+
+def up(
+    name: str = DEFAULT_NAME,
+    kind: str = "loopback",
+    count: int = 3,
+    *,
+    rate: str | None = None,
+    python: str = sys.executable,
+    shared_workdir: bool = False,
+    gpus: str | int | None = None,
+) -> Lab:
+    """Brings a lab up; again: starts what died. rate: as tc writes it (100mbit), each way of each host's link.
+    python: the interpreter of the training programs. Raises UsageError for a lab of that name but another shape,
+    Refused (root, programs, ports), HostFailed (a host did not start)."""
+    if kind not in KINDS:
+        raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
+    wishes: dict[str, Any] = {"rate": rate, "python": python, "shared_workdir": shared_workdir, "gpus": gpus}
+    with folder.only_one():
+        root = folder.lab_folder(name)
+        found = state.read(root)
+        if found:
+            _refuse_another_shape(found, kind, count, wishes)
+        else:
+            found = _create(name, kind, count, wishes)
+            state.save(root, found)
+        lab = _lab(root, found)
+        lab.prepare()
+        lab.ensure()
+    return lab
+
+
+def load(name: str = DEFAULT_NAME) -> Lab:
+    """The lab of that name. Raises UsageError."""
+    root = folder.lab_folder(name)
+    found = state.read(root)
+    if found is None:
+        others = ", ".join(names()) or "none"
+        raise UsageError(f"no lab {name!r} (there: {others})", where=str(root), next=f"tfdeploy lab up 3 --name {name}")
+    return _lab(root, found)
+
+
+def names() -> list[str]:
+    """The labs there are."""
+    labs = folder.labs_folder()
+    return sorted(path.name for path in labs.iterdir() if (path / state.FILE).exists())

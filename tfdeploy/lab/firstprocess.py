@@ -1,0 +1,61 @@
+"""The first process of a host: starts its sshd, adopts and reaps whatever is orphaned, and ends once nothing is left.
+
+Isolated, it is PID 1 of the host's PID namespace; on loopback a subreaper, so that nothing escapes from its tree.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tfdeploy.lab.syscalls import adopt_orphans
+
+LISTEN_S = 20.0
+POLL_S = 0.005
+
+
+def _start(argv: list[str]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.execv(argv[0], argv)
+        finally:
+            os._exit(127)
+    return pid
+
+
+def _wait_until_listening(pid_file: Path, sshd: int) -> None:
+    """sshd writes its pid file once it listens."""
+    deadline = time.monotonic() + LISTEN_S
+    while not pid_file.exists():
+        if os.waitpid(sshd, os.WNOHANG)[0] or time.monotonic() > deadline:
+            raise OSError("sshd did not start; its reason is in the console")
+        time.sleep(POLL_S)
+
+
+def take_over_streams(console: str) -> None:
+    """Input from nowhere, output to the host's console."""
+    for path, flags, targets in (("/dev/null", os.O_RDONLY, (0,)), (console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, (1, 2))):
+        handle = os.open(path, flags, 0o600)
+        for target in targets:
+            os.dup2(handle, target)
+        os.close(handle)
+
+
+def start_sshd(host: dict[str, Any]) -> None:
+    """`host`: sshd (argv), pid_file. Returns once it listens; raises OSError."""
+    if os.getpid() != 1:
+        adopt_orphans()
+    pid_file = Path(host["pid_file"])
+    pid_file.unlink(missing_ok=True)
+    _wait_until_listening(pid_file, _start(host["sshd"]))
+
+
+def reap_for_ever() -> NoReturn:
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            os._exit(0)

@@ -1,0 +1,117 @@
+"""A lab's folder: $XDG_STATE_HOME/tfdeploy/lab/<name>/ holds all that the lab is, its disks too.
+
+lab.json inventory.yaml known_hosts id_ed25519 hosts/<host>/{console.log,host_key,sshd_config,...}. Starts and ends nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.lab.keys import make_key
+from tfdeploy.lab.state import HostState, LabState
+from tfdeploy.model.inventory import NAME
+
+KNOWN_HOSTS = "known_hosts"
+INVENTORY = "inventory.yaml"
+IDENTITY = "id_ed25519"
+
+
+def labs_folder() -> Path:
+    """Where the labs of this user lie, made if need be. Absolute, without symbolic links."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+    folder = base / "tfdeploy" / "lab"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+def lab_folder(name: str) -> Path:
+    """Raises UsageError for a name that is none."""
+    if not NAME.match(name) or len(name) > 40:
+        raise UsageError(f"{name!r} is no name for a lab: letters, digits, '_', '.', '-', at most 40", where="--name")
+    folder = labs_folder() / name
+    if any(not letter.isprintable() or letter in "\"'\\:, " for letter in str(folder)):
+        raise UsageError(f"a lab cannot live in {folder}: spaces and the like", next="set XDG_STATE_HOME to a plainer folder")
+    return folder
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """One lab command at a time under this state folder. The lock is the folder itself, so it leaves no file."""
+    handle = os.open(labs_folder(), os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def host_folder(root: Path, host: str) -> Path:
+    return root / "hosts" / host
+
+
+def identity(root: Path) -> Path:
+    return root / IDENTITY
+
+
+def make_keys(root: Path, state: LabState) -> None:
+    """The operator's key, each host's key, and known_hosts."""
+    public = make_key(identity(root), f"tfdeploy lab {state.name}")
+    (root / "authorized_keys").write_text(public + "\n")
+    lines = []
+    for host in state.hosts:
+        folder = host_folder(root, host.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        key = make_key(folder / "host_key", host.name)
+        lines.append(f"{host.address if host.port == 22 else f'[{host.address}]:{host.port}'} {key}\n")
+    (root / KNOWN_HOSTS).write_text("".join(lines))
+
+
+def _host_line(host: HostState) -> str:
+    words = [f"address: {host.address}"]
+    if host.port != 22:
+        words.append(f"port: {host.port}")
+    if host.ports:
+        words.append(f"ports: {host.ports[0]}-{host.ports[1]}")
+    return f"  {host.name}: {{{', '.join(words)}}}"
+
+
+def write_inventory(root: Path, state: LabState, user: str, workdir: str | None) -> None:
+    """n1 is ps, the rest workers; a lab of one host is both."""
+    names = [host.name for host in state.hosts]
+    settings = {
+        "user": user,
+        "identity_file": str(identity(root)),
+        "known_hosts": str(root / KNOWN_HOSTS),
+        "python": state.python,
+    }
+    if workdir:
+        settings["workdir"] = workdir
+    if state.gpus is not None:
+        settings["gpus"] = str(state.gpus)
+    lines = [
+        f"# The lab {state.name!r}; `tfdeploy lab down --name {state.name}` removes it.",
+        "defaults:",
+        *(f"  {key}: {value}" for key, value in settings.items()),
+        "hosts:",
+        *(_host_line(host) for host in state.hosts),
+        "roles:",
+        f"  ps: [{names[0]}]",
+        f"  worker: [{', '.join(names[1:] or names)}]",
+    ]
+    fresh = root / f".{INVENTORY}.new"
+    fresh.write_text("\n".join(lines) + "\n")
+    fresh.replace(root / INVENTORY)
+
+
+def remove(root: Path) -> None:
+    """Takes the folder away. Raises Refused when something is still mounted below it."""
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    if below := [path for path in mounts if path.startswith(f"{root}/")]:
+        raise Refused(f"{below[0]} is still mounted", where=str(root), next=f"umount {below[0]}")
+    shutil.rmtree(root, ignore_errors=False)

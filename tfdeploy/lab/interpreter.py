@@ -1,0 +1,37 @@
+"""What of this machine an isolated host needs to run a Python interpreter: its environment, its base, and the links between."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+from tfdeploy.errors import Refused
+
+_ASK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]))"
+
+
+def _links(path: str) -> list[str]:
+    """The folders of every link that leads from path to the program itself."""
+    folders = []
+    while True:
+        folders.append(os.path.dirname(path))
+        if not os.path.islink(path):
+            return folders
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+
+
+def folders(python: str) -> list[str]:
+    """Folders to bind read-only at their own paths, outermost first. Raises Refused when python does not run."""
+    try:
+        done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
+        prefixes = [os.path.abspath(path) for path in json.loads(done.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise Refused(f"this interpreter does not run: {error}", where=python, next="--python PATH") from error
+    found = {*prefixes, *_links(os.path.abspath(python))}
+    found |= {os.path.realpath(path) for path in found}
+    kept: list[str] = []
+    for path in sorted(found, key=lambda each: each.count("/")):
+        if path not in ("/", "/usr") and not any(path.startswith(f"{outer}/") for outer in kept):
+            kept.append(path)
+    return kept

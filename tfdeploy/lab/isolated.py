@@ -1,0 +1,221 @@
+"""A lab of namespaces (root): each host has its own network card, disk, processes, names and users; the operator too has
+a network of its own, which reaches the hosts and nothing else. `cut` takes a cable down, `kill` is a power cut.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.lab import folder, interpreter, processes, sshd, starter, wires
+from tfdeploy.lab.state import HostState, LabState, save
+
+USER, UID = "lab", 10001
+HOME = f"/home/{USER}"
+ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
+
+
+class IsolatedLab:
+    """See seam.Lab."""
+
+    kind = "isolated"
+
+    def __init__(self, root: Path, state: LabState) -> None:
+        self.root = root
+        self.state = state
+        self.name = state.name
+        self.inventory = root / folder.INVENTORY
+        self.known_hosts = root / folder.KNOWN_HOSTS
+        self.hosts = tuple(host.name for host in state.hosts)
+
+    @staticmethod
+    def plan_hosts(root: Path, count: int) -> list[HostState]:
+        subnet = wires.subnet(root)
+        return [HostState(f"n{number}", f"{subnet}.{number}", 22) for number in range(1, count + 1)]
+
+    def prepare(self) -> None:
+        """Writes everything that is not a process. Safe to repeat."""
+        if os.geteuid() != 0:
+            raise Refused("an isolated lab needs root", where=self.name)
+        for name, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux"), ("setpriv", "util-linux")):
+            sshd.program(name, package)
+        folder.make_keys(self.root, self.state)
+        shared = self.root / "shared"
+        for host in self.state.hosts:
+            place = folder.host_folder(self.root, host.name)
+            for name in ("root", "layer", "work", "home"):
+                (place / name).mkdir(exist_ok=True)
+            self._write_sshd(host, place)
+            _give_to_user(place / "home")
+        if self.state.shared_workdir:
+            shared.mkdir(exist_ok=True)
+            _give_to_user(shared)
+        folder.write_inventory(self.root, self.state, USER, None)
+
+    def ensure(self) -> None:
+        """Starts every host that does not answer, and the network if it is gone (then all hosts)."""
+        starter.end_strays(self.root, self.state)
+        if not all(processes.is_alive(self.state.networks.get(name)) for name in ("switch", "operator")):
+            processes.end_all(self._first_processes)
+            self.state.networks.clear()
+            self.state.hosts = [_off(host) for host in self.state.hosts]
+        self._start([host for host in self.state.hosts if not processes.is_alive(host.process)])
+
+    def operator(self, argv: Sequence[str]) -> list[str]:
+        holder = self.state.networks["operator"].pid
+        return wires.inside(holder, ["env", f"{processes.MARK}={self.root}/operator", *argv])
+
+    def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
+        first = self._host(host).process
+        if first is None or not processes.is_alive(first):
+            raise UsageError(f"{host} is off", where=host, next=f"tfdeploy lab boot {host} --name {self.name}")
+        home = "/root" if root else HOME
+        enter = [
+            "nsenter",
+            f"--target={first.pid}",
+            "--mount",
+            "--net",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--root",
+            f"--wd={home}",
+            "--",
+        ]
+        become = [] if root else ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
+        user = "root" if root else USER
+        return [*enter, *become, "env", "-i", f"HOME={home}", f"USER={user}", f"PATH={sshd.login_path()}", *argv]
+
+    def console(self, host: str) -> str:
+        return starter.last_words(self.root, self._host(host).name)
+
+    def cut(self, host: str) -> None:
+        self._set_cut(host, True)
+
+    def heal(self, host: str) -> None:
+        self._set_cut(host, False)
+
+    def kill(self, host: str) -> None:
+        found = self._host(host)
+        if processes.is_alive(self.state.networks.get("switch")):
+            wires.unplug(self.state.networks["switch"].pid, host)
+        first = found.process
+        processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
+        found.process = None
+        save(self.root, self.state)
+
+    def boot(self, host: str) -> None:
+        found = self._host(host)
+        if not processes.is_alive(found.process):
+            self._start([found])
+
+    def down(self) -> None:
+        processes.end_all(self._first_processes)
+        processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_line())
+        folder.remove(self.root)
+
+    def status(self) -> list[dict[str, object]]:
+        return [
+            {
+                "host": host.name,
+                "address": host.address,
+                "port": host.port,
+                "state": ("cut" if host.cut else "up") if processes.is_alive(host.process) else "off",
+                "pid": host.process.pid if host.process else None,
+                "python": self.state.python,
+            }
+            for host in self.state.hosts
+        ]
+
+    def _host(self, name: str) -> HostState:
+        for host in self.state.hosts:
+            if host.name == name:
+                return host
+        raise UsageError(f"no host {name!r} in the lab {self.name}", next=f"one of: {', '.join(self.hosts)}")
+
+    def _set_cut(self, name: str, cut: bool) -> None:
+        host = self._host(name)
+        host.cut = cut
+        save(self.root, self.state)
+        if processes.is_alive(host.process):
+            wires.set_link(self.state.networks["switch"].pid, name, up=not cut)
+
+    def _first_processes(self) -> set[int]:
+        known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))
+        return {process.pid for process in known if process and processes.is_alive(process)}
+
+    def _start(self, hosts: list[HostState]) -> None:
+        fresh = not self.state.networks
+        if not hosts and not fresh:
+            return
+        if not fresh:
+            for host in hosts:
+                wires.unplug(self.state.networks["switch"].pid, host.name)
+        read_only = interpreter.folders(self.state.python)
+        order: dict[str, Any] = {
+            "networks": self._networks() if fresh else {},
+            "switch": None if fresh else self.state.networks["switch"].pid,
+            "unplugged": [host.name for host in hosts if host.cut],
+            "rate": self.state.rate,
+            "hosts": [self._order(host, read_only) for host in hosts],
+            "kept": [],
+        }
+        starter.start(self.root, self.state, order)
+
+    def _networks(self) -> dict[str, Any]:
+        operator = f"{wires.subnet(self.root)}.{wires.OPERATOR}"
+        return {
+            "switch": {"ip": wires.bridge_lines(), "late": [], "tc": []},
+            "operator": {"ip": [], "late": wires.card_lines(operator), "tc": []},
+        }
+
+    def _write_sshd(self, host: HostState, place: Path) -> None:
+        config = sshd.config(
+            address="0.0.0.0",
+            port=host.port,
+            host_key=Path("/etc/ssh/lab_host_key"),
+            authorized_keys=Path("/etc/ssh/lab_authorized_keys"),
+            pid_file=Path("/run/sshd.pid"),
+            env={"PATH": sshd.login_path()},
+        )
+        (place / "sshd_config").write_text(config)
+
+    def _order(self, host: HostState, read_only: list[str]) -> dict[str, Any]:
+        place = folder.host_folder(self.root, host.name)
+        names = "".join(f"{other.address} {other.name}\n" for other in self.state.hosts)
+        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+        return {
+            "name": host.name,
+            "disk": {
+                "folder": str(place),
+                "user": USER,
+                "uid": UID,
+                "shell": shell,
+                "hosts_file": names,
+                "read_only": read_only,
+                "shared": str(self.root / "shared") if self.state.shared_workdir else None,
+                "files": {
+                    "/etc/ssh/lab_host_key": str(place / "host_key"),
+                    "/etc/ssh/lab_authorized_keys": str(self.root / "authorized_keys"),
+                    "/etc/ssh/lab_sshd_config": str(place / "sshd_config"),
+                },
+            },
+            "console": str(place / "console.log"),
+            "pid_file": "/run/sshd.pid",
+            "sshd": [sshd.program("sshd", "openssh-server"), "-D", "-e", "-f", "/etc/ssh/lab_sshd_config"],
+            "ip": wires.card_lines(host.address),
+            "tc": wires.shape(wires.CARD, self.state.rate),
+            "reserved": None,
+        }
+
+
+def _give_to_user(path: Path) -> None:
+    os.chown(path, UID, UID)
+    path.chmod(0o700)
+
+
+def _off(host: HostState) -> HostState:
+    return HostState(host.name, host.address, host.port, host.ports, None, host.cut)

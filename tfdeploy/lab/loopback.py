@@ -1,0 +1,220 @@
+"""A lab without root: each host is an unprivileged sshd on 127.0.0.1 with a home folder and ports of its own.
+
+All hosts share this machine's network, processes and disk. A block of 16 ports belongs to a host: the first is its sshd's,
+the next ten are its `ports:`. The host's first process holds the block's first *UDP* port, which nobody serves: whoever
+else looks for a block on this machine, from whatever checkout, sees it taken, and TensorFlow does not.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import zlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.lab import folder, processes, sshd, starter
+from tfdeploy.lab.state import HostState, LabState, save
+
+ADDRESS = "127.0.0.1"
+FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's ephemeral ports
+
+
+def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
+    held = socket.socket(socket.AF_INET, kind)
+    try:
+        held.bind((address, port))
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def reserve(port: int) -> socket.socket:
+    """Takes the block that begins at port. Raises OSError when it is taken, or one of its ports is in use."""
+    held = _bound(socket.SOCK_DGRAM, ADDRESS, port)
+    try:
+        for each in range(port, port + PORTS + 1):
+            _bound(socket.SOCK_STREAM, "", each).close()
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def choose_ports(root: Path, count: int) -> list[int]:
+    """The first ports of `count` free blocks. Raises Refused when this machine has no more."""
+    blocks = range(FIRST_PORT, LAST_PORT, BLOCK)
+    offset = zlib.crc32(str(root).encode()) % len(blocks)
+    chosen: list[int] = []
+    for number in range(len(blocks)):
+        port = blocks[(offset + number) % len(blocks)]
+        try:
+            reserve(port).close()
+        except OSError:
+            continue
+        chosen.append(port)
+        if len(chosen) == count:
+            return chosen
+    raise Refused(f"no {count} free blocks of ports between {FIRST_PORT} and {LAST_PORT}", where="this machine")
+
+
+def hosts(root: Path, count: int) -> list[HostState]:
+    """Where `count` hosts will listen."""
+    return [
+        HostState(f"n{number}", ADDRESS, port, ports=(port + 1, port + PORTS))
+        for number, port in enumerate(choose_ports(root, count), start=1)
+    ]
+
+
+class LoopbackLab:
+    """See seam.Lab."""
+
+    kind = "loopback"
+
+    def __init__(self, root: Path, state: LabState) -> None:
+        self.root = root
+        self.state = state
+        self.name = state.name
+        self.inventory = root / folder.INVENTORY
+        self.known_hosts = root / folder.KNOWN_HOSTS
+        self.hosts = tuple(host.name for host in state.hosts)
+
+    def prepare(self) -> None:
+        """Writes everything that is not a process. Safe to repeat."""
+        sshd.make_privilege_folder()
+        folder.make_keys(self.root, self.state)
+        for host in self.state.hosts:
+            home = self._home(host)
+            home.mkdir(mode=0o700, exist_ok=True)
+            (self._folder(host) / "sshd_config").write_text(self._config(host))
+        shared = self.root / "shared"
+        if self.state.shared_workdir:
+            shared.mkdir(mode=0o700, exist_ok=True)
+        user = pwd.getpwuid(os.getuid()).pw_name
+        folder.write_inventory(self.root, self.state, user, str(shared) if self.state.shared_workdir else None)
+
+    def ensure(self) -> None:
+        """Starts every host that does not answer."""
+        starter.end_strays(self.root, self.state)
+        self._start([host for host in self.state.hosts if not self._is_up(host)])
+
+    def operator(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
+
+    def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
+        found = self._host(host)
+        if root and os.geteuid() != 0:
+            raise UsageError("on loopback nobody is root", where=host)
+        words = [f"{name}={value}" for name, value in self._environment(found).items()]
+        return ["env", "-C", str(self._home(found)), *words, *argv]
+
+    def console(self, host: str) -> str:
+        return starter.last_words(self.root, self._host(host).name)
+
+    def cut(self, host: str) -> None:
+        self._host(host)
+        raise UsageError("a loopback lab has no cable to cut", where=host, next="tfdeploy lab up N --kind isolated (root)")
+
+    def heal(self, host: str) -> None:
+        self.cut(host)
+
+    def kill(self, host: str) -> None:
+        found = self._host(host)
+        processes.end_all(lambda: self._processes([found]))
+        found.process = None
+        save(self.root, self.state)
+
+    def boot(self, host: str) -> None:
+        if not self._is_up(found := self._host(host)):
+            self._start([found])
+
+    def down(self) -> None:
+        processes.end_all(lambda: self._processes(self.state.hosts))
+        folder.remove(self.root)
+
+    def status(self) -> list[dict[str, object]]:
+        return [
+            {
+                "host": host.name,
+                "address": host.address,
+                "port": host.port,
+                "state": "up" if self._is_up(host) else "off",
+                "pid": host.process.pid if host.process else None,
+                "python": self.state.python,
+            }
+            for host in self.state.hosts
+        ]
+
+    def _host(self, name: str) -> HostState:
+        for host in self.state.hosts:
+            if host.name == name:
+                return host
+        raise UsageError(f"no host {name!r} in the lab {self.name}", next=f"one of: {', '.join(self.hosts)}")
+
+    def _folder(self, host: HostState) -> Path:
+        return folder.host_folder(self.root, host.name)
+
+    def _home(self, host: HostState) -> Path:
+        return self._folder(host) / "home"
+
+    def _environment(self, host: HostState) -> dict[str, str]:
+        return {"HOME": str(self._home(host)), "PATH": sshd.login_path(), processes.MARK: f"{self.root}/{host.name}"}
+
+    def _config(self, host: HostState) -> str:
+        place = self._folder(host)
+        return sshd.config(
+            address=ADDRESS,
+            port=host.port,
+            host_key=place / "host_key",
+            authorized_keys=self.root / "authorized_keys",
+            pid_file=place / "sshd.pid",
+            env=self._environment(host),
+        )
+
+    def _is_up(self, host: HostState) -> bool:
+        return processes.is_alive(host.process) and sshd.answers(host.address, host.port)
+
+    def _processes(self, hosts: list[HostState]) -> set[int]:
+        """Everything of these hosts: what carries their mark, and all below their first processes."""
+        firsts = {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}
+        whole = len(hosts) == len(self.state.hosts)
+        marks = [str(self.root)] if whole else [f"{self.root}/{host.name}" for host in hosts]
+        found = firsts.union(*(processes.marked(mark) for mark in marks))
+        return processes.with_descendants(found) - processes.own_line()
+
+    def _start(self, hosts: list[HostState]) -> None:
+        if not hosts:
+            return
+        for host in hosts:
+            processes.end_all(lambda host=host: self._processes([host]))  # type: ignore[misc]
+        with ExitStack() as held:
+            order: dict[str, Any] = {"networks": {}, "switch": None, "unplugged": [], "rate": None, "hosts": [], "kept": []}
+            for host in hosts:
+                order["hosts"].append({**self._order(host), "reserved": (handle := self._reserved(host, held))})
+                order["kept"].append(handle)
+            starter.start(self.root, self.state, order)
+
+    def _reserved(self, host: HostState, held: ExitStack) -> int:
+        try:
+            return held.enter_context(reserve(host.port)).fileno()
+        except OSError as error:
+            raise Refused(
+                f"port {host.port} to {host.port + PORTS} of {host.name}: somebody else took one ({error.strerror})",
+                where="127.0.0.1",
+                next=f"tfdeploy lab down --name {self.name}, and up again",
+            ) from error
+
+    def _order(self, host: HostState) -> dict[str, Any]:
+        place = self._folder(host)
+        return {
+            "name": host.name,
+            "disk": None,
+            "console": str(place / "console.log"),
+            "pid_file": str(place / "sshd.pid"),
+            "sshd": [sshd.program("sshd", "openssh-server"), "-D", "-e", "-f", str(place / "sshd_config")],
+        }

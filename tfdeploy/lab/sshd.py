@@ -1,0 +1,66 @@
+"""One host's sshd: where the program is, its configuration, and whether it answers. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from tfdeploy.errors import Refused
+
+STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+ANSWER_S = 2.0
+
+
+def program(name: str, package: str) -> str:
+    """Where a program is, also outside PATH (sbin). Raises Refused that names the package."""
+    found = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
+    if found is None:
+        raise Refused(f"{name} is not installed", where="this machine", next=f"apt-get install {package}, or: make setup")
+    return found
+
+
+def login_path() -> str:
+    """The hosts' PATH: the standard folders, and after them wherever this machine keeps rsync."""
+    rsync = Path(program("rsync", "rsync")).parent
+    return STANDARD_PATH if str(rsync) in STANDARD_PATH.split(":") else f"{STANDARD_PATH}:{rsync}"
+
+
+def _quoted(word: str) -> str:
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def config(*, address: str, port: int, host_key: Path, authorized_keys: Path, pid_file: Path, env: dict[str, str]) -> str:
+    """The whole sshd_config. Limits (MaxStartups, MaxSessions) stay at sshd's defaults, as on a real host."""
+    lines = [
+        f"ListenAddress {address}",
+        f"Port {port}",
+        f"HostKey {_quoted(str(host_key))}",
+        f"AuthorizedKeysFile {_quoted(str(authorized_keys))}",
+        f"PidFile {_quoted(str(pid_file))}",
+        "UsePAM no",
+        "StrictModes no",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PrintMotd no",
+        "PrintLastLog no",
+        "Subsystem sftp internal-sftp",
+        "SetEnv " + " ".join(_quoted(f"{name}={value}") for name, value in env.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def make_privilege_folder() -> None:
+    """sshd started by root wants this folder, and only the distribution's service makes it."""
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+
+
+def answers(address: str, port: int) -> bool:
+    """Whether an SSH server greets at that address within ANSWER_S."""
+    try:
+        with socket.create_connection((address, port), timeout=ANSWER_S) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False

@@ -1,0 +1,67 @@
+"""Hands an order to `tfdeploy.lab.boot`, a process of its own, and takes its answer. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tfdeploy
+from tfdeploy.errors import HostFailed
+from tfdeploy.lab.folder import host_folder
+from tfdeploy.lab.processes import MARK, end_all, identify, marked, own_line, with_descendants
+from tfdeploy.lab.sshd import STANDARD_PATH
+from tfdeploy.lab.state import LabState, save
+
+START_S = 120.0
+
+
+def _marked_environment(root: Path) -> dict[str, str]:
+    """Hosts inherit nothing of ours but the mark: no agent socket, no proxy, no PYTHONPATH of the caller."""
+    return {"PATH": STANDARD_PATH, "PYTHONPATH": str(Path(tfdeploy.__file__).parents[1]), MARK: str(root), "LC_ALL": "C.UTF-8"}
+
+
+def end_strays(root: Path, state: LabState) -> None:
+    """Ends first processes that no state remembers: an `up` was killed before it could write them down."""
+    known = {process.pid for process in (*state.networks.values(), *(host.process for host in state.hosts)) if process}
+    end_all(lambda: with_descendants(marked(str(root), below=False) - known) - known - own_line())
+
+
+def last_words(root: Path, host: str) -> str:
+    try:
+        return (host_folder(root, host) / "console.log").read_text(errors="replace")[-800:].strip()
+    except OSError:
+        return ""
+
+
+def start(root: Path, state: LabState, order: dict[str, Any]) -> None:
+    """Carries the order out and records the first processes in the state, also of those that came up beside a failed
+    one. Raises HostFailed, naming the first host that did not start, with its console."""
+    words = [sys.executable, "-m", "tfdeploy.lab.boot"]
+    done = subprocess.run(
+        words,
+        input=json.dumps(order).encode(),
+        capture_output=True,
+        env=_marked_environment(root),
+        cwd="/",
+        pass_fds=order["kept"],
+        timeout=START_S,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode:
+        raise HostFailed("the lab did not start: " + os.fsdecode(done.stderr).strip()[-800:], where=str(root))
+    answer = json.loads(done.stdout)
+    hosts = {host.name: host for host in state.hosts}
+    for name, pid in answer["pids"].items():
+        process = identify(pid)
+        if name in hosts:
+            hosts[name].process = process
+        elif process:
+            state.networks[name] = process
+    save(root, state)
+    for name, reason in answer["errors"].items():
+        raise HostFailed(f"{name} did not start: {reason}", where=str(root), next=last_words(root, name) or None)
