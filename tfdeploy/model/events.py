@@ -37,8 +37,19 @@ Emit = Callable[[Event], None]
 
 
 def event_to_json(event: Event) -> bytes:
-    """One line, without its newline."""
-    return msgspec.json.encode(event)
+    """One line, without its newline. Bytes that were not UTF-8 (surrogate escapes) become U+FFFD."""
+    try:
+        return msgspec.json.encode(event)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_replaced(msgspec.to_builtins(event)))
+
+
+def _replaced(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {_replaced(key): _replaced(each) for key, each in value.items()}
+    return [_replaced(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def event_from_json(line: bytes) -> Event:

@@ -1,0 +1,104 @@
+"""The events file: a replay from it, and the FIFO by which tests act between two steps."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.errors import UsageError
+from tfdeploy.model.events import Event, event_from_json
+from tfdeploy.ui.jsonl import EventsFile, unread_bytes
+
+NOTE = Event("note", 1.0, data={"level": "info", "text": "x" * 10})
+
+
+def until(condition: object, what: str) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[tuple[EventsFile, int]]:
+    path = tmp_path / "events"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = EventsFile(path)
+    os.set_blocking(reader, True)
+    yield file, reader
+    try:
+        os.close(reader)
+    except OSError:
+        pass
+    file.close()
+
+
+def test_a_file_is_appended_to_and_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    odd = Event("line", 2.0, "r", "n1", "worker:0", 1, {"stream": "out", "line": "a\udcff\x00\u2028\n", "offset": 7})
+    for event in (NOTE, odd):
+        with EventsFile(path) as file:
+            file(event)
+            assert path.read_bytes().endswith(b"\n")
+    first, second = (event_from_json(line) for line in path.read_bytes().split(b"\n")[:-1])
+    assert first == NOTE
+    assert second.data["line"] == "a\ufffd\x00\u2028\n"
+
+
+def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFile, int]) -> None:
+    file, reader = fifo
+    after: list[str] = []
+
+    def emit() -> None:
+        file(NOTE)
+        after.append("went on")
+
+    thread = threading.Thread(target=emit)
+    thread.start()
+    text = b""
+    while not text.endswith(b"}}"):
+        text += os.read(reader, 1)
+        assert not after
+    until(lambda: unread_bytes(reader) == 1, "the newline lies there")
+    thread.join(0.05)
+    assert not after, "the newline is unread"
+    assert os.read(reader, 1) == b"\n"
+    thread.join(10)
+    assert after == ["went on"]
+    assert event_from_json(text) == NOTE
+
+
+def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
+    file, reader = fifo
+    thread = threading.Thread(target=file, args=(Event("note", 1.0, data={"text": "y" * 300_000}),))
+    thread.start()
+    text = b""
+    while not text.endswith(b"\n"):
+        text += os.read(reader, 65536)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(text) > 300_000
+
+
+def test_a_reader_that_goes_away_ends_the_writing_not_the_run(fifo: tuple[EventsFile, int]) -> None:
+    file, reader = fifo
+    thread = threading.Thread(target=file, args=(NOTE,))
+    thread.start()
+    until(lambda: unread_bytes(reader) > 0, "the line lies there")
+    os.close(reader)
+    thread.join(10)
+    assert not thread.is_alive()
+    file(NOTE)
+    file(NOTE)
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        EventsFile(tmp_path / "no" / "events")
+    assert caught.value.where == str(tmp_path / "no" / "events")

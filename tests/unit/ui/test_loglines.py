@@ -1,0 +1,125 @@
+"""`tfdeploy logs`: text, JSON and raw bytes, quick, in order, and quiet when the reader leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.ui.loglines import LogWriter
+
+LINES = [
+    LogLine(0.5, "worker:0", "n2", 1, "out", b"step 1", 0),
+    LogLine(1.0, "ps:0", "n1", 1, "err", b"odd \xff\x1b[2J\x00 [/foo]", 0),
+    LogLine(1.0, "worker:0", "n2", 2, "out", b"1/2\r2/2\r", 7),
+]
+
+
+def written(lines: Any, output: Any = "text", **how: Any) -> bytes:
+    reader, writer = os.pipe()
+    parts: list[bytes] = []
+
+    def drain() -> None:
+        while part := os.read(reader, 1 << 20):
+            parts.append(part)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    try:
+        assert LogWriter(writer, output, **how).write_all(lines)
+    finally:
+        os.close(writer)
+        thread.join()
+        os.close(reader)
+    return b"".join(parts)
+
+
+def test_text_is_aligned_and_sanitised() -> None:
+    expected = "worker:0@n2 | step 1\nps:0@n1     | odd \ufffd [/foo]\nworker:0@n2 | 2/2\n"
+    assert written(LINES, labels=["worker:0@n2", "ps:0@n1"]).decode() == expected
+
+
+def test_a_wider_label_moves_those_after_it() -> None:
+    assert written(reversed(LINES[:2])).decode() == "ps:0@n1 | odd \ufffd [/foo]\nworker:0@n2 | step 1\n"
+
+
+def test_timestamps_and_colours() -> None:
+    text = written(LINES[:1], timestamps=True, color=True).decode()
+    assert text.startswith("1970-01-01T00:00:00.500Z \x1b[36mworker:0@n2\x1b[0m | step 1")
+
+
+def test_json_is_the_contract_and_plain_ascii() -> None:
+    text = written(LINES, "json", run="digits-1")
+    assert text.isascii()
+    assert b"\x1b" not in text
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert rows[0] == {
+        "time": "1970-01-01T00:00:00.500Z",
+        "run": "digits-1",
+        "task": "worker:0",
+        "host": "n2",
+        "attempt": 1,
+        "stream": "out",
+        "line": "step 1",
+    }
+    assert rows[1]["line"] == "odd \ufffd\x1b[2J\x00 [/foo]"
+
+
+def test_raw_is_raw() -> None:
+    assert written(LINES, "raw") == b"step 1\nodd \xff\x1b[2J\x00 [/foo]\n1/2\r2/2\r\n"
+
+
+def test_a_reader_that_leaves_ends_it_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    endless = (LINES[0] for _ in iter(int, 1))
+    assert LogWriter(writer).write_all(endless) is False
+    os.close(writer)
+
+
+def test_followed_lines_do_not_wait_for_a_batch() -> None:
+    reader, writer = os.pipe()
+    go_on = threading.Event()
+
+    def slow() -> Iterator[LogLine]:
+        yield LINES[0]
+        go_on.wait(10)
+
+    thread = threading.Thread(target=LogWriter(writer).write_all, args=(slow(),), kwargs={"follow": True})
+    thread.start()
+    assert os.read(reader, 100) == b"worker:0@n2 | step 1\n"
+    go_on.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_order_is_kept_when_two_threads_flush() -> None:
+    lines = (LogLine(0.0, "w:0", "n", 1, "out", b"%d" % i) for i in range(50_000))
+    reader, writer = os.pipe()
+    got: list[bytes] = []
+
+    def drain() -> None:
+        with os.fdopen(reader, "rb") as stream:
+            got.extend(stream)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    LogWriter(writer).write_all(lines, follow=True)
+    os.close(writer)
+    thread.join(30)
+    assert [int(line.split(b"| ")[1]) for line in got] == list(range(50_000))
+
+
+def test_speed() -> None:
+    lines = [LINES[0]] * 200_000
+    null = os.open(os.devnull, os.O_WRONLY)
+    began = time.process_time()
+    LogWriter(null).write_all(lines)
+    os.close(null)
+    assert 200_000 / (time.process_time() - began) > 400_000, "lines per second of CPU"

@@ -1,0 +1,109 @@
+"""Events in plain lines: a table, and what is left unsaid."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.events import Event
+from tfdeploy.ui.errors import show_error
+from tfdeploy.ui.plain import PlainView
+from tfdeploy.ui.terminal import Terminal, terminal_of
+
+
+def event(kind: Any, host: str | None = None, task: str | None = None, **data: Any) -> Event:
+    return Event(kind, 1000.0, "digits-1", host, task, 1 if task else None, data)
+
+
+SAID = {
+    "[n2] code 1.2 MB sent": event("transfer", "n2", what="code", state="done", sent_bytes=1_200_000, total_bytes=1_200_000),
+    "[n2] all there already, nothing sent": event("transfer", "n2", what="all", state="done", sent_bytes=0, total_bytes=0),
+    "worker:0@n2 running pid 4242": event("task", "n2", "worker:0", state="running", pid=4242),
+    "worker:0@n2 succeeded": event("task", "n2", "worker:0", state="ended", outcome="succeeded", exit_code=0),
+    "worker:0@n2 failed with exit code 3": event("task", "n2", "worker:0", state="ended", outcome="failed", exit_code=3),
+    "worker:0@n2 killed: out of memory": event(
+        "task", "n2", "worker:0", state="ended", outcome="killed", signal=9, reason="out of memory"
+    ),
+    "ps:0@n1 stopped: the deciding task succeeded": event(
+        "task", "n1", "ps:0", state="ended", outcome="stopped", reason="the deciding task succeeded"
+    ),
+    "run digits-1 failed: worker:0 on n2 failed": event("run", state="failed", cause="worker:0 on n2 failed"),
+    "[n1] unreachable: no answer in 10 s": event("host", "n1", state="unreachable", text="no answer in 10 s"),
+    "warning: a proxy was neutralised": event("note", level="warning", text="a proxy was\x1b[2J neutralised"),
+    "[n1] said [/foo]": event("note", "n1", level="info", text="said [/foo]"),
+    "sync ...": event("step", step="sync", state="begin"),
+    "sync failed": event("step", step="sync", state="failed"),
+}
+UNSAID = [
+    event("step", step="sync", state="done"),
+    event("host", "n1", state="connected"),
+    event("transfer", "n2", what="code", state="moving", sent_bytes=1, total_bytes=2),
+    event("transfer", "n2", what="all", state="done", sent_bytes=5, total_bytes=5),
+    event("task", "n2", "worker:0", state="pending"),
+    event("plan"),
+]
+
+
+def view(**how: Any) -> tuple[PlainView, io.StringIO]:
+    talk = io.StringIO()
+    return PlainView(Terminal(talk, None, False), **how), talk
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_one_line_each_and_only_once(text: str) -> None:
+    plain, talk = view()
+    plain(SAID[text])
+    if SAID[text].kind != "note":
+        plain(SAID[text])
+    assert talk.getvalue() == text + "\n"
+
+
+def test_what_is_not_worth_a_line() -> None:
+    plain, talk = view()
+    for one in UNSAID:
+        plain(one)
+    assert talk.getvalue() == ""
+
+
+def test_quiet_says_only_what_went_wrong() -> None:
+    plain, talk = view(quiet=True)
+    for one in SAID.values():
+        plain(one)
+    assert talk.getvalue().count("\n") == 6
+    assert "sent" not in talk.getvalue()
+
+
+def test_lines_of_tasks_go_where_told_with_one_width() -> None:
+    out = io.StringIO()
+    plain, talk = view(lines=out)
+    plain(event("line", "n2", "worker:10", stream="out", line="hello\x1b]0;x\x07\udcff", offset=0))
+    plain(event("line", "n1", "ps:0", stream="out", line="there\r", offset=0))
+    assert out.getvalue() == "worker:10@n2 | hello\ufffd\nps:0@n1      | there\n"
+    assert talk.getvalue() == ""
+
+
+def test_colour_only_when_asked() -> None:
+    assert not terminal_of(io.StringIO(), "auto", {}).color
+    assert terminal_of(io.StringIO(), "always", {"NO_COLOR": "1"}).color
+    out = io.StringIO()
+    PlainView(Terminal(io.StringIO(), None, False), out, color_lines=True)(event("line", "n1", "ps:0", line="x"))
+    assert out.getvalue().startswith("\x1b[")
+
+
+def test_a_narrow_encoding_is_no_reason_to_fail() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    Terminal(stream, None, False).write("é\n")
+    assert raw.getvalue() == b"?\n"
+
+
+def test_errors_say_what_where_next() -> None:
+    out = io.StringIO()
+    show_error(Refused("sync failed on 2 hosts:\n  n1: disk\x07 full", where="n1", next="tfdeploy sync"), stream=out)
+    assert out.getvalue() == "error: sync failed on 2 hosts:\n         n1: disk full\n  where: n1\n  next: tfdeploy sync\n"
+    out = io.StringIO()
+    show_error(Refused("no"), as_json=True, stream=out)
+    assert out.getvalue() == '{"error": {"code": 3, "what": "no", "where": null, "next": null}}\n'

@@ -1,0 +1,48 @@
+"""Many names in few words: n1 n2 n3 n7 -> n[1-3,7]; and things with equal content side by side. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from itertools import groupby
+from typing import TypeVar
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)\Z", re.DOTALL)
+V = TypeVar("V", bound=Hashable)
+
+
+def fold_names(names: Iterable[str]) -> str:
+    """'n[01-16],big': ranges where three or more follow each other or share their stem; order of first appearance."""
+    stems: dict[tuple[str, str, int], list[str]] = {}
+    plain: dict[str, None] = {}
+    for name in dict.fromkeys(names):
+        match = _NUMBERED.match(name)
+        if match is None:
+            plain[name] = None
+        else:
+            width = len(match[2]) if match[2].startswith("0") or _padded(match[2], stems, match) else 0
+            stems.setdefault((match[1], match[3], width), []).append(match[2])
+    folded = [_fold_stem(*stem, numbers) for stem, numbers in stems.items()]
+    return ",".join([*folded, *plain])
+
+
+def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
+    """Names with equal content together, in order of first appearance."""
+    found: dict[V, list[str]] = {}
+    for name, content in contents.items():
+        found.setdefault(content, []).append(name)
+    return [(tuple(names), content) for content, names in found.items()]
+
+
+def _padded(digits: str, stems: Mapping[tuple[str, str, int], list[str]], match: re.Match[str]) -> bool:
+    """10 belongs to 08, 09 when those are there."""
+    return (match[1], match[3], len(digits)) in stems
+
+
+def _fold_stem(prefix: str, suffix: str, width: int, digits: list[str]) -> str:
+    if len(digits) == 1:
+        return f"{prefix}{digits[0]}{suffix}"
+    numbers = sorted(int(d) for d in digits)
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])]
+    parts = [f"{run[0]:0{width}}-{run[-1]:0{width}}" if len(run) > 1 else f"{run[0]:0{width}}" for run in runs]
+    return f"{prefix}[{','.join(parts)}]{suffix}"

@@ -1,0 +1,44 @@
+"""Bytes, durations and figures as people read them. Pure."""
+
+from __future__ import annotations
+
+
+def in_bytes(count: float) -> str:
+    """'999 B', '1.2 MB', '12 GB': decimal units, as disks and networks count."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        count /= 1000
+        if count < 999.5 or unit == "TB":
+            break
+    return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
+
+
+def in_seconds(seconds: float) -> str:
+    """'0.3 s', '42 s', '3:05', '2:03:05', '4 d 2 h'."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """Up to `digits` significant ones: '0.3112', '1,200', '3.1e-07'; '' for None."""
+    if value is None:
+        return ""
+    if value == int(value) and abs(value) < 1e9:
+        return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.2e}"
+    return f"{value:.{digits}g}"
+
+
+def count(number: int, what: str) -> str:
+    """'1 host', '3 hosts'."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,31 @@
+"""How an error looks: what, where, what to type next; or the documented JSON. Never a traceback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TextIO
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import Color, terminal_of
+
+
+def show_error(error: TfdeployError, *, as_json: bool = False, stream: TextIO | None = None, color: Color = "auto") -> None:
+    """Default stream: stderr; for JSON stdout, where a program looks for the result. Lines within a part are kept."""
+    if as_json:
+        terminal_of(stream or sys.stdout, "never").write(json.dumps(error.as_json()) + "\n")
+        return
+    terminal = terminal_of(stream or sys.stderr, color)
+    lines = _part("error: ", error.what)
+    lines[0] = terminal.paint("error:", "bold red") + lines[0][len("error:") :]
+    if error.where:
+        lines += _part("  where: ", error.where)
+    if error.next:
+        lines += _part("  next: ", error.next)
+    terminal.write("\n".join(lines) + "\n")
+
+
+def _part(label: str, text: str) -> list[str]:
+    first, *more = text.splitlines() or [""]
+    return [label + clean(first), *(" " * len(label) + clean(line) for line in more)]

@@ -1,0 +1,83 @@
+"""Events as JSON lines: for programs, for replays, and as the seam by which tests act between two steps.
+
+If the file is a FIFO, each line is waited for until the reader has taken all of it, its newline too: a reader
+that leaves the newline holds tfdeploy exactly there. A reader that goes away ends the writing, never the run.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import io
+import os
+import select
+import stat
+import termios
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tfdeploy.errors import UsageError
+from tfdeploy.model.events import Event, event_to_json
+
+_LONGEST_WAIT_S = 0.01
+
+
+class EventsFile:
+    """Callable with an Event, from any thread: appends it as one line and flushes."""
+
+    def __init__(self, path: Path) -> None:
+        """A FIFO is opened once somebody reads it. Raises UsageError when it cannot be opened."""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UsageError(f"cannot write events: {error.strerror}", where=str(path), next="--events FILE or a FIFO") from error
+        self._file = io.FileIO(fd, "w")
+        self._fifo = stat.S_ISFIFO(os.fstat(fd).st_mode)
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        line = event_to_json(event) + b"\n"
+        with self._lock:
+            if self._file.closed:
+                return
+            try:
+                self._write(line)
+            except OSError:  # the reader is gone, the disk is full: the run does not depend on it
+                self._file.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+    def __enter__(self) -> EventsFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _write(self, line: bytes) -> None:
+        left = memoryview(line)
+        while left:
+            left = left[self._file.write(left) or 0 :]
+        if self._fifo:
+            self._wait_until_read()
+
+    def _wait_until_read(self) -> None:
+        wait_s = 0.0002
+        while unread_bytes(self._file.fileno()) and not self._reader_gone():
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _reader_gone(self) -> bool:
+        poll = select.poll()
+        poll.register(self._file.fileno(), 0)
+        return any(what & select.POLLERR for _, what in poll.poll(0))
+
+
+def unread_bytes(fd: int) -> int:
+    """What lies in the pipe behind `fd`, not yet read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]

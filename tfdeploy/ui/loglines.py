@@ -1,0 +1,138 @@
+"""Stored lines of tasks to text, JSON or raw bytes, in big batches: `tfdeploy logs`.
+
+In text every line is sanitised; a batch that is printable ASCII throughout (nearly all are) costs one check
+together. A reader that goes away ends it quietly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Literal
+
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.status import iso_z
+from tfdeploy.ui.sanitise import clean, is_plain
+from tfdeploy.ui.terminal import task_color
+
+Output = Literal["text", "json", "raw"]
+LINE_CHARS = 1 << 20
+_BATCH_LINES = 1000
+_FLUSH_S = 0.03
+
+
+class LogWriter:
+    """Writes LogLines to a file descriptor. `labels`: the "task@host" to be expected, for aligned prefixes."""
+
+    def __init__(
+        self,
+        fd: int,
+        output: Output = "text",
+        *,
+        run: str = "",
+        labels: Iterable[str] = (),
+        timestamps: bool = False,
+        color: bool = False,
+        encoding: str = "utf-8",
+    ) -> None:
+        self._fd = fd
+        formats: dict[Output, Callable[[list[LogLine]], bytes]] = {"text": self._text, "json": self._json, "raw": _raw}
+        self._format = formats[output]
+        self._run = run
+        self._timestamps, self._color, self._encoding = timestamps, color, encoding
+        self._width = max((len(label) for label in labels), default=0)
+        self._prefixes: dict[tuple[str, str], bytes] = {}
+        self._stamp = (-1.0, "")
+        self._pending: deque[LogLine] = deque()
+        self._writing = threading.Lock()
+        self._gone = False
+
+    def write_all(self, lines: Iterable[LogLine], *, follow: bool = False) -> bool:
+        """False when the reader went away before the end. `follow`: lines may be slow to come; each is
+        written within 30 ms all the same."""
+        stop = threading.Event()
+        flusher = threading.Thread(target=self._flush_every, args=(stop,), daemon=True, name="log flush") if follow else None
+        if flusher:
+            flusher.start()
+        try:
+            for count, line in enumerate(lines, 1):
+                self._pending.append(line)
+                if not count % _BATCH_LINES:
+                    self._flush()
+                if self._gone:
+                    return False
+        finally:
+            stop.set()
+            if flusher:
+                flusher.join()
+            self._flush()
+        return not self._gone
+
+    def _flush_every(self, stop: threading.Event) -> None:
+        while not stop.wait(_FLUSH_S) and not self._gone:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._writing:
+            batch = [self._pending.popleft() for _ in range(len(self._pending))]
+            if batch and not self._gone:
+                try:
+                    _write_all(self._fd, self._format(batch))
+                except BrokenPipeError:
+                    self._gone = True
+
+    def _text(self, batch: list[LogLine]) -> bytes:
+        bodies = [line.line for line in batch]
+        if not is_plain(b"".join(bodies)):
+            bodies = [body if is_plain(body) else clean(body, LINE_CHARS).encode(self._encoding, "replace") for body in bodies]
+        known = self._prefixes
+        parts = []
+        for line, body in zip(batch, bodies, strict=True):
+            prefix = known.get(line[1:3])
+            if prefix is None:
+                prefix = self._prefix(line.task, line.host)
+            parts.append(f"{self._iso(line.time)} ".encode() + prefix + body if self._timestamps else prefix + body)
+        parts.append(b"")
+        return b"\n".join(parts)
+
+    def _prefix(self, task: str, host: str) -> bytes:
+        label = f"{clean(task, 80)}@{clean(host, 80)}"
+        if len(label) > self._width:
+            self._width = len(label)
+            self._prefixes.clear()
+        text = label.ljust(self._width)
+        if self._color:
+            text = f"\x1b[{task_color(task)}m{text}\x1b[0m"
+        self._prefixes[task, host] = prefix = f"{text} | ".encode(self._encoding, "replace")
+        return prefix
+
+    def _iso(self, time: float) -> str:
+        """With milliseconds always; many lines share the time of the chunk that they came in."""
+        if time != self._stamp[0]:
+            text = iso_z(time) or ""
+            self._stamp = time, text if "." in text else text[:-1] + ".000Z"
+        return self._stamp[1]
+
+    def _json(self, batch: list[LogLine]) -> bytes:
+        parts = []
+        run = json.dumps(self._run)
+        for time, task, host, attempt, stream, line, _ in batch:
+            parts.append(
+                f'{{"time": "{self._iso(time)}", "run": {run}, "task": {quoted(task)}, "host": {quoted(host)}, '
+                f'"attempt": {attempt}, "stream": "{stream}", "line": {quoted(line.decode("utf-8", "replace"))}}}\n'
+            )
+        return "".join(parts).encode("ascii")
+
+
+def _raw(batch: list[LogLine]) -> bytes:
+    return b"\n".join([line.line for line in batch] + [b""])
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]

@@ -1,0 +1,135 @@
+"""Events as plain lines, one each: for pipes, logs of CI jobs, and terminals that want no dashboard.
+
+Talk goes to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text"). Foreign text
+is sanitised. Any thread may hand in events; each is written whole.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any, TextIO
+
+from tfdeploy.model.events import Event
+from tfdeploy.model.status import death_in_words
+from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
+
+_LEVEL_STYLE = {"error": "bold red", "warning": "yellow"}
+_STATE_STYLE = {"succeeded": "bold green", "failed": "bold red", "lost": "bold red", "stopped": "bold yellow"}
+
+
+class PlainView:
+    """Callable with an Event. `lines`: where the tasks' output goes (None: nowhere)."""
+
+    def __init__(
+        self,
+        talk: Terminal | None = None,
+        lines: TextIO | None = None,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        color_lines: bool = False,
+    ) -> None:
+        self.talk = talk or terminal_of(sys.stderr)
+        self.lines = None if lines is None else Terminal(lines, None, color_lines)
+        self.quiet, self.verbose = quiet, verbose
+        self._lock = threading.Lock()
+        self._said: dict[str, str] = {}
+        self._label_width = 0
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            if event.kind == "line":
+                self._line(event)
+                return
+            text, style = self._words(event)
+            if text:
+                self.talk.write(self.talk.paint(text, style) + "\n")
+
+    def _line(self, event: Event) -> None:
+        if self.lines is None:
+            return
+        task = clean(event.task or "?", 80)
+        label = f"{task}@{clean(event.host or '?', 80)}"
+        self._label_width = max(self._label_width, len(label))
+        label = label.ljust(self._label_width)
+        if self.lines.color:
+            label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
+        self.lines.write(f"{label} | {clean(event.data['line'])}\n")
+
+    def _words(self, event: Event) -> tuple[str, str]:
+        """What there is to say, and in which style; "" for nothing new."""
+        text, style = event_words(event, verbose=self.verbose)
+        key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
+        if not text or (event.kind != "note" and self._said.get(key) == text):
+            return "", ""
+        self._said[key] = text
+        if self.quiet and "red" not in style and "yellow" not in style:
+            return "", ""
+        return text, style
+
+
+def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
+    """One line for an event (any kind but "line"), sanitised, and its style; ("", "") where it is not worth one."""
+    where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
+    text, style = _SAYERS[event.kind](event, event.data, verbose) if event.kind in _SAYERS else ("", "")
+    return (where + clean(text) if text else ""), style
+
+
+def _step(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+    state = data.get("state")
+    if state == "failed":
+        return f"{data.get('step')} failed", "red"
+    if verbose:
+        return f"{data.get('step')} {'...' if state == 'begin' else state}", "dim"
+    return (f"{data.get('step')} ...", "dim") if state == "begin" else ("", "")
+
+
+def _host(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+    state, text = data.get("state", ""), data.get("text")
+    bad = state in ("unreachable", "failed")
+    if not (bad or verbose or text):
+        return "", ""
+    return (f"{state}: {text}" if text else state), "red" if bad else ""
+
+
+def _transfer(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+    what, state = data.get("what", ""), data.get("state")
+    if state == "failed":
+        return f"{what} failed", "red"
+    if state != "done":
+        return "", ""
+    sent = data.get("total_bytes") or data.get("sent_bytes") or 0
+    if what == "all":
+        return ("", "") if sent else ("all there already, nothing sent", "")
+    return f"{what} {in_bytes(sent)} sent", ""
+
+
+def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+    state, task, host = data.get("state"), event.task or data.get("task") or "?", event.host or data.get("host") or "?"
+    again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
+    if state in ("starting", "running"):
+        return f"{task}@{host} {state} pid {data.get('pid')}{again}", ""
+    if state in ("ended", "lost"):
+        outcome = data.get("outcome") or state
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        if outcome in ("succeeded", "stopped"):
+            return f"{task}@{host} {outcome}{reason}{again}", "green" if outcome == "succeeded" else ""
+        return death_in_words(f"{task}@{host}", None, data) + again, "red"
+    return (f"{task}@{host} {state}", "") if verbose else ("", "")
+
+
+def _run(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+    state, cause = data.get("state", ""), data.get("cause")
+    text = f"run {event.run} {state}" if event.run else f"run {state}"
+    return (f"{text}: {cause}" if cause else text), _STATE_STYLE.get(state, "")
+
+
+def _note(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+    level, text = data.get("level", "info"), data.get("text", "")
+    return (text if level == "info" else f"{level}: {text}"), _LEVEL_STYLE.get(level, "")
+
+
+_SAYERS = {"step": _step, "host": _host, "transfer": _transfer, "task": _task, "run": _run, "note": _note}

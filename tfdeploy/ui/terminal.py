@@ -1,0 +1,62 @@
+"""What a stream can show: is it a terminal, how wide, in colour? And writing text to it without ever failing on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+Color = Literal["auto", "always", "never"]
+_TASK_COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+NAMED = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A stream as it was found. `width` None: not a terminal, lines may be as long as they are."""
+
+    stream: TextIO
+    width: int | None
+    color: bool
+
+    def write(self, text: str) -> None:
+        """Characters that the stream's encoding lacks become '?'. Raises BrokenPipeError."""
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        self.stream.write(text.encode(encoding, "replace").decode(encoding))
+        self.stream.flush()
+
+    def paint(self, text: str, style: str) -> str:
+        """`text` in a style of NAMED ("bold red"), where colour is wanted."""
+        codes = ";".join(NAMED[word] for word in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m" if self.color and codes and text else text
+
+
+def terminal_of(stream: TextIO, color: Color = "auto", env: Mapping[str, str] = os.environ) -> Terminal:
+    """`auto`: colour on a terminal that is not TERM=dumb, unless NO_COLOR is set."""
+    tty = is_tty(stream)
+    wanted = color == "always" or (color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb")
+    return Terminal(stream, width_of(stream) if tty else None, wanted)
+
+
+def is_tty(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def width_of(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
+
+
+def task_color(task: str) -> int:
+    """The colour code (SGR) of a task: the same in every view, neighbours differ."""
+    role, _, index = task.partition(":")
+    offset = zlib.crc32(role.encode()) if not index.isdigit() else int(index) + 3 * (role == "ps") + 5 * (role == "chief")
+    return _TASK_COLORS[offset % len(_TASK_COLORS)]
