@@ -11,25 +11,16 @@ from typing import Any
 
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, interpreter, processes, sshd, starter, wires
-from tfdeploy.lab.state import HostState, LabState, save
+from tfdeploy.lab.state import HostState
+from tfdeploy.lab.stored import StoredLab
 
 USER, UID = "lab", 10001
 HOME = f"/home/{USER}"
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
 
-class IsolatedLab:
+class IsolatedLab(StoredLab):
     """See seam.Lab."""
-
-    kind = "isolated"
-
-    def __init__(self, root: Path, state: LabState) -> None:
-        self.root = root
-        self.state = state
-        self.name = state.name
-        self.inventory = root / folder.INVENTORY
-        self.known_hosts = root / folder.KNOWN_HOSTS
-        self.hosts = tuple(host.name for host in state.hosts)
 
     @staticmethod
     def plan_hosts(root: Path, count: int) -> list[HostState]:
@@ -65,32 +56,21 @@ class IsolatedLab:
         self._start([host for host in self.state.hosts if not processes.is_alive(host.process)])
 
     def operator(self, argv: Sequence[str]) -> list[str]:
-        holder = self.state.networks["operator"].pid
-        return wires.inside(holder, ["env", f"{processes.MARK}={self.root}/operator", *argv])
+        self.reread()
+        holder = self.state.networks.get("operator")
+        if holder is None or not processes.is_alive(holder):
+            again = f"tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}"
+            raise UsageError("the operator's network is gone", where=self.name, next=again)
+        return wires.inside(holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv])
 
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        first = self._host(host).process
+        first = self.host(host).process
         if first is None or not processes.is_alive(first):
             raise UsageError(f"{host} is off", where=host, next=f"tfdeploy lab boot {host} --name {self.name}")
-        home = "/root" if root else HOME
-        enter = [
-            "nsenter",
-            f"--target={first.pid}",
-            "--mount",
-            "--net",
-            "--pid",
-            "--uts",
-            "--ipc",
-            "--root",
-            f"--wd={home}",
-            "--",
-        ]
+        enter = ["nsenter", f"--target={first.pid}", *ENTERED, "--"]
         become = [] if root else ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
-        user = "root" if root else USER
-        return [*enter, *become, "env", "-i", f"HOME={home}", f"USER={user}", f"PATH={sshd.login_path()}", *argv]
-
-    def console(self, host: str) -> str:
-        return starter.last_words(self.root, self._host(host).name)
+        user, home = ("root", "/root") if root else (USER, HOME)
+        return [*enter, *become, "env", "-i", "-C", home, f"HOME={home}", f"USER={user}", f"PATH={sshd.login_path()}", *argv]
 
     def cut(self, host: str) -> None:
         self._set_cut(host, True)
@@ -99,49 +79,35 @@ class IsolatedLab:
         self._set_cut(host, False)
 
     def kill(self, host: str) -> None:
-        found = self._host(host)
-        if processes.is_alive(self.state.networks.get("switch")):
-            wires.unplug(self.state.networks["switch"].pid, host)
-        first = found.process
-        processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
-        found.process = None
-        save(self.root, self.state)
+        with self.turn(host) as found:
+            if processes.is_alive(self.state.networks.get("switch")):
+                wires.unplug(self.state.networks["switch"].pid, host)
+            first = found.process
+            processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
+            found.process = None
 
     def boot(self, host: str) -> None:
-        found = self._host(host)
-        if not processes.is_alive(found.process):
-            self._start([found])
+        with self.turn(host) as found:
+            if not processes.is_alive(found.process):
+                self._start([found])
 
     def down(self) -> None:
-        processes.end_all(self._first_processes)
-        processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_line())
-        folder.remove(self.root)
+        with folder.only_one():
+            self.reread()
+            processes.end_all(self._first_processes)
+            processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_line())
+            folder.remove(self.root)
 
-    def status(self) -> list[dict[str, object]]:
-        return [
-            {
-                "host": host.name,
-                "address": host.address,
-                "port": host.port,
-                "state": ("cut" if host.cut else "up") if processes.is_alive(host.process) else "off",
-                "pid": host.process.pid if host.process else None,
-                "python": self.state.python,
-            }
-            for host in self.state.hosts
-        ]
-
-    def _host(self, name: str) -> HostState:
-        for host in self.state.hosts:
-            if host.name == name:
-                return host
-        raise UsageError(f"no host {name!r} in the lab {self.name}", next=f"one of: {', '.join(self.hosts)}")
+    def state_of(self, host: HostState) -> str:
+        if not processes.is_alive(host.process):
+            return "off"
+        return "cut" if host.cut else "up"
 
     def _set_cut(self, name: str, cut: bool) -> None:
-        host = self._host(name)
-        host.cut = cut
-        save(self.root, self.state)
-        if processes.is_alive(host.process):
-            wires.set_link(self.state.networks["switch"].pid, name, up=not cut)
+        with self.turn(name) as host:
+            host.cut = cut
+            if processes.is_alive(host.process):
+                wires.set_link(self.state.networks["switch"].pid, name, up=not cut)
 
     def _first_processes(self) -> set[int]:
         known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))

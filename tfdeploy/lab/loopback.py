@@ -18,7 +18,8 @@ from typing import Any
 
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, processes, sshd, starter
-from tfdeploy.lab.state import HostState, LabState, save
+from tfdeploy.lab.state import HostState
+from tfdeploy.lab.stored import StoredLab
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's ephemeral ports
@@ -71,18 +72,8 @@ def hosts(root: Path, count: int) -> list[HostState]:
     ]
 
 
-class LoopbackLab:
+class LoopbackLab(StoredLab):
     """See seam.Lab."""
-
-    kind = "loopback"
-
-    def __init__(self, root: Path, state: LabState) -> None:
-        self.root = root
-        self.state = state
-        self.name = state.name
-        self.inventory = root / folder.INVENTORY
-        self.known_hosts = root / folder.KNOWN_HOSTS
-        self.hosts = tuple(host.name for host in state.hosts)
 
     def prepare(self) -> None:
         """Writes everything that is not a process. Safe to repeat."""
@@ -91,7 +82,7 @@ class LoopbackLab:
         for host in self.state.hosts:
             home = self._home(host)
             home.mkdir(mode=0o700, exist_ok=True)
-            (self._folder(host) / "sshd_config").write_text(self._config(host))
+            (self.folder_of(host) / "sshd_config").write_text(self._config(host))
         shared = self.root / "shared"
         if self.state.shared_workdir:
             shared.mkdir(mode=0o700, exist_ok=True)
@@ -107,66 +98,46 @@ class LoopbackLab:
         return list(argv)
 
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        found = self._host(host)
+        found = self.host(host)
         if root and os.geteuid() != 0:
             raise UsageError("on loopback nobody is root", where=host)
         words = [f"{name}={value}" for name, value in self._environment(found).items()]
         return ["env", "-C", str(self._home(found)), *words, *argv]
 
-    def console(self, host: str) -> str:
-        return starter.last_words(self.root, self._host(host).name)
-
     def cut(self, host: str) -> None:
-        self._host(host)
+        self.host(host)
         raise UsageError("a loopback lab has no cable to cut", where=host, next="tfdeploy lab up N --kind isolated (root)")
 
     def heal(self, host: str) -> None:
         self.cut(host)
 
     def kill(self, host: str) -> None:
-        found = self._host(host)
-        processes.end_all(lambda: self._processes([found]))
-        found.process = None
-        save(self.root, self.state)
+        with self.turn(host) as found:
+            self._end([found])
+            found.process = None
 
     def boot(self, host: str) -> None:
-        if not self._is_up(found := self._host(host)):
-            self._start([found])
+        with self.turn(host) as found:
+            if not self._is_up(found):
+                self._start([found])
 
     def down(self) -> None:
-        processes.end_all(lambda: self._processes(self.state.hosts))
-        folder.remove(self.root)
+        with folder.only_one():
+            self.reread()
+            self._end(self.state.hosts)
+            folder.remove(self.root)
 
-    def status(self) -> list[dict[str, object]]:
-        return [
-            {
-                "host": host.name,
-                "address": host.address,
-                "port": host.port,
-                "state": "up" if self._is_up(host) else "off",
-                "pid": host.process.pid if host.process else None,
-                "python": self.state.python,
-            }
-            for host in self.state.hosts
-        ]
-
-    def _host(self, name: str) -> HostState:
-        for host in self.state.hosts:
-            if host.name == name:
-                return host
-        raise UsageError(f"no host {name!r} in the lab {self.name}", next=f"one of: {', '.join(self.hosts)}")
-
-    def _folder(self, host: HostState) -> Path:
-        return folder.host_folder(self.root, host.name)
+    def state_of(self, host: HostState) -> str:
+        return "up" if self._is_up(host) else "off"
 
     def _home(self, host: HostState) -> Path:
-        return self._folder(host) / "home"
+        return self.folder_of(host) / "home"
 
     def _environment(self, host: HostState) -> dict[str, str]:
         return {"HOME": str(self._home(host)), "PATH": sshd.login_path(), processes.MARK: f"{self.root}/{host.name}"}
 
     def _config(self, host: HostState) -> str:
-        place = self._folder(host)
+        place = self.folder_of(host)
         return sshd.config(
             address=ADDRESS,
             port=host.port,
@@ -179,19 +150,25 @@ class LoopbackLab:
     def _is_up(self, host: HostState) -> bool:
         return processes.is_alive(host.process) and sshd.answers(host.address, host.port)
 
-    def _processes(self, hosts: list[HostState]) -> set[int]:
+    def _firsts(self, hosts: list[HostState]) -> set[int]:
+        return {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}
+
+    def _all(self, hosts: list[HostState]) -> set[int]:
         """Everything of these hosts: what carries their mark, and all below their first processes."""
-        firsts = {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}
         whole = len(hosts) == len(self.state.hosts)
         marks = [str(self.root)] if whole else [f"{self.root}/{host.name}" for host in hosts]
-        found = firsts.union(*(processes.marked(mark) for mark in marks))
+        found = self._firsts(hosts).union(*(processes.marked(mark) for mark in marks))
         return processes.with_descendants(found) - processes.own_line()
+
+    def _end(self, hosts: list[HostState]) -> None:
+        """The first processes last: they reap."""
+        processes.end_all(lambda: self._all(hosts) - self._firsts(hosts))
+        processes.end_all(lambda: self._all(hosts))
 
     def _start(self, hosts: list[HostState]) -> None:
         if not hosts:
             return
-        for host in hosts:
-            processes.end_all(lambda host=host: self._processes([host]))  # type: ignore[misc]
+        self._end(hosts)
         with ExitStack() as held:
             order: dict[str, Any] = {"networks": {}, "switch": None, "unplugged": [], "rate": None, "hosts": [], "kept": []}
             for host in hosts:
@@ -210,7 +187,7 @@ class LoopbackLab:
             ) from error
 
     def _order(self, host: HostState) -> dict[str, Any]:
-        place = self._folder(host)
+        place = self.folder_of(host)
         return {
             "name": host.name,
             "disk": None,
