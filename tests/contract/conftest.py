@@ -1,0 +1,166 @@
+"""Real sshds on loopback, for the contract of sessions, channels and fleets: unprivileged, each with its own host key and home."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.model.inventory import Host
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+
+
+@dataclass
+class Sshd:
+    host: Host
+    home: Path
+    port: int
+    process: subprocess.Popen[bytes]
+    config: Path
+    log: Path
+
+    def trace(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _keygen(path: Path, *words: str) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path), *words], check=True)
+
+
+def _await_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"sshd does not listen: {log.read_text()}")
+
+
+@dataclass
+class Yard:
+    """Makes hosts; `key` is the one they all let in, `known` the known_hosts file that knows them."""
+
+    root: Path
+    key: Path
+    known: Path
+    running: list[Sshd]
+
+    def host(self, name: str, *options: str, known: bool = True) -> Sshd:
+        folder = self.root / name
+        home = folder / "home"
+        home.mkdir(parents=True)
+        _keygen(folder / "hostkey")
+        port, log, config = _free_port(), folder / "log", folder / "config"
+        lines = [
+            *options,  # sshd takes the first value of a keyword
+            f"Port {port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {folder / 'hostkey'}",
+            f"AuthorizedKeysFile {self.key}.pub",
+            f"PidFile {folder / 'pid'}",
+            "UsePAM no",
+            "StrictModes no",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            f'SetEnv HOME="{home}"',
+        ]
+        config.write_text("\n".join(lines) + "\n")
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log.open("wb"))
+        user = os.environ.get("USER") or __import__("pwd").getpwuid(os.getuid()).pw_name
+        host = Host(name, "127.0.0.1", port, user, str(self.key), str(self.known))
+        made = Sshd(host, home, port, process, config, log)
+        self.running.append(made)
+        _await_listening(port, process, log)
+        if known:
+            self.learn(made)
+        return made
+
+    def learn(self, sshd: Sshd) -> None:
+        words = (sshd.config.parent / "hostkey.pub").read_text().split()
+        with self.known.open("a") as lines:
+            lines.write(f"[127.0.0.1]:{sshd.port} {words[0]} {words[1]}\n")
+
+    def end(self) -> None:
+        for sshd in self.running:
+            sshd.process.terminate()
+        for sshd in self.running:
+            sshd.process.wait(10)
+
+
+def _yard(root: Path) -> Iterator[Yard]:
+    if not Path(SSHD).exists():
+        pytest.skip("needs sshd: apt install openssh-server")
+    _keygen(root / "key")
+    yard = Yard(root, root / "key", root / "known_hosts", [])
+    yard.known.touch()
+    try:
+        yield yard
+    finally:
+        yard.end()
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    yield from _yard(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    """A yard for the tests of one module that leave its hosts as they are."""
+    yield from _yard(tmp_path_factory.mktemp("yard"))
+
+
+@pytest.fixture
+def listener() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
+    """Starts a TCP server whose connections are given to a function; returns its port."""
+    import threading
+
+    opened: list[socket.socket] = []
+
+    def start(talk: Callable[[socket.socket], None]) -> int:
+        server = socket.create_server(("127.0.0.1", 0))
+        opened.append(server)
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    sock, _ = server.accept()
+                    opened.append(sock)
+                    with contextlib.suppress(OSError):
+                        talk(sock)
+
+        threading.Thread(target=serve, daemon=True).start()
+        return int(server.getsockname()[1])
+
+    yield start
+    for sock in opened:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+def with_host(sshd: Sshd, **changes: object) -> Host:
+    return replace(sshd.host, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,175 @@
+"""How the agent gets onto a host and is started, over a channel of its own.
+
+One command that every login shell reads alike finds a Python; what runs then comes over standard input, so
+that nothing needs quoting. Login shells may print whatever they like before our own lines.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import paramiko
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
+from tfdeploy.transport.agentzip import agent_zip
+from tfdeploy.transport.causes import clean
+from tfdeploy.transport.pump import Pump
+
+NOISE_BYTES = 1 << 20
+START_S = 60.0
+_TOO_OLD = 99
+
+# runs on the host, on any Python 3.8 or newer, with standard input at the JSON line
+PROGRAM = b"""
+import hashlib, io, json, os, shutil, sys, zipfile
+def say(line):
+    sys.stdout.write("\\n" + line + "\\n")
+    sys.stdout.flush()
+def fail(code, what):
+    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what}))
+    sys.exit(1)
+def disk(error, path):
+    import errno
+    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
+    fail(code, "%s: %s" % (error.filename or path, error.strerror))
+def unpack(data, folder):
+    parent = os.path.dirname(folder)
+    fresh = os.path.join(parent, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
+    try:
+        os.makedirs(parent, 0o700, exist_ok=True)
+        os.mkdir(fresh, 0o700)
+        zipfile.ZipFile(io.BytesIO(data)).extractall(fresh)
+        os.rename(fresh, folder)
+    except OSError as error:
+        shutil.rmtree(fresh, True)
+        if not os.path.exists(os.path.join(folder, "__main__.py")):
+            disk(error, folder)
+def start():
+    os.umask(0o077)
+    asked = json.loads(sys.stdin.buffer.readline())
+    workdir = os.path.expanduser(asked["workdir"])
+    if not os.path.isabs(workdir):
+        fail("workdir", "%s: there is no home folder to put it in" % workdir)
+    folder = os.path.join(workdir, ".agent", asked["agent"])
+    if os.path.exists(os.path.join(folder, "__main__.py")):
+        say("=tfdeploy-have=")
+    else:
+        say("=tfdeploy-need=")
+        data = sys.stdin.buffer.read(asked["size"])
+        if len(data) != asked["size"] or hashlib.sha256(data).hexdigest()[:16] != asked["agent"]:
+            fail("workdir", "the agent did not arrive whole")
+        unpack(data, folder)
+    try:
+        os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir])
+    except OSError as error:
+        disk(error, sys.executable)
+start()
+"""
+
+
+def command() -> str:
+    """No quote, backslash or `!` inside the single quotes but double quotes: csh and fish read it too."""
+    code = f"import sys;sys.version_info<(3,8) and sys.exit({_TOO_OLD});exec(sys.stdin.buffer.read({len(PROGRAM)}))"
+    script = (
+        "old=; for p in python python3; do command -v $p >/dev/null 2>/dev/null || continue; "
+        f'$p -S -E -c "{code}"; s=$?; case $s in {_TOO_OLD}) old=$p;; 12[67]) ;; *) exit $s;; esac; done; '
+        'echo; if test -n "$old"; then echo =tfdeploy-fail= old_python; else echo =tfdeploy-fail= no_python; fi'
+    )
+    return f"exec /bin/sh -c '{script}'"
+
+
+def start(channel: paramiko.Channel, workdir: str, host: str) -> tuple[Pump, bytes]:
+    """Runs the agent. Returns the pump, and what came behind the greeting already.
+
+    Raises Refused (no Python 3.8+), HostFailed (disk, permissions, a login shell that ends), HostUnreachable.
+    """
+    name, packed = agent_zip()
+    channel.exec_command(command())
+    talk = _Talk(channel, host)
+    asked = {"agent": name, "size": len(packed), "workdir": workdir}
+    channel.sendall(PROGRAM + json.dumps(asked).encode("ascii") + b"\n")
+    if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
+        channel.sendall(packed)
+    talk.line(wire.GREETING)
+    return talk.pump, talk.rest
+
+
+class _Talk:
+    """Looks for our own lines in what the host says, and translates the one that says why it failed."""
+
+    def __init__(self, channel: paramiko.Channel, host: str) -> None:
+        self.pump = Pump(channel)
+        self.rest = b""
+        self._channel, self._host = channel, host
+        self._said = b""  # noise and stderr, for the message
+        self._noise_bytes = 0
+        self._deadline = time.monotonic() + START_S
+
+    def line(self, *wanted: bytes) -> bytes:
+        while True:
+            line, newline, after = self.rest.partition(b"\n")
+            if newline:
+                self.rest = after
+                if line.strip() in wanted:
+                    return line.strip()
+                if line.startswith(b"=tfdeploy-fail="):
+                    raise _failed(line[15:].strip(), self._host)
+                self._said = (self._said + line + b"\n")[-4096:]
+            else:
+                self._more()
+
+    def _more(self) -> None:
+        left = self._deadline - time.monotonic()
+        got = self.pump.read(max(0.0, left))
+        if got is None:
+            raise self._ended()
+        out, err = got
+        self.rest += out
+        self._said = (self._said + err)[-4096:]
+        self._noise_bytes += len(out) + len(err)
+        if self._noise_bytes > NOISE_BYTES:
+            raise HostFailed("the login shell prints without end: " + repr(clean(self._said + out)), where=self._host)
+        if left <= 0:
+            raise HostFailed(f"the agent did not start within {START_S:g} s{self._quoted()}", where=self._host)
+
+    def _ended(self) -> TfdeployError:
+        transport = self._channel.get_transport()
+        if not transport.is_active():
+            return HostUnreachable("the connection ended while the agent was being started", where=self._host)
+        self._channel.status_event.wait(2)
+        status: Any = self._channel.exit_status
+        code = f" with exit code {status}" if status >= 0 else ""
+        return HostFailed(
+            f"the login shell ended{code} before it ran our command{self._quoted()}",
+            where=self._host,
+            next="the account needs a login shell that runs commands: ssh HOST true",
+        )
+
+    def _quoted(self) -> str:
+        text = clean(self._said + b" " + self.rest)
+        return f"; it said: {text!r}" if text else ""
+
+
+_WORDS = {
+    "no_python": ("there is no Python: neither `python` nor `python3` is on the PATH of a plain SSH command", Refused),
+    "old_python": ("the Python there is older than 3.8", Refused),
+}
+
+
+def _failed(text: bytes, host: str) -> TfdeployError:
+    code, what = text.decode("ascii", "replace"), ""
+    if code.startswith("{"):
+        try:
+            said: dict[str, Any] = json.loads(code)
+            code, what = str(said.get("code")), clean(str(said.get("what", "")).encode())
+        except ValueError:
+            code = "workdir"
+    if code in _WORDS:
+        words, kind = _WORDS[code]
+        return kind(words, where=host, next="install python3 (3.8 or newer), or put it on the PATH of ~/.profile or ~/.bashrc")
+    if code == "disk":
+        return HostFailed(f"no room for the agent: {what}", where=host, next="free some space, or set `workdir:`")
+    return HostFailed(f"the agent cannot be put there: {what or clean(text)}", where=host, next="set `workdir:`")

@@ -1,0 +1,156 @@
+"""The one place where what paramiko, sockets and sshd say becomes one clear cause: HostUnreachable (exit 4)."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+import paramiko
+
+from tfdeploy.errors import HostUnreachable
+from tfdeploy.transport import knownhosts
+from tfdeploy.transport.target import Target
+
+
+@dataclass
+class Attempt:
+    """How far one attempt to connect came."""
+
+    host: str  # the inventory's name
+    target: Target
+    timeout_s: float
+    timed_out: bool = False
+    connected: bool = False  # TCP
+    greeting: bytes = b""  # the first bytes that came
+    agreed: bool = False  # on keys: the server speaks SSH and proved its host key
+    offered: int = 0  # keys
+    notes: tuple[str, ...] = ()  # about keys that could not be offered
+
+    @property
+    def turned_away(self) -> bool:
+        """The connection ended before the handshake, as with MaxStartups: worth another try."""
+        spoke = self.greeting.startswith(b"SSH-") or b"MaxStartups" in self.greeting
+        return self.connected and not self.agreed and not self.timed_out and (not self.greeting or spoke)
+
+
+class HostKeyRefused(paramiko.SSHException):
+    """Raised inside the handshake; carries the finished error."""
+
+    def __init__(self, error: HostUnreachable) -> None:
+        super().__init__(error.what)
+        self.error = error
+
+
+class KnownOnly(paramiko.RejectPolicy):
+    """Accepts a host key that known_hosts holds, and no other. paramiko's own look-up is left empty, so all keys come here."""
+
+    def __init__(self, host: str, target: Target) -> None:
+        self._host, self._target = host, target
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:  # type: ignore[override]
+        known = known_keys(self._target)
+        given = key.asbytes()
+        if any(entry.revoked and entry.key == given for entry in known):
+            raise HostKeyRefused(_revoked(self._host, self._target, given))
+        if any(entry.key == given for entry in known):
+            return
+        raise HostKeyRefused(refused_key(self._host, self._target, key.get_name(), given, known))
+
+
+def known_keys(target: Target) -> list[knownhosts.KnownKey]:
+    """As ssh looks them up: by `[host]:port`, and where that is not there by the bare name."""
+    found = knownhosts.find(target.known_hosts, target.known_name)
+    if not found and target.port != 22 and not target.host_key_alias:
+        found = knownhosts.find(target.known_hosts, target.hostname.lower())
+    return found
+
+
+def refused_key(host: str, target: Target, keytype: str, key: bytes, known: list[knownhosts.KnownKey]) -> HostUnreachable:
+    now = f"{keytype} {knownhosts.fingerprint(key)}"
+    old = [entry for entry in known if entry.keytype == keytype] or known
+    trust = f"tfdeploy trust --limit {host}"
+    if not old:
+        return HostUnreachable(f"the host key of {target.known_name} is not known: {now}", where=host, next=trust)
+    was = ", ".join(f"{entry.keytype} {knownhosts.fingerprint(entry.key)} ({entry.source})" for entry in old[:3])
+    file = old[0].source.rpartition(":")[0]
+    return HostUnreachable(
+        f"the host key of {target.known_name} has changed: known is {was}, now it shows {now}; "
+        "someone may be in between, or the machine was set up again",
+        where=host,
+        next=f"only if you know why: ssh-keygen -f {file} -R '{target.known_name}', then {trust}",
+    )
+
+
+def _revoked(host: str, target: Target, key: bytes) -> HostUnreachable:
+    return HostUnreachable(f"the host key of {target.known_name} is marked as revoked: {knownhosts.fingerprint(key)}", where=host)
+
+
+def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
+    """The cause of one failed attempt, with the line to type where there is one."""
+    target, host = attempt.target, attempt.host
+    if isinstance(error, HostKeyRefused):
+        return error.error
+    what, next_ = _words(error, attempt)
+    if target.jump is not None:
+        what += f" (through {target.jump.where})"
+    return HostUnreachable(what, where=host, next=next_)
+
+
+def _words(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
+    target = attempt.target
+    place = target.where.rpartition("@")[2]
+    if isinstance(error, socket.gaierror):
+        return f"the name {target.hostname} cannot be resolved: {error.strerror}", "check `address:` in the inventory"
+    if attempt.agreed and (isinstance(error, paramiko.AuthenticationException) or attempt.timed_out):
+        return _login_words(attempt)
+    if attempt.timed_out or isinstance(error, TimeoutError):
+        if attempt.connected:
+            said = "said nothing that ends in a login" if attempt.greeting else "accepts connections but says nothing"
+            return f"{place} {said} within {attempt.timeout_s:g} s", f"ssh -v {_ssh_words(target)}"
+        return f"{place} does not answer within {attempt.timeout_s:g} s", "is the host up, and does a firewall drop port 22?"
+    if isinstance(error, ConnectionRefusedError):
+        return f"{place} refuses connections: no sshd listens there", "check `address:` and `port:`, and that sshd runs"
+    if attempt.connected and not attempt.agreed and not attempt.turned_away:
+        return f"what answers on {place} is not an SSH server: it said {clean(attempt.greeting)!r}", "check `port:`"
+    if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return f"{place} and tfdeploy have no algorithm in common: {error}", None
+    if attempt.turned_away:
+        return (
+            f"{place} closes connections before the handshake (MaxStartups, or its address rules)",
+            f"ssh -v {_ssh_words(target)}",
+        )
+    if isinstance(error, OSError) and error.strerror:
+        return f"{place}: {error.strerror}", None
+    return f"{place}: {clean(str(error).encode()) or type(error).__name__}", f"ssh -v {_ssh_words(target)}"
+
+
+def _login_words(attempt: Attempt) -> tuple[str, str | None]:
+    target = attempt.target
+    if attempt.timed_out:
+        return f"{target.where} did not finish the login within {attempt.timeout_s:g} s", None
+    notes = "".join(f"; {note}" for note in attempt.notes)
+    offered = f"refused the {'key' if attempt.offered == 1 else f'{attempt.offered} keys'} offered for user {target.user}"
+    files = [path for path in target.identity_files if attempt.offered]
+    shown = f" ({', '.join(files)})" if files else ""
+    return (
+        f"{target.where} {offered}{shown}{notes}",
+        f"check `user:` and `identity_file:`, or: ssh-copy-id {_ssh_words(target)}",
+    )
+
+
+def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
+    """Nothing could be offered at all: said before the host is bothered."""
+    what = "; ".join(notes) or "there is no key to log in with: no identity file, and no ssh-agent holds one"
+    return HostUnreachable(f"{what} (for {target.where})", where=host, next="set `identity_file:`, or ssh-add the key")
+
+
+def _ssh_words(target: Target) -> str:
+    port = f"-p {target.port} " if target.port != 22 else ""
+    return f"{port}{target.user}@{target.hostname}"
+
+
+def clean(said: bytes, limit: int = 300) -> str:
+    """Foreign text made fit for a message: one line, printable, bounded."""
+    text = said[: 4 * limit].decode("utf-8", "replace")
+    kept = "".join(sign if sign.isprintable() else " " for sign in text)
+    return " ".join(kept.split())[:limit]

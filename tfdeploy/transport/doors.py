@@ -1,0 +1,186 @@
+"""How an SSH connection comes to be: link, handshake with our choices, known host key, keys only.
+
+Jump hosts are opened once and shared by all hosts behind them. Every failure leaves here as HostUnreachable.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from functools import lru_cache, partial
+from typing import Any
+
+import fabric
+import paramiko
+
+from tfdeploy.errors import HostUnreachable
+from tfdeploy.transport import causes, pulse
+from tfdeploy.transport.keys import Offer
+from tfdeploy.transport.link import Link, dial
+from tfdeploy.transport.target import Target
+
+CONNECT_S = 10.0
+TURNED_AWAY_TRIES = 8  # MaxStartups drops some of a burst; with jitter all get in
+STARTS_PER_DOOR = 16  # channels being opened through one jump host at once
+CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+class _Packetizer(paramiko.packet.Packetizer):
+    """Without a timer thread per handshake: the deadline of the connect covers it."""
+
+    def start_handshake(self, timeout: float) -> None:
+        pass
+
+
+class _Transport(paramiko.Transport):
+    _active_check_timeout = 2.0  # paramiko polls 10 times a second; our links wake up when they are closed
+
+
+class Doors:
+    """The connections of one fleet to jump hosts. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._doors: dict[Target, _Door] = {}
+        self._closed = False
+
+    def connect(self, host: str, target: Target) -> fabric.Connection:
+        """An open connection. `host` names it in errors."""
+        for left in reversed(range(TURNED_AWAY_TRIES)):
+            attempt = causes.Attempt(host, target, CONNECT_S)
+            try:
+                return self._once(attempt)
+            except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
+                cause = causes.explain(error, attempt)
+                if not attempt.turned_away or not left or self._closed:
+                    raise cause from error
+                tried = TURNED_AWAY_TRIES - left
+            time.sleep(random.uniform(0.05, 0.15) * 2 ** min(tried, 4))
+        raise AssertionError("the last try returns or raises")
+
+    def close(self) -> None:
+        self._closed = True
+        with self._lock:
+            doors = list(self._doors.values())
+            self._doors.clear()
+        for door in doors:
+            door.close()
+
+    def _once(self, attempt: causes.Attempt) -> fabric.Connection:
+        target = attempt.target
+        offer = Offer(target)
+        if offer.empty:
+            offer.close()
+            raise causes.no_keys(attempt.host, target, offer.notes)
+        door = self._door(target.jump) if target.jump is not None else None
+        if door is not None:
+            door.transport(attempt.host)  # its own connect has its own time
+        deadline = time.monotonic() + CONNECT_S
+        link: Link | None = None
+        offer.deadline = deadline
+        connection = _connection(target, attempt.host)
+        try:
+            link = door.link(attempt.host, target, deadline) if door is not None else dial(target, deadline)
+            attempt.connected = True
+            connection.connect_kwargs = _words(target, link, offer, deadline)
+            connection.open()
+        except BaseException:
+            attempt.timed_out = time.monotonic() >= deadline - 0.05
+            _look_back(attempt, connection, link, offer)
+            raise
+        finally:
+            offer.close()
+        link.budget = None
+        pulse.watch(connection.transport, link)
+        return connection
+
+    def _door(self, target: Target) -> _Door:
+        with self._lock:
+            return self._doors.setdefault(target, _Door(self, target))
+
+
+class _Door:
+    """One jump host: its connection, opened by whoever needs it first, and again when it has died."""
+
+    def __init__(self, doors: Doors, target: Target) -> None:
+        self._doors, self._target = doors, target
+        self._lock = threading.Lock()
+        self._starts = threading.BoundedSemaphore(STARTS_PER_DOOR)
+        self._connection: fabric.Connection | None = None
+
+    def transport(self, host: str) -> paramiko.Transport:
+        with self._lock:
+            if self._connection is None or not self._connection.is_connected:
+                self._connection = self._doors.connect(host, self._target)
+            transport: paramiko.Transport = self._connection.transport
+            return transport
+
+    def link(self, host: str, target: Target, deadline: float) -> Link:
+        transport = self.transport(host)
+        with self._starts:
+            left = max(0.1, deadline - time.monotonic())
+            try:
+                channel = transport.open_channel("direct-tcpip", (target.hostname, target.port), ("", 0), timeout=left)
+            except paramiko.ChannelException as error:
+                raise HostUnreachable(
+                    f"the jump host {self._target.where} cannot reach {target.hostname}:{target.port}: {error.text}",
+                    where=host,
+                ) from error
+        return Link(channel)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+@lru_cache(maxsize=1)
+def _config() -> fabric.Config:
+    """fabric's settings without its files and without paramiko's reader of ssh_config, which ignores Include."""
+    return fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
+
+
+def _connection(target: Target, host: str) -> fabric.Connection:
+    connection = fabric.Connection(target.hostname, user=target.user, port=target.port, config=_config(), gateway=False)
+    connection.client.set_missing_host_key_policy(causes.KnownOnly(host, target))
+    return connection
+
+
+def _words(target: Target, link: Link, offer: Offer, deadline: float) -> dict[str, Any]:
+    left = max(0.1, deadline - time.monotonic())
+    return {
+        "sock": link,
+        "auth_strategy": offer,
+        "transport_factory": partial(_transport, target),
+        "timeout": left,
+        "banner_timeout": left,
+        "channel_timeout": CONNECT_S,
+    }
+
+
+def _transport(target: Target, sock: Any, disabled_algorithms: Any = None) -> paramiko.Transport:
+    transport = _Transport(sock, packetizer_class=_Packetizer)
+    options = transport.get_security_options()
+    options.ciphers = CIPHERS
+    kinds: list[str] = []
+    for known in causes.known_keys(target):
+        kinds += ("rsa-sha2-512", "rsa-sha2-256") if known.keytype == "ssh-rsa" else (known.keytype,)
+    wanted = [kind for kind in dict.fromkeys(kinds) if kind in options.key_types]
+    options.key_types = (*wanted, *(kind for kind in options.key_types if kind not in wanted))
+    return transport
+
+
+def _look_back(attempt: causes.Attempt, connection: fabric.Connection, link: Link | None, offer: Offer) -> None:
+    """What is known after a failed attempt; and nothing of it stays open."""
+    transport = connection.client.get_transport()
+    attempt.agreed = bool(transport is not None and transport.initial_kex_done)
+    attempt.offered = offer.tried
+    attempt.notes = tuple(offer.notes)
+    if link is not None:
+        attempt.greeting = link.greeting
+        link.close()
+    connection.client.close()

@@ -1,0 +1,109 @@
+"""Sessions to many hosts: opened once, used in parallel, closed together. See seam.Fleet.
+
+The only module that starts a thread per host. The caller's thread waits in a way that Ctrl-C ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport.doors import Doors
+from tfdeploy.transport.seam import Session
+from tfdeploy.transport.session import SshSession, open_session
+
+PARALLEL = 32
+V = TypeVar("V")
+
+
+class SshFleet:
+    """Use as a context manager, or call `close`. `each` may be called by several threads."""
+
+    def __init__(self, parallel: int = PARALLEL) -> None:
+        self._parallel = max(1, parallel)
+        self._doors = Doors()
+        self._lock = threading.Lock()
+        self._rooms: dict[str, _Room] = {}
+        self._closed = False
+
+    def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
+        return self.each(hosts, lambda session: session)
+
+    def each(
+        self,
+        hosts: tuple[Host, ...],
+        action: Callable[[Session], V],
+        *,
+        on_done: Callable[[str, V | TfdeployError], None] | None = None,
+    ) -> dict[str, V | TfdeployError]:
+        """`on_done` is called in the caller's thread, as hosts are done. Results in the order of `hosts`."""
+        waiting = deque(hosts)
+        done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
+
+        def work() -> None:
+            with contextlib.suppress(IndexError):
+                while True:
+                    host = waiting.popleft()
+                    done.put((host.name, self._one(host, action)))
+
+        for number in range(min(self._parallel, len(hosts))):
+            threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
+        found: dict[str, V | TfdeployError] = {}
+        try:
+            for _ in hosts:
+                name, result = done.get()
+                if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
+                    raise result
+                found[name] = result
+                if on_done is not None:
+                    on_done(name, result)
+        finally:
+            waiting.clear()  # a bug or Ctrl-C: no further host is begun
+        return {host.name: found[host.name] for host in hosts}
+
+    def session(self, host: Host) -> SshSession:
+        """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
+        with self._lock:
+            if self._closed:
+                raise HostUnreachable("the sessions are closed", where=host.name)
+            room = self._rooms.setdefault(host.name, _Room())
+        with room.lock:
+            if room.session is None or not room.session.alive:
+                room.session = open_session(host, self._doors)
+                if self._closed:
+                    room.session.close()
+            return room.session
+
+    def close(self) -> None:
+        """Ends every session at once; who waits on one gets HostUnreachable. May be called again."""
+        with self._lock:
+            self._closed = True
+            sessions = [room.session for room in self._rooms.values() if room.session is not None]
+            self._rooms.clear()
+        for session in sessions:
+            session.close()
+        self._doors.close()
+
+    def __enter__(self) -> SshFleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _one(self, host: Host, action: Callable[[Session], V]) -> V | BaseException:
+        try:
+            return action(self.session(host))
+        except BaseException as error:  # noqa: BLE001  # handed to the caller's thread, which raises what is a bug
+            return error
+
+
+class _Room:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.session: SshSession | None = None

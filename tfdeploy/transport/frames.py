@@ -1,0 +1,57 @@
+"""Frames out of a stream that arrives in pieces. It copies each byte once and holds one frame at most."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from tfdeploy.agent import wire
+
+_HEAD = struct.Struct("!II")
+
+
+class Frames:
+    def __init__(self, rest: bytes = b"") -> None:
+        self._parts: list[bytes] = [rest] if rest else []
+        self._have = len(rest)
+        self._need = _HEAD.size
+
+    def feed(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._have += len(data)
+
+    def take(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """The frames that are whole by now. Raises wire.WireError on foreign bytes."""
+        if self._have < self._need:
+            return
+        data = b"".join(self._parts)
+        at = 0
+        try:
+            while len(data) - at >= _HEAD.size:
+                header_bytes, blob_bytes = _HEAD.unpack_from(data, at)
+                if header_bytes > wire.MAX_HEADER_BYTES or blob_bytes > wire.MAX_BLOB_BYTES:
+                    raise wire.WireError(f"a frame of {header_bytes} + {blob_bytes} bytes is not ours")
+                end = at + _HEAD.size + header_bytes + blob_bytes
+                if len(data) < end:
+                    self._need = end - at
+                    break
+                middle = at + _HEAD.size + header_bytes
+                header, blob = _header(data[at + _HEAD.size : middle]), data[middle:end]
+                at = end
+                self._need = _HEAD.size
+                yield header, blob
+        finally:
+            self._parts = [data[at:]] if at < len(data) else []
+            self._have = len(data) - at
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise wire.WireError("a frame that is not JSON") from error
+    if not isinstance(header, dict):
+        raise wire.WireError("a frame that is not an object")
+    return header

@@ -1,0 +1,126 @@
+"""Byte links to an SSH server: a TCP socket with our options, a channel through a jump host, a proxy command.
+
+A Link is what paramiko is given as its socket. It acknowledges at once, bounds what a stranger may say
+before the handshake is done, remembers when it last heard something, and can be closed from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import socket
+import subprocess
+import time
+from typing import Any
+
+from tfdeploy.transport.target import Target
+
+USER_TIMEOUT_MS = 15_000
+STRANGER_BYTES = 256 << 10  # a whole handshake is a few KiB
+
+
+class Link:
+    """`under` is a connected socket or a paramiko channel; `process` a proxy command that ends with it."""
+
+    def __init__(self, under: Any, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._under = under
+        self._process = process
+        self._tcp = isinstance(under, socket.socket) and under.family in (socket.AF_INET, socket.AF_INET6)
+        self._closed = False
+        self.budget: int | None = STRANGER_BYTES  # None once the other side is known
+        self.greeting = b""  # its first bytes
+        self.heard = time.monotonic()
+        self.received = 0
+        self.settimeout = under.settimeout
+        self.send = under.send
+
+    def recv(self, count: int) -> bytes:
+        got: bytes = self._under.recv(count)
+        self.heard = time.monotonic()
+        self.received += len(got)
+        if len(self.greeting) < 512 and self.budget is not None:
+            self.greeting += got[:512]
+        if self.budget is not None and self.received > self.budget:
+            return b""  # reads as the end of the stream
+        if self._tcp:
+            with contextlib.suppress(OSError):
+                self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return got
+
+    def getpeername(self) -> Any:
+        return self._under.getpeername()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if isinstance(self._under, socket.socket):
+            with contextlib.suppress(OSError):
+                self._under.shutdown(socket.SHUT_RDWR)  # wakes up whoever waits in recv
+        with contextlib.suppress(OSError, EOFError):
+            self._under.close()
+        if self._process is not None:
+            _end(self._process)
+
+
+def dial(target: Target, deadline: float) -> Link:
+    """A TCP link by the monotonic `deadline`, each address in turn. Raises OSError (gaierror, TimeoutError, ...)."""
+    if target.proxy_command is not None:
+        return _spawn(target, target.proxy_command)
+    failed: OSError | None = None
+    found = socket.getaddrinfo(target.hostname, target.port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(left / (len(found) - number))
+            sock.connect(address)
+            _tune(sock)
+            return Link(sock)
+        except OSError as error:
+            sock.close()
+            failed = failed or error
+    raise failed or TimeoutError("timed out")
+
+
+def _tune(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+
+def _spawn(target: Target, command: str) -> Link:
+    """ssh's ProxyCommand: the user's own configuration asked for a shell, so it gets one."""
+    ours, theirs = socket.socketpair()
+    words = {"%h": shlex.quote(target.hostname), "%p": str(target.port), "%r": shlex.quote(target.user), "%n": target.hostname}
+    text = "%".join(_filled(part, words) for part in command.split("%%"))
+    try:
+        with theirs:
+            end = theirs.fileno()
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", "exec " + text], stdin=end, stdout=end, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+    except OSError:
+        ours.close()
+        raise
+    return Link(ours, process)
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    for sign, word in words.items():
+        text = text.replace(sign, word)
+    return text
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,50 @@
+"""Both outputs of a channel, read by one thread. It keeps nothing and knows nothing of what they mean."""
+
+from __future__ import annotations
+
+import threading
+
+import paramiko
+
+BLOCK = 1 << 20
+
+
+class _Wake:
+    """What paramiko's pipes are told to set. They would also clear it, with the other pipe still full: not here."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def set(self) -> None:
+        self.event.set()
+
+    def clear(self) -> None:
+        pass
+
+
+class Pump:
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self._wake = _Wake()
+        for pipe in (channel.in_buffer, channel.in_stderr_buffer):
+            pipe.set_event(self._wake)  # type: ignore[arg-type]
+
+    def read(self, timeout_s: float | None) -> tuple[bytes, bytes] | None:
+        """(stdout, stderr) as far as they came; both empty after `timeout_s`; None at the end of both."""
+        out, err, ended = self._take()
+        if not out and not err and not ended:
+            self._wake.event.wait(timeout_s)
+            out, err, ended = self._take()
+        return None if ended and not out and not err else (out, err)
+
+    def wake(self) -> None:
+        """Lets `read` return from another thread."""
+        self._wake.set()
+
+    def _take(self) -> tuple[bytes, bytes, bool]:
+        self._wake.event.clear()
+        channel = self._channel
+        ended = bool(channel.eof_received or channel.closed)  # before looking: what came by then is in the pipes
+        out = channel.recv(BLOCK) if channel.recv_ready() else b""
+        err = channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else b""
+        return out, err, ended

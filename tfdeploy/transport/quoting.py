@@ -1,0 +1,35 @@
+"""One command line that every login shell reads alike: sh, bash, zsh, csh, tcsh, fish.
+
+Words of harmless signs go as they are. Anything else travels as the argument of `printf %b` in single quotes, with
+every sign that some shell treats specially inside single quotes written as an octal escape. Words are quoted
+here, once, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,@+-][A-Za-z0-9_./:,@=+-]*\Z")
+# inside '...': ' ends it, ! is csh's history, \ is fish's escape and printf's, control signs break lines or are eaten
+_SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%]")
+
+
+def command_line(argv: tuple[str, ...]) -> str:
+    """One word is a script for `sh -c`; several are argv. Raises ValueError on no words or a NUL."""
+    if not argv or any("\0" in word for word in argv):
+        raise ValueError("a command needs words, without NUL")
+    if len(argv) == 1:
+        return _one(argv[0])
+    if all(_PLAIN.match(word) for word in argv):
+        return "exec " + " ".join(argv)
+    return _encoded("exec " + shlex.join(argv))
+
+
+def _one(script: str) -> str:
+    return f"exec /bin/sh -c {script}" if _PLAIN.match(script) else _encoded(script)
+
+
+def _encoded(script: str) -> str:
+    text = _SPECIAL.sub(lambda sign: f"\\0{ord(sign[0]):03o}", script)
+    return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + text + "'"

@@ -1,0 +1,135 @@
+"""One host's SSH session: plain commands, and the channel to the agent. See seam.Session."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import fabric
+import paramiko
+
+from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport.causes import clean
+from tfdeploy.transport.channel import FramedChannel
+from tfdeploy.transport.doors import CONNECT_S, Doors
+from tfdeploy.transport.pump import Pump
+from tfdeploy.transport.quoting import command_line
+from tfdeploy.transport.seam import AgentChannel, Completed
+from tfdeploy.transport.target import Target, resolve
+
+_BROKEN = (paramiko.SSHException, OSError, EOFError)
+
+
+class SshSession:
+    def __init__(self, host: Host, target: Target, connection: fabric.Connection) -> None:
+        self.host, self.target, self.connection = host, target, connection
+        self._lock = threading.Lock()
+        self._agent: FramedChannel | None = None
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.connection.is_connected)
+
+    def agent(self) -> AgentChannel:
+        with self._lock:
+            if self._agent is None or self._agent.lost:
+                channel = self._open()
+                agent = FramedChannel(channel, self.host.name)
+                try:
+                    agent.open(self.host.workdir)
+                except _BROKEN as error:
+                    raise self._broken(error) from error
+                except TfdeployError:
+                    channel.close()
+                    raise
+                self._agent = agent
+            return self._agent
+
+    def run(
+        self, argv: tuple[str, ...], *, stdin: bytes = b"", timeout_s: float | None = None, max_bytes: int = 64 << 20
+    ) -> Completed:
+        """Raises HostFailed (longer than `timeout_s`, more than `max_bytes`), HostUnreachable."""
+        began = time.monotonic()
+        deadline = None if timeout_s is None else began + timeout_s
+        channel = self._open()
+        try:
+            channel.exec_command(command_line(argv))
+            _feed(channel, stdin)
+            out, err = self._collect(channel, deadline, timeout_s, max_bytes)
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not channel.status_event.wait(left):
+                raise self._too_long(timeout_s)
+        except _BROKEN as error:
+            raise self._broken(error) from error
+        finally:
+            channel.close()
+        if channel.exit_status < 0 and not self.alive:
+            raise HostUnreachable("the connection ended while the command ran", where=self.host.name)
+        code = channel.exit_status if channel.exit_status >= 0 else None
+        return Completed(code, out, err, time.monotonic() - began)
+
+    def close(self) -> None:
+        agent = self._agent
+        if agent is not None:
+            agent.close()
+        with contextlib.suppress(*_BROKEN):
+            self.connection.close()
+
+    def _open(self) -> paramiko.Channel:
+        try:
+            channel: paramiko.Channel = self.connection.transport.open_session(timeout=CONNECT_S)
+            return channel
+        except paramiko.ChannelException as error:
+            raise HostFailed(
+                f"sshd opens no further channel on this session: {error.text} (MaxSessions?)", where=self.host.name
+            ) from error
+        except _BROKEN as error:
+            raise self._broken(error) from error
+
+    def _collect(
+        self, channel: paramiko.Channel, deadline: float | None, timeout_s: float | None, max_bytes: int
+    ) -> tuple[bytes, bytes]:
+        pump, total = Pump(channel), 0
+        outs: list[bytes] = []
+        errs: list[bytes] = []
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise self._too_long(timeout_s)
+            got = pump.read(left)
+            if got is None:
+                return b"".join(outs), b"".join(errs)
+            outs.append(got[0])
+            errs.append(got[1])
+            total += len(got[0]) + len(got[1])
+            if total > max_bytes:
+                raise HostFailed(f"the command wrote more than {max_bytes} bytes; it was cut off", where=self.host.name)
+
+    def _too_long(self, timeout_s: float | None) -> HostFailed:
+        return HostFailed(f"the command did not end within {timeout_s:g} s; it may still run there", where=self.host.name)
+
+    def _broken(self, error: BaseException) -> TfdeployError:
+        text = clean(str(error).encode())
+        return HostUnreachable("the connection ended" + (f": {text}" if text else ""), where=self.host.name)
+
+
+def open_session(host: Host, doors: Doors) -> SshSession:
+    """Connects. Raises HostUnreachable with the cause, ConfigError for words that cannot be an address."""
+    target = resolve(host)
+    return SshSession(host, target, doors.connect(host.name, target))
+
+
+def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
+    """Standard input, then its end. What does not fit into the window at once is sent beside the reading."""
+
+    def send() -> None:
+        with contextlib.suppress(*_BROKEN):  # a command need not read its input
+            channel.sendall(stdin)
+            channel.shutdown_write()
+
+    if len(stdin) < channel.out_window_size:
+        send()
+    else:
+        threading.Thread(target=send, daemon=True).start()

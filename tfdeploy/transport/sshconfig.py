@@ -1,0 +1,110 @@
+"""What OpenSSH's own configuration says about a host, by asking `ssh -G` itself.
+
+Nothing here interprets the configuration: files are only looked through to see whether asking can
+matter at all (it costs a process per host), and the answer of `ssh -G` is read as it is.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+from tfdeploy.errors import ConfigError
+
+SYSTEM_CONFIG = "/etc/ssh/ssh_config"
+# keywords that change none of the answers we take
+_HARMLESS_WORDS = """
+    host sendenv setenv hashknownhosts gssapiauthentication gssapidelegatecredentials visualhostkey loglevel
+    addkeystoagent serveraliveinterval serveralivecountmax tcpkeepalive compression forwardx11 forwardx11trusted
+    forwardagent controlmaster controlpath controlpersist updatehostkeys escapechar requesttty stricthostkeychecking
+    connecttimeout batchmode passwordauthentication checkhostip ciphers macs kexalgorithms
+"""
+_TAKEN_WORDS = """
+    hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
+    hostkeyalias
+"""
+_HARMLESS = frozenset(_HARMLESS_WORDS.split())
+_TAKEN = frozenset(_TAKEN_WORDS.split())
+
+Answers = dict[str, tuple[str, ...]]
+
+
+def user_config() -> str:
+    return os.path.expanduser("~/.ssh/config")
+
+
+@lru_cache(maxsize=4096)
+def ask(address: str, port: int | None, user: str | None) -> Answers:
+    """keyword (lower case) -> its values, each time it was given. Empty where no configuration can matter.
+
+    Raises ConfigError with ssh's own words where the configuration is broken.
+    """
+    if not _matters(user_config(), SYSTEM_CONFIG):
+        return {}
+    words = ["ssh", "-G", *_which_config()]
+    words += ["-p", str(port)] if port is not None else []
+    words += ["-l", user] if user is not None else []
+    try:
+        done = subprocess.run([*words, "--", address], stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"`ssh -G {address}` did not answer: {error}", where=user_config()) from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigError(
+            said[0] if said else f"`ssh -G` ended with {done.returncode}",
+            where=user_config(),
+            next=f"ssh -G {address}",
+        )
+    return read_answers(done.stdout.decode(errors="surrogateescape"))
+
+
+def read_answers(text: str) -> Answers:
+    """The lines of `ssh -G` that we take. Pure."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key.lower() in _TAKEN and value:
+            found.setdefault(key.lower(), []).append(value)
+    return {key: tuple(values) for key, values in found.items()}
+
+
+def _which_config() -> list[str]:
+    """ssh reads the passwd entry's home; where $HOME says otherwise, $HOME is what we mean everywhere."""
+    mine = user_config()
+    try:
+        own = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".ssh/config")
+    except KeyError:
+        own = ""
+    return ["-F", mine] if mine != own and os.path.exists(mine) else []
+
+
+@lru_cache(maxsize=8)
+def _matters(*paths: str) -> bool:
+    return shutil.which("ssh") is not None and any(_says_something(path, 0) for path in paths)
+
+
+def _says_something(path: str, depth: int) -> bool:
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        words = line.strip().replace("=", " ", 1).split()
+        if not words or words[0].startswith("#"):
+            continue
+        if words[0].lower() == "include":
+            if depth >= 16 or any(_says_something(found, depth + 1) for word in words[1:] for found in _included(word, path)):
+                return True
+        elif words[0].lower() not in _HARMLESS:
+            return True
+    return False
+
+
+def _included(word: str, path: str) -> list[str]:
+    pattern = os.path.expanduser(word.strip('"'))
+    return glob.glob(os.path.join(os.path.dirname(path), pattern))

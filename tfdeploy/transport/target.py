@@ -1,0 +1,148 @@
+"""Where a host is and how to get in: one frozen value that SSH sessions and rsync's ssh both use.
+
+The inventory decides, then OpenSSH's configuration, then OpenSSH's own defaults. Every word is checked
+against an allow-list, because some of them end up on command lines.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shlex
+from dataclasses import dataclass, replace
+
+from tfdeploy.errors import ConfigError
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport import sshconfig
+
+ADDRESS = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}\Z")
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?\Z")
+DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
+GLOBAL_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Paths absolute. `identities_only`: nothing but `identity_files` is offered (an agent may hold their keys)."""
+
+    hostname: str
+    port: int
+    user: str
+    identity_files: tuple[str, ...] = ()
+    identities_only: bool = False
+    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first
+    global_known_hosts: tuple[str, ...] = ()
+    jump: Target | None = None  # the hop before this one
+    proxy_command: str | None = None  # with ssh's own %h %p %r
+    host_key_alias: str | None = None
+
+    @property
+    def known_name(self) -> str:
+        """The name by which its key stands in known_hosts: `host`, or `[host]:port`."""
+        if self.host_key_alias:
+            return self.host_key_alias
+        name = self.hostname.lower()
+        return name if self.port == 22 else f"[{name}]:{self.port}"
+
+    @property
+    def known_hosts(self) -> tuple[str, ...]:
+        return self.user_known_hosts + self.global_known_hosts
+
+    @property
+    def where(self) -> str:
+        """`user@host:port`, for messages."""
+        name = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
+        return f"{self.user}@{name}:{self.port}"
+
+
+def resolve(host: Host) -> Target:
+    """The target of one host of the inventory. Raises ConfigError on words that are not addresses or users."""
+    address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
+    said = sshconfig.ask(address, host.port, host.user)
+    own, config_files = _identities(said)
+    files = (_path(host.identity_file),) if host.identity_file else own
+    jump, command = _way(host, said)
+    return Target(
+        hostname=_checked(ADDRESS, _last(said, "hostname", address).strip("[]"), "address", sshconfig.user_config()),
+        port=host.port or int(_last(said, "port", "22")),
+        user=_checked(USER, host.user or _last(said, "user", "") or _login(), "user", host.source or host.name),
+        identity_files=files,
+        identities_only=bool(host.identity_file) or (config_files and _last(said, "identitiesonly", "no") == "yes"),
+        user_known_hosts=(_path(host.known_hosts),) if host.known_hosts else _paths(said, "userknownhostsfile", USER_KNOWN_HOSTS),
+        global_known_hosts=_paths(said, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
+        jump=jump,
+        proxy_command=command,
+        host_key_alias=_last(said, "hostkeyalias", "") or None,
+    )
+
+
+def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
+    """`[user@]host[:port]`, several with commas, in the order in which they are passed through."""
+    hops: list[tuple[str | None, str, int | None]] = []
+    for hop in text.split(","):
+        user, at, rest = hop.strip().removeprefix("ssh://").rpartition("@")
+        found = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|([0-9A-Fa-f:.]+)", rest)
+        if not found or (at and not user):
+            raise ConfigError(f"jump {hop.strip()!r} is not [user@]host[:port]")
+        name = found[1] or found[3] or found[5]
+        port = found[2] or found[4]
+        hops.append((user or None, name, int(port) if port else None))
+    return tuple(hops)
+
+
+def _way(host: Host, said: sshconfig.Answers) -> tuple[Target | None, str | None]:
+    if host.jump is not None:
+        return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
+    through = _last(said, "proxyjump", "none")
+    if through != "none":
+        return _chain(through, host), None
+    command = _last(said, "proxycommand", "none")
+    return None, None if command == "none" else command
+
+
+def _chain(text: str, host: Host) -> Target:
+    before: Target | None = None
+    for user, name, port in parse_jump(text):
+        # a hop offers the host's identity file first, then those that ssh would offer to the hop itself
+        hop = resolve(Host(name=name, address=name, port=port, user=user, jump="none", known_hosts=host.known_hosts))
+        files = ((_path(host.identity_file),) if host.identity_file else ()) + hop.identity_files
+        command = None if before else hop.proxy_command
+        before = replace(hop, identity_files=tuple(dict.fromkeys(files)), jump=before, proxy_command=command)
+    assert before is not None
+    return before
+
+
+def _identities(said: sshconfig.Answers) -> tuple[tuple[str, ...], bool]:
+    """The files, and whether the configuration named any beyond ssh's defaults."""
+    named = tuple(_path(name) for name in said.get("identityfile", ()) if name.lower() != "none")
+    defaults = tuple(_path(name) for name in DEFAULT_IDENTITIES)
+    chosen = tuple(name for name in named if os.path.exists(name)) or tuple(n for n in defaults if os.path.exists(n))
+    return chosen, bool(said)
+
+
+def _paths(said: sshconfig.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
+    words = shlex.split(_last(said, key, " ".join(defaults)))
+    return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
+
+
+def _path(text: str) -> str:
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def _last(said: sshconfig.Answers, key: str, default: str) -> str:
+    return said.get(key, (default,))[-1]
+
+
+def _checked(pattern: re.Pattern[str], text: str, what: str, where: str) -> str:
+    if not pattern.match(text):
+        raise ConfigError(f"{what} {text[:80]!r} holds characters that no {what} has", where=where)
+    return text
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise ConfigError("this user has no name", next="add `user:` to the inventory's defaults") from error
