@@ -1,0 +1,211 @@
+"""Several "hosts" on one machine: a workdir, ports and a certificate each, and the real verbs, minders and supervisors."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import pytest
+
+import tfdeploy
+from tfdeploy.agent import control, family, layout, paths, proc, wire
+from tfdeploy.agent.call import Call, Context
+
+PACKAGE = Path(tfdeploy.__file__).parent
+JOB, RELEASE = "digits", "c0ffee"
+WITHIN_S = 20.0
+
+
+def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
+    """The first true value. Fails after the deadline."""
+    deadline = time.monotonic() + within_s
+    while True:
+        value = reached()
+        if value:
+            return value
+        assert time.monotonic() < deadline, "not reached within %g s: %s" % (within_s, what or reached)
+        time.sleep(0.01)
+
+
+def make_certs(hosts: List[str]) -> Dict[str, Dict[str, str]]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    def certificate(name: str, key: Any, issuer: str, signer: Any, ca: bool) -> Any:
+        def called(text: str) -> Any:
+            return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+        builder = x509.CertificateBuilder().subject_name(called(name)).issuer_name(called(issuer)).public_key(key.public_key())
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(datetime.datetime(2000, 1, 1))
+        builder = builder.not_valid_after(datetime.datetime(9999, 1, 1)).add_extension(x509.BasicConstraints(ca, None), True)
+        return builder.sign(signer, hashes.SHA256())
+
+    def pem(thing: Any) -> str:
+        if hasattr(thing, "public_bytes"):
+            return str(thing.public_bytes(serialization.Encoding.PEM).decode())
+        plain = serialization.NoEncryption()
+        return str(thing.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain).decode())
+
+    root = ec.generate_private_key(ec.SECP256R1())
+    ca = certificate("run", root, "run", root, True)
+    found = {}
+    for host in hosts:
+        key = ec.generate_private_key(ec.SECP256R1())
+        found[host] = {"ca": pem(ca), "cert": pem(certificate(host, key, "run", root, False)), "key": pem(key)}
+    return found
+
+
+def free_ports(count: int) -> List[int]:
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("0.0.0.0", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+class HostUnderTest:
+    def __init__(self, name: str, root: Path, agent_dir: str) -> None:
+        self.name = name
+        self.context = Context(str(root / name), agent_dir)
+        self.mesh_port = 0
+        self.release = Path(layout.release_dir(self.context.workdir, JOB, RELEASE))
+        self.release.mkdir(parents=True)
+
+    def call(self, verb: str, **args: Any) -> Any:
+        return control.VERBS[verb](Call(self.context, args))
+
+    def paths(self, run: str) -> paths.RunPaths:
+        return paths.RunPaths(layout.host_dir(self.context.workdir, JOB, run, self.name))
+
+
+class Cluster:
+    """`tasks` of `run`: {"worker:0": ("n1", ["sh", "-c", "..."]), ...}; worker:0 decides."""
+
+    job = JOB
+    wait_until = staticmethod(wait_until)
+    free_ports = staticmethod(free_ports)
+
+    def __init__(self, root: Path, agent_dir: str, names: List[str]) -> None:
+        self.hosts = {name: HostUnderTest(name, root, agent_dir) for name in names}
+        self.certs = make_certs(names)
+        self.runs = []  # type: List[str]
+        for host, port in zip(self.hosts.values(), free_ports(len(names))):
+            host.mesh_port = port
+
+    def write(self, name: str, text: str) -> None:
+        for host in self.hosts.values():
+            (host.release / name).parent.mkdir(parents=True, exist_ok=True)
+            (host.release / name).write_text(text)
+
+    def parts(self, run: str, tasks: Dict[str, Any], **fields: Any) -> Dict[str, Dict[str, Any]]:
+        mesh = [wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()]
+        specs = {name: [] for name in self.hosts}  # type: Dict[str, List[wire.TaskSpec]]
+        peers = []
+        for task, (host, argv, *more) in tasks.items():
+            role, index = task.split(":")
+            given = dict({"ready_after_s": 0.05, "ready_timeout_s": 10.0, "env": {}}, **(more[0] if more else {}))
+            specs[host].append(wire.TaskSpec(task, role, int(index), argv, deciding=task == "worker:0", **given))
+            peers.append(wire.Peer(task, role, host, task == "worker:0"))
+        quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "start_within_s": 10.0, "commit_within_s": 10.0}, **fields)
+        digest = quick.pop("plan_digest", "d1")
+        return {
+            name: wire.to_wire(
+                wire.HostPart(run, JOB, "async", name, digest, RELEASE, tasks=specs[name], peers=peers, mesh=mesh, **quick)
+            )
+            for name in self.hosts
+        }
+
+    def prepare(self, run: str, tasks: Dict[str, Any], secrets: Optional[Dict[str, str]] = None, **fields: Any) -> None:
+        self.runs.append(run)
+        plan = {"run": run, "operator": "me@here", "created": 1.0}
+        for name, part in self.parts(run, tasks, **fields).items():
+            answer = self.hosts[name].call("run.prepare", part=part, plan=plan, secrets=secrets or {}, certs=self.certs[name])
+            assert answer == {"prepared": True}
+
+    def each(self, verb: str, run: str, but: str = "", **args: Any) -> Dict[str, Any]:
+        return {name: host.call(verb, run=run, job=JOB, **args) for name, host in self.hosts.items() if name != but}
+
+    def launch(self, run: str, tasks: Dict[str, Any], **fields: Any) -> None:
+        self.prepare(run, tasks, **fields)
+        self.each("run.start", run)
+        self.each("run.commit", run)
+
+    def state(self, run: str, host: str) -> wire.HostRunState:
+        return self.hosts[host].paths(run).state()
+
+    def status(self, run: str, task: str) -> wire.TaskStatus:
+        found = [host.paths(run) for host in self.hosts.values()]
+        return next(p.status(task) for p in found if task in [spec.task for spec in p.part().tasks])
+
+    def wait_state(self, run: str, task: str, *states: str) -> wire.TaskStatus:
+        wait_until(lambda: self.status(run, task).state in states, what="%s in %s" % (task, states))
+        return self.status(run, task)
+
+    def wait_ended(self, run: str, *hosts: str) -> Dict[str, wire.HostRunState]:
+        for name in hosts or self.hosts:
+            wait_until(
+                lambda name=name: self.state(run, name).phase == "ended", what="%s ended: %s" % (name, self.state(run, name))
+            )
+        return {name: self.state(run, name) for name in hosts or self.hosts}
+
+    def log(self, run: str, task: str) -> str:
+        found = [Path(host.paths(run).task_dir(task)) / "out.log" for host in self.hosts.values()]
+        return "".join(path.read_text() for path in found if path.exists())
+
+    def alive(self, run: str) -> List[int]:
+        table = proc.everyone()
+        found = proc.marked({wire.MARKER: run}, table)
+        return [pid for pid in found if table[pid].parent != 0]
+
+    def clean(self) -> None:
+        """Every process of every run, by what our own files say of it."""
+        for run in self.runs:
+            for host in self.hosts.values():
+                if os.path.isdir(host.paths(run).host_dir):
+                    host.call("run.stop", run=run, job=JOB, grace_s=0.0)
+        for run in self.runs:
+            for host in self.hosts.values():
+                state = host.paths(run).state()
+                if state.minder_pid and state.minder_start_ticks and state.boot_id:
+                    who = proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)
+                    proc.send(who, signal.SIGKILL)
+                    wait_until(lambda who=who: not proc.same(who))
+            assert wait_until(lambda run=run: not self.alive(run))
+
+
+@pytest.fixture(scope="session")
+def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The agent as it lies on a host."""
+    folder = tmp_path_factory.mktemp("agent")
+    shutil.copytree(PACKAGE / "agent", folder / "tfdeploy" / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE / "runtime", folder / "tfdeploy" / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("__init__.py", "errors.py"):
+        shutil.copy(PACKAGE / name, folder / "tfdeploy" / name)
+    (folder / "__main__.py").write_text("import sys\n\nfrom tfdeploy.agent.main import main\n\nsys.exit(main(sys.argv[1:]))\n")
+    return str(folder)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cluster]]:
+    """hosts("n1", "n2") is a cluster of two hosts; everything it started is gone at the end."""
+    monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
+    made = []  # type: List[Cluster]
+
+    def make(*names: str) -> Cluster:
+        made.append(Cluster(tmp_path, agent_dir, list(names)))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.clean()

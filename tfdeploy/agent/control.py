@@ -1,0 +1,187 @@
+"""run.start, run.commit, run.abort, run.stop: words left for the minder, and waiting for their effect.
+
+Where no minder is left, abort and stop do its work themselves. What is not ours by marker and identity is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Callable, Dict, List
+
+from tfdeploy.agent import burial, endgame, family, proc, runs, wire
+from tfdeploy.agent.atomic import read_json, write_json
+from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent.decide import STOPPED_BY_OPERATOR
+from tfdeploy.agent.knowledge import ending_of
+from tfdeploy.agent.paths import RunPaths, is_locked, take_lock
+from tfdeploy.agent.prepare import prepare, remove
+from tfdeploy.agent.staff import tell_supervisor
+from tfdeploy.agent.watch import watch
+
+ANSWER_WITHIN_S = 20.0
+KILL_WITHIN_S = 8.0  # from KILL to nothing left
+STARTED = ("started", "committed", "ending", "ended")
+
+
+def start(call: Call) -> Dict[str, Any]:
+    paths = runs.paths_of(call)
+    _refuse_ended(paths)
+    if paths.word("start") is None:
+        paths.say("start", time=time.time())
+    _wait_for(paths, lambda: _phase(paths) in STARTED and _supervised(paths))
+    _refuse_ended(paths)
+    return {}
+
+
+def _supervised(paths: RunPaths) -> bool:
+    return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
+
+
+def commit(call: Call) -> Dict[str, Any]:
+    paths = runs.paths_of(call)
+    if _is_committed(paths):
+        return {}
+    _refuse_ended(paths)
+    if _phase(paths) == "prepared" and paths.word("start") is None:
+        raise VerbError("not_started", "run %s was not started on this host" % paths.run)
+    if paths.word("commit") is None:
+        paths.say("commit", time=time.time())
+    _wait_for(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
+    if not _is_committed(paths):
+        _refuse_ended(paths, also=("ending",))
+    return {}
+
+
+def _is_committed(paths: RunPaths) -> bool:
+    return bool((read_json(paths.file("knowledge.json")) or {}).get("committed")) and _phase(paths) != "started"
+
+
+def abort(call: Call) -> Dict[str, Any]:
+    """Ends all of it. `purge`: removes the run's folder when nothing of it is alive."""
+    try:
+        paths = runs.paths_of(call)
+    except VerbError as error:
+        if error.code != "unknown_run":
+            raise
+        return {}
+    reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
+    if _phase(paths) != "ended":
+        paths.say("abort", reason=reason, time=time.time())
+    left = _end(paths, paths.part().stop_grace_s, reason)
+    if purge and not left:
+        _purge(paths)
+    return {"survivors": left}
+
+
+def stop(call: Call) -> Dict[str, Any]:
+    """TERM to the whole tree, grace, KILL, verify."""
+    begun = time.monotonic()
+    paths = runs.paths_of(call)
+    given = call.args.get("grace_s")
+    grace_s = float(given) if isinstance(given, (int, float)) else paths.part().stop_grace_s
+    if _phase(paths) != "ended":
+        before = paths.word("stop")
+        if before is None or before.get("grace_s", grace_s) > grace_s:
+            paths.say("stop", grace_s=grace_s, time=time.time())
+    left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
+    return {"survivors": left, "seconds": round(time.monotonic() - begun, 3)}
+
+
+# --- the effect
+
+
+def _phase(paths: RunPaths) -> str:
+    return paths.state().phase
+
+
+def _refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
+    state = paths.state()
+    if state.phase == "ended" or state.phase in also or not runs.is_live(paths):
+        why = state.abort_reason or (STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone")
+        raise VerbError("ended", "run %s has ended on this host: %s" % (paths.run, why), next="tfdeploy status %s" % paths.run)
+
+
+def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S) -> None:
+    """Raises VerbError when nobody answers."""
+    deadline = time.monotonic() + within_s
+    pause = 0.002
+    while not reached():
+        if time.monotonic() > deadline:
+            raise VerbError("agent", "the run's minder does not answer", where=paths.file("minder.log"))
+        if not runs.is_live(paths) and not reached():
+            return
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
+    """Waits for the minder to end the run; where there is none, does it. Returns the survivors."""
+    deadline = time.monotonic() + grace_s + KILL_WITHIN_S
+    pause = 0.005
+    while _phase(paths) != "ended" and time.monotonic() < deadline:
+        if not is_locked(paths.file("minder.lock")) and _end_without_minder(paths, grace_s, reason):
+            break
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    tasks = [spec.task for spec in paths.part().tasks]
+    return family.survivors(*family.members(paths, tasks))
+
+
+def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
+    """Does it under the minder's lock, so that none comes in between. False: one did."""
+    lock = take_lock(paths.file("minder.lock"))
+    if lock is None:
+        return False
+    try:
+        part = paths.part()
+        tasks = [spec.task for spec in part.tasks]
+        _supervisors_end(paths, tasks, grace_s, reason)
+        family.end(paths, tasks, grace_s)
+        rebooted = paths.state().boot_id not in (None, proc.boot_id())
+        outcome = ("lost", "host rebooted") if rebooted else ("stopped", reason)
+        buried = [burial.bury(paths, task, *outcome) for task in tasks]
+        if all(buried):
+            endgame.forget_secrets(paths)
+            state = paths.state()
+            state.phase, state.ended = "ended", time.time()
+            state.stop_requested = state.stop_requested or paths.word("stop") is not None
+            if paths.word("abort") is not None:
+                state.abort_reason = state.abort_reason or reason
+            state.left_files = endgame.left_files(paths, part)
+            state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
+            write_json(paths.file("state.json"), wire.to_wire(state))
+        return True
+    finally:
+        os.close(lock)
+
+
+def _supervisors_end(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
+    """A supervisor that lives without a minder ends its task itself."""
+    for task in tasks:
+        tell_supervisor(paths, task, reason, grace_s)
+    deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
+    while time.monotonic() < deadline and any(is_locked(family.supervisor_lock(paths, task)) for task in tasks):
+        time.sleep(0.02)
+
+
+def _purge(paths: RunPaths) -> None:
+    """Only after the minder is gone: it writes there. It has nothing left to do but to tell its peers."""
+    state = paths.state()
+    deadline = time.monotonic() + 3.0
+    while is_locked(paths.file("minder.lock")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if is_locked(paths.file("minder.lock")) and state.minder_pid and state.minder_start_ticks and state.boot_id:
+        proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGKILL)
+    remove(paths)
+
+
+VERBS = {
+    "run.prepare": prepare,
+    "run.start": start,
+    "run.commit": commit,
+    "run.abort": abort,
+    "run.stop": stop,
+    "run.watch": watch,
+}  # type: Dict[str, Callable[[Call], Optional[Any]]]

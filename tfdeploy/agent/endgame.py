@@ -1,0 +1,51 @@
+"""The last things when nothing of a run is alive on this host: secrets go, files that stay behind are named."""
+
+from __future__ import annotations
+
+import os
+from typing import List
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.paths import RunPaths
+
+SECRET_FILES = ("env.json", "mesh.json")
+_MAX_NAMED = 100
+
+
+def forget_secrets(paths: RunPaths) -> None:
+    for name in SECRET_FILES:
+        try:
+            os.unlink(paths.file(name))
+        except OSError:
+            pass
+
+
+def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
+    """What the program wrote in cwd/ outside keep: new, or other than in the release. At most 100 names, sorted."""
+    release = layout.release_dir(paths.workdir, paths.job, part.release)
+    skipped = set(part.keep) | set(part.links)  # type: Set[str]
+    found = []  # type: List[str]
+    for folder, folders, names in os.walk(paths.cwd):
+        relative = os.path.relpath(folder, paths.cwd)
+        prefix = "" if relative == "." else relative + "/"
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and prefix + name not in skipped)
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in sorted(names + links):
+            path = prefix + name
+            if path not in skipped and _differs(os.path.join(folder, name), os.path.join(release, path)):
+                found.append(path)
+                if len(found) >= _MAX_NAMED:
+                    return found
+    return found
+
+
+def _differs(path: str, original: str) -> bool:
+    try:
+        new = os.lstat(path)
+    except OSError:
+        return False
+    try:
+        old = os.lstat(original)
+    except OSError:
+        return True
+    return (new.st_size, new.st_mtime_ns) != (old.st_size, old.st_mtime_ns) and not os.path.islink(path)

@@ -1,0 +1,83 @@
+"""All processes of a run or task on this host: below its supervisor, below its program, or carrying its marker.
+
+Three searches, because each alone can be dodged: a program can leave its session, be orphaned, clear its environment.
+The supervisors and the minder are never part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+
+from tfdeploy.agent import proc, wire
+from tfdeploy.agent.paths import RunPaths, is_locked
+
+FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
+SUPERVISOR_LOCK = "supervisor.lock"
+
+
+def marks(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
+    """What every process of the run on this host, or of one task, has in its environment."""
+    found = {wire.MARKER: paths.run, FOLDER_MARK: os.path.realpath(paths.host_dir)}
+    if task is not None:
+        found["TFDEPLOY_TASK_ROLE"], found["TFDEPLOY_TASK_INDEX"] = task.split(":")
+    return found
+
+
+def supervisor_lock(paths: RunPaths, task: str) -> str:
+    return os.path.join(paths.task_dir(task), SUPERVISOR_LOCK)
+
+
+def supervisor(paths: RunPaths, task: str) -> Optional[proc.Identity]:
+    """The living supervisor of a task. Its lock, held after we looked, proves that the pid is still its own."""
+    pid = paths.status(task).supervisor_pid
+    who = None if pid is None else proc.identity(pid)
+    return who if who is not None and is_locked(supervisor_lock(paths, task)) else None
+
+
+def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, proc.Entry]]:
+    """The living processes of these tasks, and the table that tells who they are."""
+    roots = set()  # type: Set[int]
+    keepers = set()  # type: Set[int]
+    names = list(tasks)
+    for task in names:
+        keeper = supervisor(paths, task)
+        if keeper is not None:
+            keepers.add(keeper.pid)
+        main = main_process(paths.status(task))
+        if main is not None:
+            roots.add(main.pid)
+    table = proc.everyone()
+    found = proc.descendants(keepers | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
+    for task in names:
+        found |= proc.marked(marks(paths, task), table)
+    return found - keepers - {os.getpid()}, table
+
+
+def main_process(status: wire.TaskStatus) -> Optional[proc.Identity]:
+    """The task's own process, if it is alive and still that one."""
+    if status.pid is None or status.start_ticks is None or status.boot_id is None:
+        return None
+    who = proc.Identity(status.boot_id, status.pid, status.start_ticks)
+    return who if proc.same(who) else None
+
+
+def end(paths: RunPaths, tasks: Iterable[str], grace_s: float, patience_s: float = 5.0) -> List[Dict[str, Any]]:
+    """TERM, `grace_s`, KILL, verify. For when no supervisor is left to do it. Returns the survivors."""
+    names = list(tasks)
+    pids, table = members(paths, names)
+    if grace_s > 0:
+        proc.send_all(pids, table, signal.SIGTERM)
+    kill_at = time.monotonic() + grace_s
+    while pids and time.monotonic() < kill_at + patience_s:
+        if time.monotonic() >= kill_at:
+            proc.send_all(pids, table, signal.SIGKILL)
+        time.sleep(0.05)
+        pids, table = members(paths, names)
+    return survivors(pids, table)
+
+
+def survivors(pids: Iterable[int], table: Dict[int, proc.Entry]) -> List[Dict[str, Any]]:
+    return [{"pid": pid, "state": table[pid].state, "command": table[pid].command} for pid in sorted(pids)]

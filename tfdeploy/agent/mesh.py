@@ -1,0 +1,235 @@
+"""What one minder knows reaches all minders of the run: mutual TLS, one port per host, one message that may be repeated.
+
+A message is one JSON line with all that the sender knows; the answer is the same from the other side. News goes to every
+peer that has something running, again with growing pauses until it is acknowledged; besides, one random peer is asked
+every ten seconds. Nobody without a certificate of this run is listened to. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from tfdeploy.agent import knowledge, tls, wire
+from tfdeploy.agent.knowledge import Knowledge
+
+MAX_MESSAGE_BYTES = 1 << 20  # a thousand tasks, each ended with a long reason
+TIMEOUT_S = 5.0
+MAX_CONNECTIONS = 32  # that others may have open here
+FANOUT = 16  # peers spoken to at once; with more of them, news travels on by those who heard it
+EXCHANGE_S = 10.0
+SETTLE_S = 0.02  # news that come together go out together
+_BACKOFF_S = (0.2, 8.0)
+
+
+class _Peer:
+    def __init__(self, address: wire.MeshHost) -> None:
+        self.address = address
+        self.digest = ""  # of what it knew when we last heard
+        self.heard = None  # type: Optional[float]
+        self.failures = 0
+        self.not_before = 0.0
+        self.busy = False
+
+
+class Mesh:
+    """`listener` is bound and becomes ours; `changed` is called from any thread when a peer brought news."""
+
+    def __init__(
+        self, part: wire.HostPart, certs: Dict[str, str], listener: socket.socket, known: Knowledge, changed: Callable[[], None]
+    ) -> None:
+        self._part = part
+        self._tasks = {peer.task: peer for peer in part.peers}
+        self._server, self._client = tls.contexts(certs)
+        self._listener = listener
+        self._changed = changed
+        self._lock = threading.Condition()
+        self._known = known
+        self._digest = known.digest()
+        self._peers = {one.host: _Peer(one) for one in part.mesh if one.host != part.host}
+        self._open = 0
+        self._closed = False
+        self._next_exchange = time.monotonic() + EXCHANGE_S * random.random()
+        self._begun = time.monotonic()
+        tls.listen(listener)
+        for loop in (self._accept_loop, self._speak_loop):
+            threading.Thread(target=loop, daemon=True).start()
+
+    # --- for the minder
+
+    def known(self) -> Knowledge:
+        with self._lock:
+            return self._known
+
+    def tell(self, known: Knowledge) -> None:
+        """Joins it in; what is new goes out."""
+        self._join(known)
+
+    def all_heard(self) -> bool:
+        """Whether everybody who still has something running knows all that we know."""
+        with self._lock:
+            return all(peer.digest == self._digest for peer in self._concerned())
+
+    def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
+        """For each host, since when it was last heard of, counted from `since` at most."""
+        with self._lock:
+            begin = self._begun if since is None else since
+            return {host: now - max(begin, peer.heard or begin) for host, peer in self._peers.items()}
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._listener.close()
+
+    # --- what is known
+
+    def _join(self, other: Knowledge) -> bool:
+        with self._lock:
+            joined = self._known.join(other)
+            if joined == self._known:
+                return False
+            self._known, self._digest = joined, joined.digest()
+            for peer in self._peers.values():
+                peer.failures, peer.not_before = 0, 0.0
+            self._lock.notify_all()
+            return True
+
+    def _concerned(self) -> List[_Peer]:
+        """Peers with a task that has not ended as far as we know."""
+        running = {peer.host for task, peer in self._tasks.items() if task not in self._known.ended}
+        return [peer for host, peer in self._peers.items() if host in running]
+
+    def _heard(self, host: str, value: Any) -> None:
+        """What a peer says it knows. Raises ValueError on nonsense."""
+        told = knowledge.from_json(value, self._tasks)
+        news = self._join(told)
+        with self._lock:
+            peer = self._peers[host]
+            peer.digest, peer.heard, peer.failures = told.digest(), time.monotonic(), 0
+            self._lock.notify_all()
+        if news:
+            self._changed()
+
+    # --- speaking
+
+    def _speak_loop(self) -> None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                now = time.monotonic()
+                chosen = self._due(now)
+                if not chosen:
+                    self._lock.wait(self._pause_s(now))
+                    continue
+                for peer in chosen:
+                    peer.busy = True
+            for peer in chosen:
+                threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
+            time.sleep(SETTLE_S)
+
+    def _due(self, now: float) -> List[_Peer]:
+        room = FANOUT - sum(peer.busy for peer in self._peers.values())
+        lacking = [p for p in self._concerned() if p.digest != self._digest and not p.busy and p.not_before <= now]
+        random.shuffle(lacking)
+        chosen = lacking[: max(room, 0)]
+        if now >= self._next_exchange and self._peers:
+            self._next_exchange = now + EXCHANGE_S * random.uniform(0.8, 1.2)
+            anybody = [peer for peer in self._concerned() if not peer.busy and peer not in chosen]
+            chosen += random.sample(anybody, min(1, len(anybody)))
+        return chosen
+
+    def _pause_s(self, now: float) -> float:
+        times = [p.not_before for p in self._concerned() if p.digest != self._digest and not p.busy]
+        return max(0.01, min([self._next_exchange] + times) - now)
+
+    def _speak(self, peer: _Peer) -> None:
+        try:
+            self._exchange(peer.address)
+        except (OSError, ValueError):
+            with self._lock:
+                peer.failures += 1
+                pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), _BACKOFF_S[1])
+                peer.not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
+        finally:
+            with self._lock:
+                peer.busy = False
+                self._lock.notify_all()
+
+    def _exchange(self, address: wire.MeshHost) -> None:
+        with socket.create_connection((address.address, address.port), timeout=TIMEOUT_S) as plain:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._client.wrap_socket(plain) as channel:
+                if tls.peer_name(channel) != address.host:
+                    raise ValueError("another host answers there")
+                channel.sendall(self._message())
+                value = _receive(channel)
+        self._heard(address.host, self._body(value, address.host))
+
+    def _message(self) -> bytes:
+        with self._lock:
+            body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "known": self._known.as_json()}
+        return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
+
+    def _body(self, value: Any, host: str) -> Any:
+        if not isinstance(value, dict) or value.get("run") != self._part.run or value.get("from") != host:
+            raise ValueError("a message of another run or host")
+        return value.get("known")
+
+    # --- listening
+
+    def _accept_loop(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.1)  # out of descriptors
+                continue
+            with self._lock:
+                welcome = self._open < MAX_CONNECTIONS and not self._closed
+                self._open += welcome
+            if welcome:
+                threading.Thread(target=self._listen_to, args=(plain,), daemon=True).start()
+            else:
+                plain.close()
+
+    def _listen_to(self, plain: socket.socket) -> None:
+        try:
+            with plain:
+                plain.settimeout(TIMEOUT_S)
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # so that its TIME_WAIT blocks no later run
+                with self._server.wrap_socket(plain, server_side=True) as channel:
+                    host = tls.peer_name(channel)
+                    if host in self._peers:
+                        self._heard(host, self._body(_receive(channel), host))
+                        channel.sendall(self._message())
+        except (OSError, ValueError):
+            pass  # a stranger, or a peer that will try again
+        finally:
+            with self._lock:
+                self._open -= 1
+
+
+def _receive(channel: ssl.SSLSocket) -> Any:
+    """One JSON line, within TIMEOUT_S in all. Raises OSError, ValueError."""
+    deadline = time.monotonic() + TIMEOUT_S
+    text = bytearray()
+    while not text.endswith(b"\n"):
+        channel.settimeout(max(0.01, deadline - time.monotonic()))
+        part = channel.recv(65536)
+        text += part
+        if not part or len(text) > MAX_MESSAGE_BYTES:
+            raise ValueError("not a message")
+    return json.loads(text.decode("ascii"))

@@ -1,0 +1,272 @@
+"""One per run and host: holds the ports, talks to the other hosts, starts supervisors, ends the run. Needs no control machine.
+
+It looks (files, the mesh), lets decide.py decide, and acts. All it knows is on disk before it acts on it, so that
+another minder can take over at any moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Dict, List, Optional
+
+from tfdeploy.agent import burial, decide, endgame, knowledge, proc, sockets, wire
+from tfdeploy.agent.atomic import append_line, read_json, write_json
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.mesh import Mesh
+from tfdeploy.agent.paths import WORDS, RunPaths, take_lock
+from tfdeploy.agent.staff import Staff, tell_supervisor
+
+LINGER_S = 60.0  # for peers that have not heard yet how it ended
+LINGER_TOLD_S = 1.0  # the control machine tells all of them itself
+_BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
+
+
+class PortTaken(Exception):
+    def __init__(self, port: int) -> None:
+        super().__init__("port %d" % port)
+        self.port = port
+
+
+class Minder:
+    def __init__(self, paths: RunPaths) -> None:
+        self.paths = paths
+        self.part = paths.part()
+        self.peers = {peer.task: peer for peer in self.part.peers}
+        self.state = paths.state()
+        self.takes_over = self.state.minder_pid is not None
+        self.known = Knowledge()
+        self.staff = Staff(paths, self.part)
+        self.holders = []  # type: List[socket.socket]
+        self.wake_reading, self.wake_writing = os.pipe()
+        os.set_blocking(self.wake_reading, False)
+        os.set_blocking(self.wake_writing, False)
+        self.mesh = None  # type: Optional[Mesh]
+
+    # --- begin
+
+    def begin(self) -> None:
+        """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
+        self._remember()
+        own = next((one for one in self.part.mesh if one.host == self.part.host), None)
+        for port in [spec.port for spec in self.part.tasks if spec.port is not None]:
+            self.holders.append(self._hold(port))
+        certs = read_json(self.paths.file("mesh.json"))
+        if own is not None and len(self.part.mesh) > 1 and certs:
+            self.mesh = Mesh(self.part, certs, self._hold(own.port), self.known, self.wake)
+        self._listen_to_signals()
+        who = proc.identity(os.getpid())
+        self.state.minder_pid, self.state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
+        self.state.boot_id, self.state.hostname = proc.boot_id(), os.uname().nodename
+        self.state.marks.setdefault("prepared", time.monotonic())
+        self._save()
+        self._journal("takes over" if self.takes_over else "prepared")
+
+    def _hold(self, port: int) -> socket.socket:
+        try:
+            return sockets.hold(port, beside=self.takes_over)
+        except OSError as error:
+            if self.takes_over and error.errno == errno.EADDRINUSE:
+                return socket.socket()  # the task has it for itself alone; nobody else can take it
+            raise PortTaken(port) from error
+
+    def _remember(self) -> None:
+        said = read_json(self.paths.file("knowledge.json"))
+        if said is not None:
+            self.known = knowledge.from_json(said, self.peers)
+
+    def _listen_to_signals(self) -> None:
+        signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(ignored, signal.SIG_IGN)
+        proc.become_subreaper()
+
+    def wake(self) -> None:
+        """From any thread: look again now."""
+        try:
+            os.write(self.wake_writing, b"!")
+        except OSError:
+            pass
+
+    # --- the loop
+
+    def run(self) -> None:
+        fifo = os.open(self.paths.file("minder.fifo"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        while self.state.phase != "ended" and os.path.isdir(self.paths.host_dir):
+            if not self.step():
+                self._wait(fifo)
+        self._linger(fifo)
+
+    def step(self) -> bool:
+        """Looks and acts once. False: nothing changed by it."""
+        self.staff.reap()
+        own = self.staff.look()
+        self._learn(own)
+        actions = decide.decide(self._view(own))
+        changed = False
+        for action in actions:
+            changed = self._act(action) or changed
+        return changed
+
+    def _wait(self, fifo: int) -> None:
+        busy = self.state.phase != "committed" or "decided" in self.state.marks
+        for descriptor in select.select([fifo, self.wake_reading], [], [], _BUSY_TICK_S if busy else _IDLE_TICK_S)[0]:
+            try:
+                os.read(descriptor, 65536)
+            except BlockingIOError:
+                pass
+
+    def _learn(self, own: Dict[str, decide.Own]) -> None:
+        """Own tasks that ended, and what the peers said, become knowledge, on disk first."""
+        ended = {
+            task: knowledge.ending_of(one.status)
+            for task, one in own.items()
+            if one.status.state in ("ended", "lost") and task not in self.known.ended
+        }
+        known = self.known.join(Knowledge(ended=ended))
+        if self.mesh is not None:
+            known = known.join(self.mesh.known())
+        self._know(known)
+
+    def _know(self, known: Knowledge) -> None:
+        if known != self.known:
+            write_json(self.paths.file("knowledge.json"), known.as_json())
+            self.known = known
+            self._save()
+        if self.mesh is not None:
+            self.mesh.tell(self.known)
+
+    def _view(self, own: Dict[str, decide.Own]) -> decide.View:
+        words = {name: word for name, word in ((name, self.paths.word(name)) for name in WORDS) if word is not None}
+        if "stop" in words and not self.state.stop_requested:
+            self.state.stop_requested = True
+            self._save()
+        now = time.monotonic()
+        if "decided" not in self.state.marks and knowledge.decided(self.part.peers, self.known) is not None:
+            self.state.marks["decided"] = now
+            self._save()
+        silent = {} if self.mesh is None else self.mesh.silent_s(now, self.state.marks.get("decided"))
+        return decide.View(self.part, self.state.phase, self.known, own, now, self.state.marks, words, silent)
+
+    # --- actions
+
+    def _act(self, action: decide.Action) -> bool:
+        """Carries it out. True: look again at once."""
+        if isinstance(action, decide.Start):
+            return self.staff.start(action.task)
+        if isinstance(action, decide.End):
+            tell_supervisor(self.paths, action.task, action.reason, action.grace_s)
+            return False
+        if isinstance(action, decide.Bury):
+            return burial.bury(self.paths, action.task, action.outcome, action.reason)
+        if isinstance(action, decide.Phase):
+            return self._enter(action.phase)
+        fields = {"host": self.part.host, "time": time.time()}  # type: Dict[str, object]
+        if isinstance(action, decide.Commit):
+            self._know(self.known._replace(committed=True))
+        else:
+            fields.update(kind=action.kind, reason=action.reason)
+            if action.grace_s is not None:
+                fields["grace_s"] = action.grace_s
+            self._know(self.known.join(Knowledge(abort=fields)))
+            self._journal("abort", kind=action.kind, reason=action.reason)
+        return True
+
+    def _enter(self, phase: str) -> bool:
+        if phase == "started":
+            self.state.started = time.time()
+            self.state.marks["started"] = time.monotonic()
+        if phase == "ended":
+            self._release()
+            self.state.left_files = endgame.left_files(self.paths, self.part)
+            self.state.ended = time.time()
+        self.state.phase = phase
+        self._save()
+        self._journal(phase)
+        return True
+
+    def _release(self) -> None:
+        for holder in self.holders:
+            holder.close()
+        self.holders = []
+        endgame.forget_secrets(self.paths)
+
+    def _save(self) -> None:
+        """state.json: a pure function of what is known, so that all hosts end up saying the same."""
+        state, abort = self.state, self.known.abort
+        death = knowledge.first_death(self.part.peers, self.known)
+        state.first_death = death
+        state.ended_tasks = self.known.ended
+        if abort is not None:
+            state.stop_requested = state.stop_requested or abort["kind"] == "stop"
+            if abort["kind"] == "failed":
+                state.abort_reason = knowledge.in_words(death) if death is not None else None
+            elif abort["kind"] == "abort":
+                state.abort_reason = str(abort["reason"])
+        try:
+            write_json(self.paths.file("state.json"), wire.to_wire(state))
+        except FileNotFoundError:
+            pass  # purged
+
+    def _journal(self, what: str, **fields: object) -> None:
+        try:
+            append_line(self.paths.file("journal"), dict(fields, v=wire.VERSION, time=time.time(), what=what))
+        except OSError:
+            pass
+
+    def _linger(self, fifo: int) -> None:
+        """Until the peers that still have something running know how it ended here."""
+        if self.mesh is None:
+            return
+        told = self.paths.word("stop") or self.paths.word("abort")
+        until = time.monotonic() + (LINGER_TOLD_S if told else LINGER_S)
+        while time.monotonic() < until and not self.mesh.all_heard() and os.path.isdir(self.paths.host_dir):
+            self._wait(fifo)
+            self._know(self.known.join(self.mesh.known()))
+        self.mesh.close()
+
+
+def _detach() -> None:
+    """Nobody's child and in nobody's session, so that it outlives whoever started it."""
+    if os.fork() > 0:
+        os._exit(0)
+    os.setsid()
+
+
+def main(argv: List[str]) -> int:
+    """minder HOST_DIR [FD]: says on FD, as one JSON line, whether it holds all that it needs."""
+    os.umask(0o077)
+    paths = RunPaths(argv[0])
+    answer = int(argv[1]) if len(argv) > 1 else None
+    _detach()
+    lock = take_lock(paths.file("minder.lock"))
+    if lock is None:
+        return 0
+    if answer is None and paths.state().phase == "ended":
+        return 0
+    minder = Minder(paths)
+    try:
+        minder.begin()
+    except PortTaken as taken:
+        _say(answer, {"port": taken.port})
+        return 1
+    _say(answer, {"ok": True})
+    minder.run()
+    return 0
+
+
+def _say(descriptor: Optional[int], line: Dict[str, object]) -> None:
+    if descriptor is not None:
+        os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

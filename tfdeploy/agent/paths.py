@@ -1,0 +1,114 @@
+"""One run on one host, found from its folder alone, and the words that serve leaves there for the minder.
+
+The minder and the supervisors are given only this folder: everything else follows from where it lies. Reads and
+writes files; decides nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from typing import Any, Dict, List, Optional
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.atomic import read_json, write_json
+
+WORDS = ("start", "commit", "abort", "stop")
+AGENT_DIR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def agent_command(*words: str) -> List[str]:
+    """How the agent starts itself again: `words` are a verb of main.py and its arguments."""
+    return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
+
+
+class RunPaths:
+    """`host_dir` is <workdir>/<job>/runs/<run>/hosts/<host>."""
+
+    def __init__(self, host_dir: str) -> None:
+        self.host_dir = host_dir
+        self.host = os.path.basename(host_dir)
+        self.run_dir = os.path.dirname(os.path.dirname(host_dir))
+        self.run = os.path.basename(self.run_dir)
+        job_dir = os.path.dirname(os.path.dirname(self.run_dir))
+        self.job = os.path.basename(job_dir)
+        self.workdir = os.path.dirname(job_dir)
+        self.cwd = os.path.join(self.run_dir, "cwd")
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.host_dir, name)
+
+    def task_dir(self, task: str) -> str:
+        return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
+
+    def part(self) -> wire.HostPart:
+        """Raises ValueError where there is none."""
+        fields = read_json(self.file("part.json"))
+        if fields is None:
+            raise ValueError("no part.json in " + self.host_dir)
+        return wire.from_wire(wire.HostPart, fields)
+
+    def state(self) -> wire.HostRunState:
+        """What the minder last wrote. A run of which nothing was written is `prepared`."""
+        fields = read_json(self.file("state.json"))
+        if fields is None:
+            return wire.HostRunState(self.run, self.job, self.host)
+        return wire.from_wire(wire.HostRunState, fields)
+
+    def status(self, task: str) -> wire.TaskStatus:
+        """What the supervisor last wrote. A task that never started is `pending`."""
+        fields = read_json(os.path.join(self.task_dir(task), "status.json"))
+        if fields is None:
+            return wire.TaskStatus(self.run, task, self.host)
+        return wire.from_wire(wire.TaskStatus, fields)
+
+    def write_status(self, status: wire.TaskStatus) -> None:
+        write_json(os.path.join(self.task_dir(status.task), "status.json"), wire.to_wire(status))
+
+    def word(self, name: str) -> Optional[Dict[str, Any]]:
+        return read_json(self.file("word." + name))
+
+    def say(self, name: str, **fields: Any) -> None:
+        """Leaves a word for the minder and wakes it up."""
+        write_json(self.file("word." + name), fields)
+        self.wake()
+
+    def wake(self) -> None:
+        """Makes the minder look at once. Nobody there: it finds the files when it comes."""
+        try:
+            fifo = os.open(self.file("minder.fifo"), os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return
+        try:
+            os.write(fifo, b"!")
+        except OSError:
+            pass  # full: it is going to look anyway
+        finally:
+            os.close(fifo)
+
+
+def take_lock(path: str) -> Optional[int]:
+    """An open file that holds the lock until it is closed or its process dies; None: somebody else holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_locked(path: str) -> bool:
+    """Whether a living process holds that lock. Creates nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,260 @@
+"""run.prepare: a run's folder on this host, whole or not at all, and its minder, which holds the ports from then on.
+
+Nothing of the program starts here. Whatever fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional
+
+from tfdeploy.agent import family, layout, runs, sockets, wire, workplace
+from tfdeploy.agent.atomic import read_json, write_json
+from tfdeploy.agent.call import NAME, Call, VerbError
+from tfdeploy.agent.paths import RunPaths, agent_command, take_lock
+
+MINDER_WITHIN_S = 20.0
+
+
+def prepare(call: Call) -> Dict[str, Any]:
+    part = _part(call.args.get("part"))
+    paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
+    with _alone(paths):
+        if _is_there(paths, part):
+            return {"prepared": True}
+        _refuse_live_run(paths)
+        if not os.path.isdir(layout.release_dir(paths.workdir, paths.job, part.release)):
+            raise VerbError(
+                "no_release", "release %s of job %s is not on this host" % (part.release, part.job), next="tfdeploy sync"
+            )
+        try:
+            _lay_out(paths, part, call.args)
+            _check_programs(paths, part)
+            _start_minder(paths, part)
+        except BaseException as error:
+            remove(paths)
+            if isinstance(error, OSError):
+                raise _no_room(error, paths) from error
+            raise
+    return {"prepared": True}
+
+
+# --- may it be?
+
+
+def _part(fields: Any) -> wire.HostPart:
+    try:
+        part = wire.from_wire(wire.HostPart, fields)
+    except (TypeError, AttributeError) as error:
+        raise VerbError("bad_part", "the host's part of the plan cannot be read: %s" % error) from error
+    names = [part.run, part.job, part.host, part.release] + [spec.role for spec in part.tasks] + list(part.links.values())
+    for name in names:
+        if not isinstance(name, str) or not NAME.match(name):
+            raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))
+    for path in list(part.keep) + list(part.links):
+        if os.path.isabs(path) or ".." in path.split("/") or os.path.normpath(path) != path or path == ".":
+            raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
+    for spec in part.tasks:
+        if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
+            raise VerbError("bad_part", "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index))
+    return part
+
+
+@contextmanager
+def _alone(paths: RunPaths) -> Iterator[None]:
+    """One prepare of a job on this host at a time."""
+    folder = layout.locks_dir(paths.workdir, paths.job)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    deadline = time.monotonic() + MINDER_WITHIN_S
+    lock = take_lock(os.path.join(folder, "prepare." + paths.host))
+    while lock is None:
+        if time.monotonic() > deadline:
+            raise VerbError(
+                "locked", "another launch of job %s is being prepared on this host" % paths.job, next="tfdeploy status"
+            )
+        time.sleep(0.02)
+        lock = take_lock(os.path.join(folder, "prepare." + paths.host))
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
+    """This run is prepared already, by this very plan. What a dying prepare left half done is cleared away."""
+    for folder in (paths.run_dir, os.path.dirname(paths.host_dir), paths.host_dir):
+        _refuse_foreign(folder)
+    if not os.path.isdir(paths.host_dir):
+        return False
+    there = read_json(paths.file("part.json"))
+    if there is not None and (
+        there.get("plan_digest") != part.plan_digest or paths.state().phase != "prepared" or paths.word("abort")
+    ):
+        raise VerbError(
+            "exists", "run %s is here already" % part.run, where=paths.run_dir, next="tfdeploy launch with another --name"
+        )
+    if there is not None and runs.is_live(paths):
+        return True
+    shutil.rmtree(paths.host_dir)
+    return False
+
+
+def _refuse_foreign(folder: str) -> None:
+    try:
+        about = os.lstat(folder)
+    except FileNotFoundError:
+        return
+    if os.path.islink(folder) or not os.path.isdir(folder) or about.st_uid != os.geteuid():
+        raise VerbError(
+            "refused", "%s is a link, no folder, or somebody else's" % folder, where=folder, next="remove it, or another --name"
+        )
+
+
+def _refuse_live_run(paths: RunPaths) -> None:
+    for run in runs.run_names(paths.workdir, paths.job):
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+        if run == paths.run or read_json(other.file("part.json")) is None or not _is_alive(other):
+            continue
+        plan = read_json(os.path.join(other.run_dir, "plan.json")) or {}
+        details = {"run": run, "who": plan.get("operator", "unknown"), "when": plan.get("created")}
+        what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, details["who"])
+        raise VerbError("live_run", what, next="tfdeploy stop %s" % run, details=details)
+
+
+def _is_alive(paths: RunPaths) -> bool:
+    if runs.is_live(paths):
+        return True
+    # Its minder and supervisors may have been killed, and their processes not.
+    return paths.state().phase != "ended" and bool(family.members(paths, [spec.task for spec in paths.part().tasks])[0])
+
+
+def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
+    for spec in part.tasks:
+        missing = _missing_program(spec.argv, paths.cwd)
+        if missing is not None:
+            raise VerbError(
+                "no_program",
+                "%s is not in the code" % missing,
+                where="command of %s" % spec.task,
+                next="see `command` and `code` of the job file",
+            )
+
+
+def _missing_program(argv: List[str], cwd: str) -> Optional[str]:
+    """The program file of a command, where it can be told and is not there."""
+    first = argv[0]
+    if "/" in first and not os.path.exists(os.path.join(cwd, first)):
+        return first
+    for word in argv[1:]:
+        if word in ("-m", "-c"):
+            return None
+        if not word.startswith("-"):
+            return word if word.endswith(".py") and not os.path.exists(os.path.join(cwd, word)) else None
+    return None
+
+
+# --- doing it
+
+
+def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
+    os.makedirs(paths.run_dir, mode=0o700, exist_ok=True)
+    workplace.make_cwd(paths, part.release, part.keep, part.links)
+    os.makedirs(paths.host_dir, mode=0o700)
+    for spec in part.tasks:
+        os.makedirs(paths.task_dir(spec.task), mode=0o700)
+    write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {})
+    write_json(paths.file("env.json"), args.get("secrets") or {})
+    write_json(paths.file("mesh.json"), args.get("certs") or {})
+    os.mkfifo(paths.file("minder.fifo"), 0o600)
+    write_json(paths.file("part.json"), wire.to_wire(part))
+
+
+def _start_minder(paths: RunPaths, part: wire.HostPart) -> None:
+    """Returns once it holds all ports. It is detached: nobody's child, with no file of ours open."""
+    reading, writing = os.pipe()
+    try:
+        with open(paths.file("minder.log"), "ab") as log:
+            command = agent_command("minder", paths.host_dir, str(writing))
+            starter = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing], start_new_session=True
+            )
+        os.close(writing)
+        writing = -1
+        answer = _answer(reading)
+        starter.wait()
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
+    if "port" in answer:
+        port = answer["port"]
+        owner = sockets.owner(port) or _holder(paths.workdir, port) or "unknown"
+        raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
+    if not answer.get("ok"):
+        raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.file("minder.log"))
+
+
+def _answer(reading: int) -> Dict[str, Any]:
+    text = b""
+    deadline = time.monotonic() + MINDER_WITHIN_S
+    while not text.endswith(b"\n") and select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(reading, 4096)
+        if not part:
+            break
+        text += part
+    try:
+        answer = json.loads(text.decode("ascii"))
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _last_words(paths: RunPaths) -> str:
+    try:
+        with open(paths.file("minder.log"), "rb") as log:
+            lines = log.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "it said nothing within %g s" % MINDER_WITHIN_S
+
+
+def _holder(workdir: str, port: int) -> Optional[str]:
+    """A held port is seen nowhere in /proc: which live run of ours planned it?"""
+    for job in runs.job_names(workdir):
+        for run in runs.run_names(workdir, job):
+            other = runs.run_paths(workdir, job, run)
+            fields = read_json(other.file("part.json")) if other is not None else None
+            if other is None or fields is None or not runs.is_live(other):
+                continue
+            part = other.part()
+            ports = [spec.port for spec in part.tasks] + [one.port for one in part.mesh if one.host == part.host]
+            if port in ports:
+                return "run %s of job %s" % (run, job)
+    return None
+
+
+def remove(paths: RunPaths) -> None:
+    """This host's folder of a run, and the run's, once no other host that shares it has one."""
+    shutil.rmtree(paths.host_dir, ignore_errors=True)
+    try:
+        os.rmdir(os.path.dirname(paths.host_dir))
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return
+    shutil.rmtree(paths.run_dir, ignore_errors=True)
+
+
+def _no_room(error: OSError, paths: RunPaths) -> VerbError:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return VerbError("disk", "the run's folder cannot be made: %s" % error, where=error.filename or paths.run_dir)
+    about = os.statvfs(paths.workdir)
+    free = about.f_bavail * about.f_frsize
+    return VerbError("disk", "no room for the run: %d bytes are free" % free, where=paths.workdir, details={"free_bytes": free})

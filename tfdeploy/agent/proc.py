@@ -1,0 +1,161 @@
+"""Processes as /proc tells of them: who they are, who descends from whom, whose marker they carry, signals.
+
+A process is named by boot id, pid and start time together; a pid alone is never signalled. Nothing here is
+chosen by name, and what is not ours is not readable and so never found.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from typing import Dict, Iterable, NamedTuple, Optional, Set
+
+_SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Identity(NamedTuple):
+    """Ours for certain: the same pid with another start time or after a reboot is a stranger."""
+
+    boot_id: str
+    pid: int
+    start_ticks: int
+
+
+class Entry(NamedTuple):
+    pid: int
+    parent: int
+    state: str  # R, S, D, Z, ...
+    start_ticks: int
+    command: str
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in "ZX"
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def entry(pid: int) -> Optional[Entry]:
+    """The process with that pid now, zombies too."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+    opening, closing = text.find("("), text.rfind(")")  # the command may hold anything, parentheses too
+    if closing < 0:
+        return None
+    fields = text[closing + 2 :].split()
+    return Entry(pid, int(fields[1]), fields[0], int(fields[19]), text[opening + 1 : closing])
+
+
+def identity(pid: int) -> Optional[Identity]:
+    found = entry(pid)
+    return None if found is None else Identity(boot_id(), pid, found.start_ticks)
+
+
+def same(who: Identity) -> bool:
+    """Whether exactly that process is still alive (a zombie is not)."""
+    found = entry(who.pid)
+    return found is not None and found.alive and found.start_ticks == who.start_ticks and boot_id() == who.boot_id
+
+
+def everyone() -> Dict[int, Entry]:
+    """All processes that can be seen, by pid."""
+    found = {}  # type: Dict[int, Entry]
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            one = entry(int(name))
+            if one is not None:
+                found[one.pid] = one
+    return found
+
+
+def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
+    """The living processes below `roots`, without them."""
+    children = {}  # type: Dict[int, List[int]]
+    for one in table.values():
+        children.setdefault(one.parent, []).append(one.pid)
+    seen = set()  # type: Set[int]
+    todo = list(roots)
+    while todo:
+        for pid in children.get(todo.pop(), ()):
+            if pid not in seen:
+                seen.add(pid)
+                todo.append(pid)
+    return {pid for pid in seen if table[pid].alive}
+
+
+def environment(pid: int) -> Dict[str, str]:
+    """What that process was started with; empty where it is not ours to read."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return {}
+    pairs = (word.partition(b"=") for word in words if b"=" in word)
+    return {os.fsdecode(name): os.fsdecode(text) for name, _, text in pairs}
+
+
+def marked(marks: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
+    """The living processes whose environment holds all of `marks`; `marks` must not be empty."""
+    if not marks:
+        raise ValueError("no marks: that would be everyone")
+    found = set()  # type: Set[int]
+    for one in table.values():
+        if one.alive and one.pid != os.getpid():
+            words = environment(one.pid)
+            if all(words.get(name) == text for name, text in marks.items()):
+                found.add(one.pid)
+    return found
+
+
+def send(who: Identity, number: int) -> bool:
+    """Signals exactly that process, by a pidfd where the kernel has them. False: it is gone, or not ours."""
+    descriptor = _libc.syscall(_SYS_PIDFD_OPEN, who.pid, 0)
+    if descriptor < 0:
+        return same(who) and _kill(who.pid, number)
+    try:
+        # The descriptor names one process for good: whoever has the pid now is checked, and stays, that one.
+        if not same(who):
+            return False
+        if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(number), None, 0) == 0:
+            return True
+        return ctypes.get_errno() == 38 and same(who) and _kill(who.pid, number)
+    finally:
+        os.close(descriptor)
+
+
+def _kill(pid: int, number: int) -> bool:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def send_all(pids: Iterable[int], table: Dict[int, Entry], number: int) -> None:
+    """Signals the processes of `table` (a stopped one is woken up, so that it can obey)."""
+    boot = boot_id()
+    for pid in pids:
+        who = Identity(boot, pid, table[pid].start_ticks)
+        if send(who, number) and number != signal.SIGKILL and table[pid].state in "Tt":
+            send(who, signal.SIGCONT)
+
+
+def become_subreaper(wanted: bool = True) -> None:
+    """Orphans below this process become its children, also those that changed their session."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """For a child between fork and exec: it gets SIGKILL when `parent` dies."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

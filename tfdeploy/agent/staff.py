@@ -1,0 +1,83 @@
+"""The supervisors of one run on this host: started, looked at, told to end. It decides nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import Dict
+
+from tfdeploy.agent import decide, family, proc, wire
+from tfdeploy.agent.atomic import read_json, write_json
+from tfdeploy.agent.loglayout import LOG
+from tfdeploy.agent.paths import RunPaths, agent_command, is_locked
+from tfdeploy.agent.supervise import STOP_FILE
+
+
+class Staff:
+    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
+        self._paths = paths
+        self._part = part
+        self._children = {}  # type: Dict[str, subprocess.Popen[bytes]]
+
+    def start(self, task: str) -> bool:
+        """A supervisor for a task that has none. False: one was started already."""
+        if task in self._children:
+            return False
+        folder = self._paths.task_dir(task)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with open(os.path.join(folder, "supervisor.log"), "ab") as log:
+            self._children[task] = subprocess.Popen(
+                agent_command("supervise", self._paths.host_dir, task, "1"),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return True
+
+    def reap(self) -> None:
+        """Everything that ended below us: supervisors, and what a dead supervisor left to us."""
+        while True:
+            try:
+                pid, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for child in self._children.values():
+                if child.pid == pid:
+                    child.returncode = code
+
+    def look(self) -> Dict[str, decide.Own]:
+        """Every task of this host as it is now."""
+        now = time.time()
+        return {spec.task: self._own(spec.task, now) for spec in self._part.tasks}
+
+    def _own(self, task: str, now: float) -> decide.Own:
+        # The lock first: a supervisor writes its last status before it lets go.
+        child = self._children.get(task)
+        supervised = is_locked(family.supervisor_lock(self._paths, task)) or (child is not None and child.returncode is None)
+        status = self._paths.status(task)
+        if child is not None and not supervised and status.state == "pending":
+            status.state = "starting"  # its supervisor died before it wrote anything
+        return decide.Own(status, supervised, self._quiet_s(task, status, now))
+
+    def _quiet_s(self, task: str, status: wire.TaskStatus, now: float) -> float:
+        """Since its last output. By the wall clock, which a jump moves: the grace is counted monotonic beside it."""
+        try:
+            return max(0.0, now - os.stat(os.path.join(self._paths.task_dir(task), LOG)).st_mtime)
+        except OSError:
+            return max(0.0, now - (status.started or now))
+
+
+def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float) -> None:
+    """Says why and how patiently in stop.json, then TERM to the supervisor, if there is one. Safe to repeat."""
+    path = os.path.join(paths.task_dir(task), STOP_FILE)
+    said = read_json(path)
+    if said is None or said.get("grace_s") != grace_s:
+        write_json(path, {"reason": reason, "grace_s": grace_s})
+    who = family.supervisor(paths, task)
+    if who is not None:
+        proc.send(who, signal.SIGTERM)
