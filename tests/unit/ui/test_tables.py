@@ -1,0 +1,164 @@
+"""Tables and reports at every width: never wider than the terminal, nothing foreign interpreted, 20 columns survive."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.status import RunView, TaskView
+from tfdeploy.ui import reports
+from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.tables import cells, table_lines
+from tfdeploy.ui.terminal import Terminal
+
+TASKS = (
+    TaskView("ps:0", "n1", "running", "192.0.2.10:2222", (), pid=41, attempt=1),
+    TaskView("worker:0", "n2", "running", "192.0.2.11:2222", (0, 1), pid=42, attempt=1, step=1200, loss=0.3142),
+    TaskView(
+        "worker:1", "n3\x1b[2J", "ended", "192.0.2.12:2222", (), outcome="failed", exit_code=3, attempt=1, reason="[/foo] é日本"
+    ),
+)
+VIEW = RunView(
+    "digits-1", "digits", "async", "failed", 1000.0, 1065.0, TASKS, "worker:1 on n3 failed with exit code 3", "worker:1"
+)
+EXEC = [
+    {"host": f"n{i:02}", "exit_code": 0, "stdout": "ok\n", "stderr": "", "seconds": 0.1, "error": None} for i in range(1, 17)
+] + [{"host": "big", "exit_code": 1, "stdout": "", "stderr": "no\x07\n", "seconds": 0.1, "error": None}]
+SURVIVOR = {"pid": 7, "state": "D", "command": "python train.py"}
+STOPPED = [
+    {"host": "n1", "ok": True, "survivors": [], "error": None},
+    {"host": "n2", "ok": True, "survivors": [], "error": None},
+    {"host": "n3", "ok": False, "survivors": [SURVIVOR], "error": None},
+]
+SYNCED = [
+    {"host": "n1", "ok": True, "release": "abc", "bytes_sent": 0, "from": None, "seconds": 0.1, "error": None},
+    {"host": "n2", "ok": True, "release": "abc", "bytes_sent": 1_234_567, "from": None, "seconds": 65.0, "error": None},
+    {"host": "n3", "ok": False, "release": None, "bytes_sent": 0, "from": None, "seconds": 0.1, "error": "disk full"},
+]
+
+
+def shown(width: int | None, show: Any, *args: Any) -> str:
+    out = io.StringIO()
+    terminal = Terminal(out, width, False)
+    show(terminal, *args) if show is not reports.show_exec else show(terminal, terminal, *args)
+    return out.getvalue()
+
+
+def test_status() -> None:
+    assert shown(None, reports.show_status, VIEW, 2000.0).splitlines() == [
+        "digits-1  async  failed after 1:05",
+        "task      host  state      pid  gpus  step  loss    address          reason",
+        "ps:0      n1    running    41                       192.0.2.10:2222",
+        "worker:0  n2    running    42   0,1   1200  0.3142  192.0.2.11:2222",
+        "worker:1  n3    failed: 3                           192.0.2.12:2222  [/foo] é日本",
+        "cause: worker:1 on n3 failed with exit code 3",
+    ]
+
+
+def test_exec_folds_equal_outputs() -> None:
+    assert shown(None, reports.show_exec, EXEC) == "--- n[01-16] (16 hosts)\nok\n--- big exit 1\nno\n"
+
+
+def test_stop_names_survivors() -> None:
+    assert shown(None, reports.show_stop, STOPPED).splitlines() == [
+        "n[1-2]: stopped",
+        "n3: 1 process still alive",
+        "host  alive  state  command",
+        "n3    7      D      python train.py",
+    ]
+
+
+def test_sync() -> None:
+    assert shown(None, reports.show_sync, SYNCED).splitlines() == [
+        "host  sync    sent    took",
+        "n2    ok      1.2 MB  1:05",
+        "n3    failed  0 B     0.1 s  disk full",
+        "n1: had everything already",
+    ]
+
+
+def test_left_files_come_with_the_line_that_keeps_them() -> None:
+    text = shown(None, reports.show_left_files, {"n2": ["out/model.ckpt", "out/events", "plot.png"]})
+    assert text == "left on n2: out/model.ckpt, out/events, plot.png\nto carry it over to later runs: keep: [out]\n"
+
+
+REPORTS = [
+    (reports.show_status, VIEW, 2000.0),
+    (reports.show_stop, STOPPED),
+    (reports.show_sync, SYNCED),
+    (reports.show_exec, EXEC),
+    (reports.show_runs, [{"run": "digits-20261121-101500-3fa1", "state": "lost", "started": 1.0, "tasks": 3, "hosts": ["n1"]}]),
+]
+
+
+@pytest.mark.parametrize("width", [20, 24, 40, 80, 200])
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report[0].__name__)
+def test_never_wider_than_the_terminal(width: int, report: tuple[Any, ...]) -> None:
+    lines = shown(width, *report).splitlines()
+    assert lines
+    assert max(map(cells, lines)) <= width
+
+
+WORDS = st.text(st.characters(codec="utf-8"), max_size=30)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5), st.integers(8, 100))
+def test_any_cells_at_any_width(rows: list[tuple[str, str, str]], width: int) -> None:
+    lines = table_lines(["task", "host", "state"], rows, width)
+    assert all(line.isprintable() and cells(line) <= width for line in lines)
+
+
+def test_colour_touches_no_width() -> None:
+    out = io.StringIO()
+    reports.show_status(Terminal(out, 80, True), VIEW, 2000.0)
+    assert "\x1b[1;31mfailed: 3\x1b[0m" in out.getvalue()
+    assert re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()) == shown(80, reports.show_status, VIEW, 2000.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        ([], ""),
+        (["n1"], "n1"),
+        ([f"n{i:02}" for i in range(1, 17)], "n[01-16]"),
+        (["n8", "n9", "n10"], "n[8-10]"),
+        (["n08", "n09", "n10"], "n[08-10]"),
+        (["n1", "n3", "n2", "n7", "big"], "n[1-3,7],big"),
+        (["gpu-3.lab", "gpu-4.lab"], "gpu-[3-4].lab"),
+        (["a", "b", "a"], "a,b"),
+    ],
+)
+def test_names_fold(names: list[str], folded: str) -> None:
+    assert fold_names(names) == folded
+
+
+def test_equal_things_fold() -> None:
+    assert fold_equal({"a": 1, "b": 2, "c": 1}) == [(("a", "c"), 1), (("b",), 2)]
+
+
+def test_amounts() -> None:
+    sizes = [0, 999, 1000, 1_234_567, 12_345_678, 999_600, 5e15]
+    assert [in_bytes(n) for n in sizes] == ["0 B", "999 B", "1.0 kB", "1.2 MB", "12 MB", "1.0 MB", "5000 TB"]
+    assert [in_seconds(s) for s in (0.31, 42, 59.7, 185, 7385, 180_000)] == [
+        "0.3 s",
+        "42 s",
+        "1:00",
+        "3:05",
+        "2:03:05",
+        "2 d 2 h",
+    ]
+    assert [figure(x) for x in (None, 0.31117, 12, 1200, 123456, 3.1e-7, 1234.5)] == [
+        "",
+        "0.3112",
+        "12",
+        "1200",
+        "123,456",
+        "3.1e-07",
+        "1,234",
+    ]

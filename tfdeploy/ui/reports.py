@@ -1,0 +1,182 @@
+"""What each verb shows when it is done, for people: status, runs, sync, stop, exec, check and the plan.
+
+Input is a RunView or the rows of the contract's JSON, so that `--json` and this never tell different things.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.status import RunView, TaskView
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.tables import cut, show_rows
+from tfdeploy.ui.terminal import Terminal
+
+Fields = Mapping[str, Any]
+
+
+def show_status(terminal: Terminal, view: RunView, now: float) -> None:
+    """Heading, a row per task, the cause, what cannot be reached."""
+    lasted = in_seconds((view.ended or now) - view.started)
+    when = f"for {lasted}" if not view.final else f"after {lasted}"
+    style = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}.get(
+        view.state, "bold yellow"
+    )
+    _say(terminal, f"{view.run}  {view.mode}  ", view.state, style, f" {when}")
+    headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "address", "reason"]
+    rows = [_task_row(task) for task in view.tasks]
+    kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
+    show_rows(terminal, [headers[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    if view.cause:
+        _say(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
+    if view.unreachable:
+        _say(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
+    show_left_files(terminal, view.left_files)
+
+
+def task_state(task: TaskView) -> str:
+    """'running', 'unreachable', 'failed: 1', 'killed: signal 9': the one word that matters most."""
+    if task.health:
+        return task.health
+    return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
+
+
+def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> str:
+    if outcome == "failed" and exit_code is not None:
+        return f"failed: {exit_code}"
+    if outcome == "killed" and signal is not None:
+        return f"killed: {signal}"
+    return outcome.replace("_", " ")
+
+
+def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]]) -> None:
+    """What the program wrote outside `keep`, and the line that would carry it over."""
+    for host, paths in left.items():
+        shown = ", ".join(clean(path, 60) for path in paths[:5])
+        more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+        _say(terminal, f"left on {clean(host)}: ", f"{shown}{more}", "")
+    tops = sorted({clean(path.split("/")[0], 60) for paths in left.values() for path in paths if "/" in path})
+    if tops:
+        _say(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
+
+
+def show_runs(terminal: Terminal, rows: Iterable[Fields]) -> None:
+    """Rows with run, job, state, started (UTC seconds or text), tasks (count), hosts (names), who."""
+    shown = [
+        (r["run"], r.get("state") or "?", _when(r.get("started")), r.get("tasks"), fold_names(r.get("hosts") or ()), r.get("who"))
+        for r in rows
+    ]
+    show_rows(terminal, ["run", "state", "started", "tasks", "hosts", "by"], shown)
+
+
+def show_sync(terminal: Terminal, hosts: Sequence[Fields]) -> None:
+    """One line per host that failed or was sent something; the rest in one line."""
+    same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
+    rows = [
+        (h["host"], "ok" if h["ok"] else "failed", in_bytes(h["bytes_sent"] or 0), in_seconds(h["seconds"] or 0), _error(h))
+        for h in hosts
+        if h["host"] not in same
+    ]
+    show_rows(terminal, ["host", "sync", "sent", "took", ""], rows)
+    if same:
+        _say(terminal, f"{fold_names(same)}: ", "had everything already", "")
+
+
+def show_stop(terminal: Terminal, hosts: Sequence[Fields]) -> None:
+    """Hosts with the same result in one line, survivors each on their own."""
+    for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
+        _say(terminal, f"{fold_names(names)}: ", words, "" if words == "stopped" else "bold red")
+    rows = [(h["host"], *_survivor(each)) for h in hosts for each in h["survivors"]]
+    show_rows(terminal, ["host", "alive", "state", "command"], rows)
+
+
+def show_exec(out: Terminal, err: Terminal, hosts: Sequence[Fields]) -> None:
+    """Equal results folded: a heading, then the output as it was (sanitised line by line)."""
+    results = {h["host"]: (h["exit_code"], h["stdout"] or "", h["stderr"] or "", h["error"]) for h in hosts}
+    for names, (code, stdout, stderr, error) in fold_equal(results):
+        many = f" ({count(len(names), 'host')})" if len(names) > 1 else ""
+        bad = "" if code == 0 else f" exit {code}" if code is not None else " no exit code"
+        heading = cut(f"--- {fold_names(names)}{many}", (out.width or 10_000) - len(bad)) + bad
+        out.write(out.paint(heading, "bold red" if bad or error else "bold") + "\n")
+        out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
+        text = [*stderr.splitlines(), *(_text(error).splitlines())]
+        err.write("".join(err.paint(clean(line), "red") + "\n" for line in text))
+
+
+def show_checks(terminal: Terminal, hosts: Sequence[Fields]) -> None:
+    """A row per check that failed; hosts where all is well in one line."""
+    well = [h["host"] for h in hosts if h["ok"]]
+    bad = [(h["host"], c["check"], c["detail"], c["fix"]) for h in hosts for c in h["checks"] if not c["ok"]]
+    show_rows(terminal, ["host", "check", "found", "do this"], bad)
+    if well:
+        _say(terminal, f"{fold_names(well)}: ", "ok", "green")
+
+
+def show_plan(
+    terminal: Terminal,
+    heading: Iterable[tuple[str, str]],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    commands: Iterable[tuple[str, str]],
+    notes: Iterable[str],
+) -> None:
+    """`launch --dry-run`: what would run where, how, and why."""
+    for name, text in heading:
+        _say(terminal, f"{name:<9} ", text, "bold")
+    terminal.write("\n")
+    show_rows(terminal, columns, rows)
+    terminal.write("\n")
+    for task, command in commands:
+        terminal.write(f"{terminal.paint(clean(task), 'bold')}: {clean(command)}\n")
+    for text in notes:
+        terminal.write(f"{terminal.paint('note:', 'yellow')} {clean(text)}\n")
+
+
+def _task_row(task: TaskView) -> list[str]:
+    again = str(task.attempt) if task.restarts else ""
+    pid = str(task.pid or "") if task.state in ("starting", "running") else ""
+    gpus = ",".join(map(str, task.gpus))
+    step = "" if task.step is None else str(task.step)
+    state = task_state(task)
+    return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), task.address, task.reason or ""]
+
+
+def _stopped(host: Fields) -> str:
+    if host["survivors"]:
+        return f"{count(len(host['survivors']), 'process').replace('processs', 'processes')} still alive"
+    return "stopped" if host["ok"] else _error(host) or "failed"
+
+
+def _survivor(each: object) -> tuple[object, object, object]:
+    return (each.get("pid"), each.get("state"), each.get("command")) if isinstance(each, Mapping) else (each, "", "")
+
+
+def _error(host: Fields) -> str:
+    return _text(host.get("error"))
+
+
+def _text(error: object) -> str:
+    """An error's own words, whether it is text or the contract's object."""
+    if isinstance(error, Mapping):
+        inner = error.get("error", error)
+        return str(inner.get("what", inner)) if isinstance(inner, Mapping) else str(inner)
+    return str(error) if error else ""
+
+
+def _when(started: object) -> str:
+    if isinstance(started, (int, float)):
+        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(started))
+    return str(started or "")
+
+
+def _say(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
+    """One line, cut to the terminal. The label is ours, the text foreign."""
+    width = terminal.width or 1 << 30
+    label = cut(label, width)
+    text = cut(clean(text), width - len(label))
+    after = cut(after, width - len(label) - len(text))
+    terminal.write(label + terminal.paint(text, style) + after + "\n")

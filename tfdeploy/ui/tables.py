@@ -1,0 +1,114 @@
+"""Rows under headings, for any width: columns while they fit, cut columns when not, one block a row when nothing fits.
+
+Cells are foreign text: they are sanitised here. Not a terminal: nothing is cut. Drawn without rich, whose import costs
+more than the whole verb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import Terminal
+
+_GAP = "  "
+_NARROWEST = 8  # a cut column keeps this much
+_STYLES = {
+    "ok": "green",
+    "yes": "green",
+    "running": "green",
+    "succeeded": "bold green",
+    "starting": "yellow",
+    "stopped": "yellow",
+    "unreachable": "bold yellow",
+    "stalled": "bold yellow",
+    "failed": "bold red",
+    "killed": "bold red",
+    "gave up": "bold red",
+    "lost": "bold red",
+}
+Row = Sequence[object]
+Style = Callable[[str], str]
+
+
+def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
+    """Prints the table; words of states are coloured where colour is wanted. No rows: prints nothing."""
+    lines = table_lines(headers, rows, terminal.width, lambda word: _paint(terminal, word), lambda h: terminal.paint(h, "dim"))
+    if lines:
+        terminal.write("\n".join(lines) + "\n")
+
+
+def table_lines(
+    headers: Sequence[str], rows: Iterable[Row], width: int | None, paint: Style = str, paint_header: Style = str
+) -> list[str]:
+    """The same as lines, none wider than `width` (None: as wide as they are)."""
+    body = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
+    if not body:
+        return []
+    widths = _fit([max(map(cells, column)) for column in zip(headers, *body, strict=True)], width)
+    if widths is None:
+        return _blocks(headers, body, width or 0, paint, paint_header)
+    return [_line(headers, widths, paint_header)] + [_line(row, widths, paint) for row in body]
+
+
+def cells(text: str) -> int:
+    """Columns that printable text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` columns, with dots where something is left out."""
+    if cells(text) <= width:
+        return text
+    dots = "..." if width >= _NARROWEST else ""
+    if text.isascii():
+        return text[: max(0, width - len(dots))] + dots
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots
+
+
+def _fit(natural: list[int], width: int | None) -> list[int] | None:
+    """Column widths, the widest cut first; None when there is no way."""
+    widths = list(natural)
+    surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - (width or 0)
+    while width is not None and surplus > 0:
+        widest = max(range(len(widths)), key=lambda i: (widths[i], i))
+        if widths[widest] <= _NARROWEST:
+            return None
+        widths[widest] -= 1
+        surplus -= 1
+    return widths
+
+
+def _line(row: Sequence[str], widths: list[int], paint: Style) -> str:
+    parts = []
+    for text, width in zip(row, widths, strict=True):
+        shown = cut(text, width)
+        parts.append((shown, paint(shown) + " " * (width - cells(shown))))
+    while parts and not parts[-1][0]:
+        parts.pop()
+    if not parts:
+        return ""
+    last = parts.pop()[0]
+    return _GAP.join([*(padded for _, padded in parts), paint(last)])
+
+
+def _blocks(headers: Sequence[str], body: list[list[str]], width: int, paint: Style, paint_header: Style) -> list[str]:
+    lines = []
+    for first, *rest in body:
+        lines.append(paint(cut(first, width)))
+        for header, text in zip(headers[1:], rest, strict=True):
+            if text:
+                label = cut(f" {header} ", width)
+                lines.append(paint_header(label) + paint(cut(text, width - cells(label))))
+    return lines
+
+
+def _paint(terminal: Terminal, word: str) -> str:
+    style = _STYLES.get(word.split(":")[0])
+    return terminal.paint(word, style) if style else word
