@@ -6,8 +6,11 @@ The root `__main__.py` of the agent's folder calls `main`. Each word loads only 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import List
+
+from tfdeploy.agent.paths import AGENT_DIR
 
 WORDS = ("serve", "minder", "supervise")
 
@@ -17,5 +20,7 @@ def main(argv: List[str]) -> int:
     if not argv or argv[0] not in WORDS:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(WORDS))
         return 2
+    if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     code = importlib.import_module("tfdeploy.agent." + argv[0]).main(argv[1:])
     return int(code)

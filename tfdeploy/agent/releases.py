@@ -1,0 +1,122 @@
+"""`release.*`: one content of the code becomes a folder named by its hash, at once and as a whole.
+
+It grows in a staging folder that outlives a broken sync: files come as hard links from an older release where their
+content is the same, else from rsync; links are made here. Nothing is ever written into a finished release.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from typing import Any, Dict, List
+
+from tfdeploy.agent import layout, manifests
+from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent.complaints import free_of
+from tfdeploy.agent.manifests import Entry
+from tfdeploy.agent.retention import remove_old
+from tfdeploy.agent.staging import Staging
+
+KEEP = 5
+
+
+def is_present(workdir: str, job: str, release: str) -> bool:
+    folder = layout.release_dir(workdir, job, release)
+    return os.path.isdir(folder) and os.path.exists(folder + ".json")
+
+
+def state(call: Call) -> Dict[str, Any]:
+    return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
+
+
+def begin(call: Call) -> Dict[str, Any]:
+    """{"staging", "missing": paths that rsync has to bring, "linked": how many files were there already}.
+
+    Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
+    """
+    entries = manifests.unpack(call.blob)
+    folder = _staging_path(call)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    staging = Staging(folder, entries)
+    plan = staging.plan()
+    try:
+        _check_room(folder, plan.missing)
+        missing = [entry.path for entry in plan.missing + staging.fill(plan)]
+        lent = sorted(plan.sources.keys() - set(missing))
+        manifests.save(folder + ".json", entries, received=missing, lent=lent)
+    except (VerbError, OSError):
+        if plan.is_new:
+            _remove_staging(folder)
+        raise
+    return {"staging": folder, "missing": missing, "linked": len(lent)}
+
+
+def commit(call: Call) -> Dict[str, Any]:
+    """{"changed": paths whose content is not the manifest's}; none: the release is there. Raises VerbError not_begun."""
+    workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
+    folder, final = _staging(call), layout.release_dir(workdir, job, release)
+    if not is_present(workdir, job, release):
+        begun = manifests.load(folder + ".json")
+        if begun is None or not os.path.isdir(folder):
+            raise VerbError("not_begun", "no sync of release %s was begun here" % release, where=folder)
+        staging = Staging(folder, begun["entries"])
+        changed = staging.changed(set(begun["received"]))
+        if changed:
+            return {"changed": changed}
+        staging.settle(set(begun["lent"]))
+        manifests.save(final + ".json", staging.stamped(), release=release, time=time.time())
+        _switch(folder, final)
+    _remove_staging(folder)
+    remove_old(workdir, job, release, max(1, int(call.args.get("keep_releases") or KEEP)))
+    return {"changed": []}
+
+
+def abort(call: Call) -> Dict[str, Any]:
+    _remove_staging(_staging(call))
+    return {}
+
+
+def _switch(staging: str, final: str) -> None:
+    try:
+        os.rename(staging, final)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise  # else another host of a shared workdir was first, with the same content
+
+
+def _staging_path(call: Call) -> str:
+    name = ".staging-%s-%s" % (os.uname().nodename, call.name("release"))
+    return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
+
+
+def _staging(call: Call) -> str:
+    """The staging folder that a call names, if it is one of this job's."""
+    path = str(call.args.get("staging") or "")
+    folder, name = os.path.split(path)
+    if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(".staging-"):
+        raise VerbError("bad_name", "%r is no staging folder of this job" % path)
+    return path
+
+
+def _remove_staging(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.exists(folder + ".json"):
+        os.unlink(folder + ".json")
+
+
+def _check_room(folder: str, missing: List[Entry]) -> None:
+    needed, free = sum(entry.size for entry in missing), free_of(folder)
+    free_bytes, free_inodes = free["free_bytes"] or 0, free["free_inodes"]
+    details = {"needed_bytes": needed, "needed_inodes": len(missing)}
+    if needed > free_bytes:
+        what = "the code needs %d bytes more, and %d are free" % (needed, free_bytes)
+    elif free_inodes is not None and len(missing) > free_inodes:
+        what = "the code needs %d inodes more, and %d are free" % (len(missing), free_inodes)
+    else:
+        return
+    raise VerbError("disk", what, where=folder, next="free some there, or set another workdir", details=dict(details, **free))
+
+
+VERBS = {"release.state": state, "release.begin": begin, "release.commit": commit, "release.abort": abort}

@@ -1,0 +1,193 @@
+"""A release while it grows: what of it is there, what an older release can lend, what rsync has to bring.
+
+A file that is shared with an older release (one inode, several names) is never changed: no mode, no content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from typing import Dict, List, NamedTuple, Optional, Set, Tuple
+
+from tfdeploy.agent import manifests
+from tfdeploy.agent.manifests import Entry
+
+RSYNC_PARTIAL = ".rsync-partial"  # rsync's halves of large files: what a resumed sync goes on from
+_BLOCK_BYTES = 1 << 20
+
+
+class Plan(NamedTuple):
+    is_new: bool
+    missing: List[Entry]
+    sources: Dict[str, str]  # path -> the file of an older release with this content
+
+
+class Staging:
+    """`folder` lies in the job's folder of releases. Entries are checked ones."""
+
+    def __init__(self, folder: str, entries: List[Entry]) -> None:
+        self.folder, self.entries = folder, entries
+
+    def plan(self) -> Plan:
+        """Looks, and changes nothing. What is there already and right counts neither as missing nor as lent."""
+        is_new = not os.path.isdir(self.folder)
+        by_path, by_content = self._lenders()
+        missing, sources = [], {}
+        for entry in self.entries:
+            if entry.kind == "link":
+                continue
+            key = (entry.kind, entry.sha256)
+            source = by_path.get((entry.path, *key)) or by_content.get(key)
+            if source is not None:
+                sources[entry.path] = source
+            elif is_new or content_of(self._at(entry), entry.size) != entry.sha256:
+                missing.append(entry)
+        return Plan(is_new, missing, sources)
+
+    def fill(self, plan: Plan) -> List[Entry]:
+        """Folders, hard links and links; what does not belong is removed, halves of large files stay.
+
+        Returns the entries whose lender has vanished meanwhile: they are missing too.
+        """
+        os.makedirs(self.folder, exist_ok=True)
+        self._tidy(keep_partial=True)
+        for folder in sorted(manifests.folders(entry.path for entry in self.entries)):
+            os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
+        for entry in self.entries:
+            if entry.kind == "link":
+                _make_link(entry.target, self._at(entry))
+        lent = [entry for entry in self.entries if entry.path in plan.sources]
+        return [entry for entry in lent if not _lend(plan.sources[entry.path], self._at(entry))]
+
+    def changed(self, received: Set[str]) -> List[str]:
+        """The paths that are not what the manifest says. Content is read of what was received; the rest is looked at."""
+        return [entry.path for entry in self.entries if not self._is_right(entry, entry.path in received)]
+
+    def settle(self, lent: Set[str]) -> None:
+        """Modes of all files but those lent, and nothing in it but the manifest's entries."""
+        umask = os.umask(0o077)
+        os.umask(umask)
+        for entry in self.entries:
+            if entry.kind != "link" and entry.path not in lent:
+                os.chmod(self._at(entry), (0o755 if entry.kind == "exec" else 0o644) & ~umask)
+        self._tidy(keep_partial=False)
+
+    def stamped(self) -> List[Entry]:
+        """The entries with the times that their files have now."""
+        return [entry._replace(mtime_ns=os.lstat(self._at(entry)).st_mtime_ns) for entry in self.entries]
+
+    def _at(self, entry: Entry) -> str:
+        return os.path.join(self.folder, entry.path)
+
+    def _is_right(self, entry: Entry, received: bool) -> bool:
+        path = self._at(entry)
+        try:
+            if entry.kind == "link":
+                return os.readlink(path) == entry.target
+            found = os.lstat(path)
+        except (OSError, ValueError):
+            return False
+        if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
+            return False
+        return not received or content_of(path, entry.size) == entry.sha256
+
+    def _lenders(self) -> Tuple[Dict[Tuple[str, str, str], str], Dict[Tuple[str, str], str]]:
+        """Files of the other releases that are still as committed: by (path, kind, sha256), by (kind, sha256)."""
+        wanted = {(entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"}
+        by_path: Dict[Tuple[str, str, str], str] = {}
+        by_content: Dict[Tuple[str, str], str] = {}
+        for folder, entries in _releases_newest_first(os.path.dirname(self.folder)):
+            if not wanted:
+                break
+            for entry in entries:
+                key = (entry.kind, entry.sha256)
+                if key in wanted and _is_as_committed(os.path.join(folder, entry.path), entry):
+                    by_path.setdefault((entry.path, *key), os.path.join(folder, entry.path))
+                    by_content.setdefault(key, os.path.join(folder, entry.path))
+            wanted -= by_content.keys()
+        return by_path, by_content
+
+    def _tidy(self, keep_partial: bool) -> None:
+        leaves = {entry.path: entry for entry in self.entries}
+        _tidy(self.folder, "", leaves, manifests.folders(leaves), keep_partial)
+
+
+def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], keep_partial: bool) -> None:
+    with os.scandir(os.path.join(root, prefix)) as found:
+        entries = list(found)
+    for found_entry in entries:
+        path = prefix + found_entry.name
+        if found_entry.is_dir(follow_symlinks=False):
+            if path in folders:
+                _tidy(root, path + "/", leaves, folders, keep_partial)
+            elif not (keep_partial and found_entry.name == RSYNC_PARTIAL):
+                shutil.rmtree(found_entry.path)
+        elif path not in leaves or found_entry.is_symlink() != (leaves[path].kind == "link"):
+            os.unlink(found_entry.path)
+
+
+def content_of(path: str, size: int) -> Optional[str]:
+    """The sha256 of a file of exactly that size; None: there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+            return None
+        digest = hashlib.sha256()
+        while True:
+            block = os.read(fd, _BLOCK_BYTES)
+            if not block:
+                return digest.hexdigest()
+            digest.update(block)
+    finally:
+        os.close(fd)
+
+
+def _releases_newest_first(folder: str) -> List[Tuple[str, List[Entry]]]:
+    found = []
+    for name in os.listdir(folder):
+        if name.startswith(".") or not name.endswith(".json"):
+            continue
+        manifest = manifests.load(os.path.join(folder, name))
+        if manifest is not None:
+            found.append((manifest.get("time") or 0.0, os.path.join(folder, name[: -len(".json")]), manifest["entries"]))
+    return [(path, entries) for _, path, entries in sorted(found, key=lambda one: one[0], reverse=True)]
+
+
+def _is_as_committed(path: str, entry: Entry) -> bool:
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (entry.size, entry.mtime_ns)
+
+
+def _lend(source: str, path: str) -> bool:
+    """One more name for the same file, or a copy where that cannot be. False: the lender is gone."""
+    try:
+        if os.path.lexists(path):
+            if os.path.samestat(os.lstat(path), os.lstat(source)):
+                return True
+            os.unlink(path)
+        try:
+            os.link(source, path, follow_symlinks=False)
+        except OSError:
+            shutil.copy2(source, path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _make_link(target: str, path: str) -> None:
+    try:
+        if os.readlink(path) == target:
+            return
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    os.symlink(target, path)
