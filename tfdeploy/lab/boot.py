@@ -131,7 +131,7 @@ def carry_out(order: dict[str, Any]) -> dict[str, Any]:
     plugs = {**{network.name: network.pid for network in networks if network.name != "switch"}}
     plugs.update({host["name"]: born.pid for host, born in zip(order["hosts"], hosts, strict=True) if host["disk"] is not None})
     if switch:
-        wires.plug(switch, plugs, order["unplugged"], order["rate"])
+        wires.plug(switch, order["root"], plugs, order["unplugged"], order["rate"])
     for born in [*networks, *hosts]:
         born.release()
     for born in [*networks, *hosts]:

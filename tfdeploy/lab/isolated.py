@@ -122,6 +122,7 @@ class IsolatedLab(StoredLab):
                 wires.unplug(self.state.networks["switch"].pid, host.name)
         read_only = interpreter.folders(self.state.python)
         order: dict[str, Any] = {
+            "root": str(self.root),
             "networks": self._networks() if fresh else {},
             "switch": None if fresh else self.state.networks["switch"].pid,
             "unplugged": [host.name for host in hosts if host.cut],

@@ -170,7 +170,15 @@ class LoopbackLab(StoredLab):
             return
         self._end(hosts)
         with ExitStack() as held:
-            order: dict[str, Any] = {"networks": {}, "switch": None, "unplugged": [], "rate": None, "hosts": [], "kept": []}
+            order: dict[str, Any] = {
+                "root": str(self.root),
+                "networks": {},
+                "switch": None,
+                "unplugged": [],
+                "rate": None,
+                "hosts": [],
+                "kept": [],
+            }
             for host in hosts:
                 order["hosts"].append({**self._order(host), "reserved": (handle := self._reserved(host, held))})
                 order["kept"].append(handle)

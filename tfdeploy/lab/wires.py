@@ -57,13 +57,19 @@ def bridge_lines() -> list[str]:
     return [f"link add {BRIDGE} type bridge forward_delay 0", f"link set {BRIDGE} up"]
 
 
-def plug(switch: int, plugs: dict[str, int], unplugged: Sequence[str], rate: str | None) -> None:
+def hardware(root: str, name: str) -> str:
+    """The card's own number: the same after each boot, so that nobody asks for it at a dead card."""
+    digest = hashlib.sha256(f"{root}/{name}".encode()).digest()
+    return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
+
+
+def plug(switch: int, root: str, plugs: dict[str, int], unplugged: Sequence[str], rate: str | None) -> None:
     """Gives each process its card `eth0`, whose other end `<name>` stands on the bridge; `unplugged`: plugged, but down."""
     lines = [
         line
         for name, pid in plugs.items()
         for line in (
-            f"link add {name} type veth peer name {CARD} netns {pid}",
+            f"link add {name} type veth peer name {CARD} address {hardware(root, name)} netns {pid}",
             f"link set {name} master {BRIDGE} {'down' if name in unplugged else 'up'}",
         )
     ]
