@@ -57,8 +57,9 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
                 where=f"role {name}",
-                next=f"correct `--{'workers' if name == 'worker' else name}` or `roles: {name}`; a chief on the same host "
-                "takes the first GPU there",
+                next="name more hosts for the role worker: the chief has taken the GPUs of these"
+                if name == "worker" and any(seat.role == "chief" for seat in placed)
+                else f"correct `--{'workers' if name == 'worker' else name}` or `roles: {name}`",
             )
 
 

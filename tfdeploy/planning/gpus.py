@@ -49,6 +49,6 @@ def _not_there(host: Host, facts: HostFacts, asked: str) -> Refused:
     because = f" ({facts.gpu_error})" if facts.gpu_error else ""
     return Refused(
         f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: {there}{because}",
-        where=host.source or host.name,
+        where=host.source or f"host {host.name}",
         next=f"correct `gpus:` of {host.name}, or write `gpus: auto`",
     )

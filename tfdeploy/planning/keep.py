@@ -30,8 +30,9 @@ class Kept:
         return f"{self.fact.path}: {self.fact.checkpoint or 'files of an earlier run'}"
 
 
-def newest(job: Job, facts: Mapping[str, HostFacts], prefer: str) -> Kept | None:
-    """The newest kept folder of all hosts, or None. A checkpoint counts before other files, which any task may write.
+def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str) -> Kept | None:
+    """The newest kept folder, or None. A checkpoint, on any host, counts before other files; of those, which any task
+    may write, the ones on `role_hosts` count before all others.
 
     Hosts that show the very same thing share a disk: then `prefer` is as good as any of them.
     """
@@ -42,7 +43,8 @@ def newest(job: Job, facts: Mapping[str, HostFacts], prefer: str) -> Kept | None
         if fact.path in job.keep and fact.newest > 0
     ]
     checkpoints = [kept for kept in found if kept.fact.checkpoint]
-    best = max(checkpoints or found, key=lambda kept: kept.when, default=None)
+    at_home = [kept for kept in found if kept.host in role_hosts]
+    best = max(checkpoints or at_home or found, key=lambda kept: kept.when, default=None)
     return next((kept for kept in found if best and kept.host == prefer and kept.fact == best.fact), best)
 
 
@@ -56,7 +58,7 @@ def seat_tasks(
     seats = place(wished, hosts, facts, {})
     checks.seats(job, seats)
     plain = decider(seats)
-    kept = newest(job, facts, plain.host)
+    kept = newest(job, facts, wished[plain.role].hosts, plain.host)
     if kept is None or kept.host == plain.host:
         return seats, ()
     if options.ignore_keep:

@@ -12,13 +12,16 @@ from tfdeploy.planning import checks, gpus, ports
 from tfdeploy.planning.layout import Layout
 from tfdeploy.planning.placement import Seat, Wish
 
-_BY_DEFAULT = {"ps": "one per host of the role", "worker": "one per GPU, one on a host without"}
+_BY_DEFAULT = {"ps": ", one per host of the role", "worker": ", one per GPU, one on a host without"}
 
 
 def counts(inventory: Inventory, wished: Mapping[str, Wish], seats: tuple[Seat, ...]) -> tuple[str, ...]:
     """How many tasks of each role, and who asked for that many; roles that this mode leaves unused."""
     count = Counter(seat.role for seat in seats)
-    said = [f"{count[role]} {role}: {wish.because or _BY_DEFAULT.get(role, 'one')}" for role, wish in wished.items()]
+    said = [
+        f"{role}: {count[role]}{f' by {wish.because}' if wish.because else _BY_DEFAULT.get(role, '')}"
+        for role, wish in wished.items()
+    ]
     idle = [name for name in wished["worker"].hosts if not any(seat.host == name for seat in seats)]
     if idle and wished["worker"].total is None:
         said.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")

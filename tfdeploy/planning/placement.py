@@ -47,11 +47,12 @@ class Wish:
     gpus: int | None
     because: str  # who asked for that many
 
-    def gpus_each(self, has_gpus: bool) -> int:
-        """GPUs for one task on a host with or without them: none for a ps, the job's word, else one if there is one."""
+    def gpus_each(self, had: bool, left: bool) -> int:
+        """GPUs for one task on a host that had GPUs and has some left: none for a ps, the job's word, else one if
+        there is one. An evaluator takes only what the others leave."""
         if self.role == "ps":
             return 0
-        return int(has_gpus) if self.gpus is None else self.gpus
+        return int(left if self.role == "evaluator" else had) if self.gpus is None else self.gpus
 
 
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ class _Round:
     ) -> None:
         self.wish, self.hosts, self.facts, self.free, self.had = wish, hosts, facts, free, had
         self.order = tuple(sorted(wish.hosts, key=lambda name: name != first)) if first else wish.hosts
-        self.each = {name: wish.gpus_each(name in had) for name in self.order}
+        self.each = {name: wish.gpus_each(name in had, bool(free.get(name))) for name in self.order}
 
     def seats(self) -> tuple[Seat, ...]:
         quota = {name: self._quota(name) for name in self.order}
@@ -169,6 +170,8 @@ class _Round:
             return "a ps uses no GPU"
         if self.wish.gpus == 0:
             return f"`roles: {self.wish.role}` asks for no GPU"
+        if name in self.had:
+            return "no GPU is left there"
         return "`gpus: none` in the inventory" if self.hosts[name].gpus == "none" else "no GPU there"
 
     def _no_gpus(self, name: str, count: int) -> Refused:
@@ -184,14 +187,14 @@ class _Round:
         wish = self.wish
         if not self.order:
             return ConfigError(
-                f"{total} {wish.role} asked for by {wish.because}, and the inventory names no host for the role {wish.role}",
+                f"{wish.because} asks for {total}, and the inventory names no host for the role {wish.role}",
                 where="inventory: roles",
                 next=f"write `roles: {{{wish.role}: [HOST, ...]}}` in the inventory",
             )
         places = ", ".join(f"{name} {quota[name]}" for name in self.order[:8]) + (", ..." if len(self.order) > 8 else "")
         rule = "`per_host` of the job" if wish.per_host is not None else "one per GPU, unless the job says `gpus: 0`"
         return Refused(
-            f"{total} {wish.role} asked for by {wish.because or 'the role'}, and there is room for "
+            f"{wish.because or f'the role {wish.role}'} asks for {total}, and there is room for "
             f"{sum(quota.values())} ({places}): {rule}",
             where=f"role {wish.role}",
             next=f"ask for at most {sum(quota.values())}, name more hosts, or write `roles: {{{wish.role}: {{gpus: 0}}}}`",

@@ -62,7 +62,7 @@ def _too_few(host: Host, facts: HostFacts, needed: int, free: list[int], by_othe
     because = "".join(f"; {reason}" for reason in reasons if reason)
     return Refused(
         f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range {low}-{high}, "
-        f"and {len(free)} are free{because}",
+        f"and {len(free)} {'is' if len(free) == 1 else 'are'} free{because}",
         where=host.source or f"host {host.name}",
         next=f"free them, or widen `ports:` of {host.name} in the inventory",
     )

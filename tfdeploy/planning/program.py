@@ -87,8 +87,8 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     line = getattr(error, "lineno", None)
     where = f"{path}:{line}" if line else path
     said = getattr(error, "msg", None) or str(error)
-    hint = "; a Python 2 program?" if "print" in said or "exec" in said or "except" in said else ""
-    return f"{where} is not Python 3: {said}{hint}"
+    hint = "a Python 2 program? " if "print" in said or "exec" in said or "except" in said else ""
+    return f"{where} cannot be read ({hint}{said.rstrip('.')})"
 
 
 def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> None:
