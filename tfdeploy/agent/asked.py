@@ -1,0 +1,138 @@
+"""Other programs that the probe asks: the user's interpreter, nvidia-smi, rsync. Each is started, and later read.
+
+Their answers are bounded in time and size, and never trusted to have the form we expect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+WITHIN_S = 20.0  # a cold interpreter on a network disk
+_MOST_BYTES = 1 << 20
+_GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
+
+# Runs in the user's interpreter, of any version: finds TensorFlow by the names of what pip has recorded.
+_PYTHON_SCRIPT = r"""
+import json, os, re, sys
+found, package = {}, False
+for folder in sys.path:
+    try:
+        names = os.listdir(folder) if folder else []
+    except OSError:
+        continue
+    package = package or "tensorflow" in names
+    for name in names:
+        hit = re.match(r"(?i)((?:nvidia[_-])?(?:tensorflow|tf[_-]nightly)(?:[_-](?:cpu|gpu|intel|macos|rocm|cpu[_-]aws))?)"
+                       r"-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
+        if hit:
+            found.setdefault(hit.group(1).lower().replace("-", "_"), hit.group(2))
+version = found.get("tensorflow") or (sorted(found.items())[0][1] if found else None)
+print("=tfdeploy-python=" + json.dumps([".".join(map(str, sys.version_info[:3])), version or ("unknown" if package else None)]))
+"""
+
+
+class Asked:
+    """A program that is running, or why it is not."""
+
+    def __init__(self, argv: List[str]) -> None:
+        self.problem: Optional[str] = None
+        self.missing = False
+        self.give_up = time.monotonic() + WITHIN_S
+        try:
+            self.process: Optional[subprocess.Popen[bytes]] = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+            )
+        except OSError as error:
+            self.process, self.problem = None, os.strerror(error.errno or 0)
+            self.missing = isinstance(error, FileNotFoundError)
+
+    def answer(self) -> Tuple[Optional[int], str, str]:
+        """(exit code, or None where it could not run or took too long; output; errors)."""
+        if self.process is None:
+            return None, "", self.problem or ""
+        try:
+            out, err = self.process.communicate(timeout=max(0.1, self.give_up - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            return None, "", "no answer within %g s" % WITHIN_S
+        return self.process.returncode, _text(out), _text(err)
+
+
+def _text(raw: bytes) -> str:
+    return raw[:_MOST_BYTES].decode("utf-8", "replace").strip()
+
+
+def find_program(name: str) -> Optional[str]:
+    """The absolute path of a program: ~ from $HOME, a bare name from PATH. Links stay: a virtual environment is one."""
+    path = os.path.expanduser(name)
+    if "/" in path:
+        return os.path.join(os.path.expanduser("~"), path) if _is_program(os.path.join(os.path.expanduser("~"), path)) else None
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        candidate = os.path.join(folder or ".", path)
+        if _is_program(candidate):
+            return os.path.abspath(candidate)
+    return None
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def start_python(path: Optional[str]) -> Optional[Asked]:
+    return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT])
+
+
+def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Optional[str], Optional[str], Optional[str]]:
+    """(version, TensorFlow's version, what is wrong)."""
+    if asked is None:
+        return None, None, "there is no program %s here" % wanted
+    code, out, err = asked.answer()
+    for line in out.splitlines():
+        if line.startswith("=tfdeploy-python="):
+            version, tensorflow = json.loads(line[len("=tfdeploy-python=") :])
+            return version, tensorflow, None
+    last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
+    return None, None, "%s does not run Python here: %.300s" % (wanted, last[0])
+
+
+def start_rsync() -> Asked:
+    return Asked(["rsync", "--version"])
+
+
+def read_rsync(asked: Optional[Asked]) -> Optional[str]:
+    """Its version; None: there is none."""
+    words = asked.answer()[1].split() if asked is not None else []
+    return words[words.index("version") + 1] if "version" in words[:-1] else None
+
+
+def start_gpus() -> Asked:
+    return Asked(["nvidia-smi", _GPU_QUERY, "--format=csv,noheader,nounits"])
+
+
+def read_gpus(asked: Optional[Asked]) -> Tuple[List[Dict[str, Any]], Optional[str]]:
+    """(GPUs by index, what nvidia-smi complained of). No nvidia-smi: no GPUs and no complaint."""
+    if asked is None or asked.missing:
+        return [], None
+    code, out, err = asked.answer()
+    if code != 0:
+        return [], "nvidia-smi: %.300s" % (err or out or "exit code %s" % code)
+    found = []
+    for line in out.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) < 5 or not words[0].isdigit():
+            return [], "nvidia-smi: cannot read %.200r" % line
+        name = ", ".join(words[2:-2])
+        found.append(
+            {"index": int(words[0]), "uuid": words[1], "name": name, "memory_mib": _mib(words[-2]), "used_mib": _mib(words[-1])}
+        )
+    return sorted(found, key=lambda gpu: int(gpu["index"])), None
+
+
+def _mib(word: str) -> int:
+    """0 where the driver does not say ("[N/A]")."""
+    return int(word) if word.isdigit() else 0

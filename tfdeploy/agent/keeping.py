@@ -1,0 +1,53 @@
+"""What the keep folders of a job hold: how new, and which checkpoint TensorFlow would go on from. Reads only."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, Optional, Tuple
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.call import VerbError
+
+_CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_STEP = re.compile(r"-(\d+)\Z")
+_MOST_BYTES = 1 << 20
+
+
+def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]:
+    """One entry, as model.facts.KeepFact, for each path that holds at least one file. Raises VerbError bad_name."""
+    found = []
+    for path in paths:
+        if not isinstance(path, str) or any(word in ("", ".", "..") for word in path.split("/")) or "\0" in path:
+            raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
+        newest, record = _newest(layout.keep_dir(workdir, job, path))
+        if newest is not None:
+            checkpoint = _checkpoint(record) if record else None
+            step = _STEP.search(checkpoint) if checkpoint else None
+            number = int(step.group(1)) if step else None
+            found.append({"path": path, "newest": newest, "checkpoint": checkpoint, "step": number})
+    return found
+
+
+def _newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
+    """(mtime of the newest file below `folder`, the newest file named `checkpoint`)."""
+    newest, newest_record, record = None, -1.0, None
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                changed = os.lstat(os.path.join(base, name)).st_mtime
+            except OSError:
+                continue  # a checkpoint is being rotated away
+            newest = max(newest or 0.0, changed)
+            if name == "checkpoint" and changed > newest_record:
+                newest_record, record = changed, os.path.join(base, name)
+    return newest, record
+
+
+def _checkpoint(record: str) -> Optional[str]:
+    try:
+        with open(record, "rb") as text:
+            found = _CHECKPOINT.search(text.read(_MOST_BYTES).decode("utf-8", "replace"))
+    except OSError:
+        return None
+    return os.path.basename(found.group(1)) if found else None

@@ -1,0 +1,93 @@
+"""Which ports of a range can be had, and who has the others.
+
+A port is free when it can be bound: what holds a port without listening shows nowhere in /proc/net. What only
+waits out its minute after a connection (TIME_WAIT) does not count, for neither the holder nor TensorFlow minds it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Dict, List, Optional, Tuple
+
+_LISTEN = "0A"
+
+
+def look_at_ports(low: int, high: int, held: Dict[int, str]) -> Tuple[List[int], Dict[str, str]]:
+    """(free ports in order, {port: owner}) of low to high, both included. `held`: owners known otherwise."""
+    free: List[int] = []
+    taken: List[int] = []
+    for port in range(low, high + 1):
+        (free if is_free(port) else taken).append(port)
+    listening = owners(taken) if taken else {}
+    return free, {str(port): held.get(port) or listening.get(port) or "unknown" for port in taken}
+
+
+def is_free(port: int) -> bool:
+    """Whether the run's holder could have this port on every address of the host."""
+    return all(_can_bind(family, port) for family in (socket.AF_INET, socket.AF_INET6))
+
+
+def _can_bind(family: int, port: int) -> bool:
+    error = _bind(family, port, None)
+    if error == errno.EADDRINUSE:
+        # Both succeed only where nothing but TIME_WAIT is in the way: a holder refuses the first, a stranger the second.
+        return _bind(family, port, socket.SO_REUSEADDR) is None and _bind(family, port, socket.SO_REUSEPORT) is None
+    return error in (None, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a host without IPv6
+
+
+def _bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
+    """The errno of a bind to all addresses of one family; None: it can be had."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as one:
+            if option is not None:
+                one.setsockopt(socket.SOL_SOCKET, option, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(("", port))
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def owners(ports: List[int]) -> Dict[int, str]:
+    """Who listens there, as far as this user may know: "pid 4242: python train.py" or "user 1001"."""
+    wanted = set(ports)
+    sockets: Dict[str, int] = {}
+    found: Dict[int, str] = {}
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for port, uid, inode in _listening(path):
+            if port in wanted:
+                sockets["socket:[%s]" % inode] = port
+                found[port] = "a process of user %s" % uid
+    found.update(_processes(sockets) if sockets else {})
+    return found
+
+
+def _listening(path: str) -> List[Tuple[int, str, str]]:
+    """(port, uid, inode) of every listening socket."""
+    try:
+        with open(path) as lines:
+            rows = [line.split() for line in lines][1:]
+    except OSError:
+        return []
+    return [(int(row[1].rpartition(":")[2], 16), row[7], row[9]) for row in rows if len(row) > 9 and row[3] == _LISTEN]
+
+
+def _processes(sockets: Dict[str, int]) -> Dict[int, str]:
+    found: Dict[int, str] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for fd in os.listdir("/proc/%s/fd" % pid):
+                port = sockets.get(os.readlink("/proc/%s/fd/%s" % (pid, fd)))
+                if port is not None:
+                    found.setdefault(port, "pid %s: %s" % (pid, _command(pid)))
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
+    return found
+
+
+def _command(pid: str) -> str:
+    with open("/proc/%s/cmdline" % pid, "rb") as words:
+        return words.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
