@@ -8,6 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tfdeploy.cli.options import env_default, env_true
+
 if TYPE_CHECKING:
     from tfdeploy.lab import Lab
 
@@ -19,8 +21,7 @@ ACTIONS = {
 }
 
 
-def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Registers the verb."""
+def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("lab", help="a throw-away cluster on this machine", description=__doc__)
     verbs = parser.add_subparsers(dest="lab_verb", metavar="VERB", required=True)
     up = _verb(verbs, "up", "bring hosts up, or start again those that died; prints where the inventory is")
@@ -32,16 +33,16 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     up.add_argument("--gpus", help="the hosts' `gpus:` (default: auto)")
     _verb(verbs, "down", "remove the lab: processes, namespaces, mounts, files")
     _verb(verbs, "status", "the hosts and whether they are up")
-    inner = _verb(verbs, "run", "run a command as the lab's operator, who reaches the hosts (isolated: and nothing else)")
-    inner.add_argument("words", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
+    what = "run the command after -- as the lab's operator, who reaches the hosts (isolated: and nothing else)"
+    _verb(verbs, "run", what).usage = "tfdeploy lab run [--name NAME] -- CMD"
     for action, what in ACTIONS.items():
         _verb(verbs, action, what).add_argument("host", metavar="HOST")
 
 
 def _verb(verbs: Any, name: str, what: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=what)
-    parser.add_argument("--name", default=os.environ.get("TFDEPLOY_LAB_NAME", "lab"), help="which lab (default: lab)")
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.add_argument("--name", default=env_default("lab-name") or "lab", help="which lab (default: lab)")
+    parser.add_argument("--json", action="store_true", default=env_true("json"), help="the answer as JSON")
     parser.set_defaults(run=run)
     return parser
 
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _on_existing(args: argparse.Namespace, found: Lab) -> int:
     if args.lab_verb == "run":
-        return _run(found, args.words[1:] if args.words[:1] == ["--"] else args.words)
+        return _run(found, args.after or [])
     if args.lab_verb == "status":
         rows = [f"{row['host']}  {row['address']}:{row['port']}  {row['state']}" for row in found.status()]
         return _answer(args, found, "\n".join(rows))

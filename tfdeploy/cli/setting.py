@@ -38,13 +38,6 @@ def load_job(args: argparse.Namespace) -> Job:
     return config.load_job(config.find_job(args.job, Path.cwd()), environ=os.environ)
 
 
-def job_name(args: argparse.Namespace) -> str | None:
-    """The job's name where there is a job file here; None where there is none and none was asked for."""
-    if args.job is None and not Path("tfdeploy.yaml").is_file():
-        return None
-    return load_job(args).name
-
-
 def load_inventory(args: argparse.Namespace, job: Job | None) -> Inventory:
     """The inventory that the contract's order finds, cut down by --limit and --exclude."""
     from tfdeploy import config
@@ -58,6 +51,18 @@ def inventory_here(args: argparse.Namespace) -> Inventory:
     """The inventory, found with the help of the job file where there is one."""
     here = args.job is not None or Path("tfdeploy.yaml").is_file()
     return load_inventory(args, load_job(args) if here else None)
+
+
+def where_to_look(args: argparse.Namespace) -> tuple[tuple[Host, ...], str | None]:
+    """(the hosts to ask for runs, the job's name or None). A run that the store knows needs no inventory."""
+    here = args.job is not None or Path("tfdeploy.yaml").is_file()
+    job = load_job(args) if here else None
+    try:
+        return load_inventory(args, job).hosts, job.name if job else None
+    except UsageError:
+        if getattr(args, "wanted", None) and store().plan(args.wanted) is not None:
+            return (), job.name if job else None
+        raise
 
 
 def with_roles(inventory: Inventory) -> Inventory:

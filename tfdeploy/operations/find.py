@@ -79,6 +79,14 @@ def find_run(
     return store.plan(plan.run) or _fetch_plan(fleet, hosts, plan)
 
 
+def read_plan(fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: KnownRun) -> Plan | None:
+    """The plan of a known run: remembered, else from one of its hosts; None where none can be read."""
+    try:
+        return store.plan(known.run) or _fetch_plan(fleet, hosts, known)
+    except TfdeployError:
+        return None
+
+
 def _choose_named(runs: list[KnownRun], store: RunStore, wanted: str) -> KnownRun | Plan | None:
     known = {known.run: known for known in runs}
     names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]

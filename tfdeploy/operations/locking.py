@@ -11,7 +11,7 @@ from tfdeploy.errors import AgentError, Refused, TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.news import note
-from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.seam import Fleet, Session
 
 PATIENCE_S = 3600.0
@@ -35,6 +35,19 @@ def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, hold
         yield
     finally:
         release(fleet, hosts, job)
+
+
+def try_lock(
+    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: dict[str, Any], emit: Emit
+) -> tuple[tuple[Host, ...], dict[str, TfdeployError]]:
+    """(hosts whose lock is held now, the others' errors): for what may succeed on some hosts only. Let go with `release`."""
+
+    def take(session: Session) -> None:
+        _take(session, job, operation, holder, emit)
+
+    first, *rest = sorted(hosts, key=lambda host: host.name)
+    _, failed = split({**fleet.each((first,), take), **fleet.each(tuple(rest), take)})
+    return tuple(host for host in hosts if host.name not in failed), failed
 
 
 def release(fleet: Fleet, hosts: tuple[Host, ...], job: str) -> None:

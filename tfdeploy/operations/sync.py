@@ -19,6 +19,7 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
+from tfdeploy.operations.locking import release, try_lock
 from tfdeploy.operations.news import note
 from tfdeploy.transport.rsync import push
 from tfdeploy.transport.seam import AgentChannel, Fleet, Session
@@ -154,3 +155,25 @@ def _push(
 def _transfer(emit: Emit, host: str, what: str, state: str, sent: int, total: int) -> None:
     data = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
     emit(Event("transfer", time.time(), host=host, data=data))
+
+
+def sync_job(
+    fleet: Fleet, hosts: tuple[Host, ...], job: Job, holder: dict[str, Any], cache: Path | None, emit: Emit
+) -> dict[str, Synced | TfdeployError]:
+    """The verb: locks, reads the tree, sends; reads it again for the hosts that saw it change."""
+    shipment = read_shipment(job, cache)
+    for warning in shipment.manifest.warnings:
+        note(emit, warning, level="warning")
+    results: dict[str, Synced | TfdeployError] = {}
+    wanted = hosts
+    for _ in range(TRIES):
+        held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
+        try:
+            results.update({**failed, **sync(fleet, held, shipment, emit)})
+        finally:
+            release(fleet, held, job.name)
+        wanted = tuple(host for host in hosts if isinstance(results[host.name], TreeChanged))
+        if not wanted:
+            break
+        shipment = read_shipment(job, cache)
+    return {host.name: results[host.name] for host in hosts}

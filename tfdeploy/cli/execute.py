@@ -1,0 +1,69 @@
+"""`tfdeploy exec -- CMD`: one command on every host at once, equal outputs folded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.options import common, duration
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.transport.seam import Completed
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "exec",
+        help="a command on every host at once",
+        usage="tfdeploy exec [options] -- CMD [WORD ...]",
+        description="One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host.",
+    )
+    parser.add_argument("--timeout", type=duration, metavar="60s", help="give up on a host after so long")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.errors import TfdeployError, UsageError, worst
+    from tfdeploy.operations.execute import execute
+
+    if not args.after:
+        raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
+    inventory = setting.inventory_here(args)
+    with setting.open_fleet(args) as fleet:
+        results = execute(fleet, inventory.hosts, tuple(args.after), timeout_s=args.timeout)
+    rows = [_row(host, result) for host, result in results.items()]
+    if args.json:
+        print(json.dumps({"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}))
+    else:
+        _show(args, rows)
+    errors = [result.exit_code for result in results.values() if isinstance(result, TfdeployError)]
+    return worst([*errors, *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
+
+
+def _row(host: str, result: Completed | TfdeployError) -> dict[str, Any]:
+    from tfdeploy.errors import TfdeployError
+
+    if isinstance(result, TfdeployError):
+        return {"host": host, "exit_code": None, "stdout": "", "stderr": "", "seconds": None, "error": result.what}
+    return {
+        "host": host,
+        "exit_code": result.exit_code,
+        "stdout": result.stdout.decode("utf-8", "replace"),
+        "stderr": result.stderr.decode("utf-8", "replace"),
+        "seconds": round(result.seconds, 3),
+        "error": None,
+    }
+
+
+def _show(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    from tfdeploy.ui.reports import show_exec
+    from tfdeploy.ui.terminal import terminal_of
+
+    quiet_success = args.quiet and all(row["exit_code"] == 0 for row in rows)
+    if not quiet_success:
+        show_exec(terminal_of(sys.stdout, args.color), terminal_of(sys.stderr, args.color), rows)

@@ -1,0 +1,147 @@
+"""`tfdeploy launch`: starts a run, then shows it, waits for it, or leaves it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.options import common, positive
+
+if TYPE_CHECKING:
+    from tfdeploy.model.job import Job
+    from tfdeploy.operations.launch import Launch
+
+MODES = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "launch",
+        help="start a run",
+        usage="tfdeploy launch [--mode async|sync] [options] [-- python train.py --lr 0.1]",
+        description="Starts a run on all its hosts or on none: lock, probe, plan, sync, prepare, start, commit.",
+        epilog="Words after -- take the place of the job's command. The run id is printed alone on stdout.",
+    )
+    parser.add_argument("--mode", choices=MODES, default=None, help="how the tasks train together (job file: mode)")
+    parser.add_argument("--ps", type=positive, metavar="N", help="so many parameter servers")
+    parser.add_argument("--workers", type=positive, metavar="N", help="so many workers")
+    parser.add_argument("--name", metavar="RUN", help="the run's id, instead of one with date and time")
+    after = parser.add_mutually_exclusive_group()
+    after.add_argument("--wait", action="store_true", help="stay until the run ends; exit with how it ended")
+    after.add_argument("--detach", action="store_true", help="return once all is up, also on a terminal")
+    after.add_argument("--dry-run", action="store_true", help="stop after the plan, show it and send nothing")
+    parser.add_argument("--no-sync", dest="sync", action="store_false", help="take the release that is there")
+    parser.add_argument("--ignore-keep", action="store_true", help="start although newer checkpoints lie on another host")
+    parser.add_argument("--allow-public", action="store_true", help="consent to public addresses in the cluster")
+    parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.cli.views import events_to, plain_view
+    from tfdeploy.operations.launch import launch, plan_only
+
+    asked = asked_for(args)
+    with setting.open_fleet(args) as fleet, events_to(args.events) as recorded:
+        store = setting.store()
+        say = plain_view(args)
+        recorder = None if args.dry_run else store.recorder(asked.run)
+
+        def record(event: Any) -> None:
+            for sink in (recorded, recorder):
+                if sink is not None:
+                    sink(event)
+
+        def emit(event: Any) -> None:
+            say(event)
+            record(event)
+
+        if args.dry_run:
+            return _show_plan(args, plan_only(asked, fleet, emit))
+        plan = launch(asked, fleet, store, emit)
+        if not args.json:
+            print(plan.run, flush=True)
+        return _afterwards(args, fleet, plan, emit, record)
+
+
+def asked_for(args: argparse.Namespace) -> Launch:
+    """All that the operator said, as one value."""
+    import os
+    import time
+
+    from tfdeploy import config
+    from tfdeploy.cli import setting
+    from tfdeploy.operations.launch import Launch
+    from tfdeploy.planning.options import Options
+
+    job = _job(args)
+    now = time.time()
+    holder = setting.holder()
+    return Launch(
+        inventory=setting.with_roles(setting.load_inventory(args, job)),
+        job=job,
+        run=setting.checked_run_name(args.name) if args.name else setting.new_run_id(job.name, now),
+        now=now,
+        operator=holder.words,
+        holder=holder.as_json(now),
+        options=Options(ps=args.ps, workers=args.workers, ignore_keep=args.ignore_keep, allow_public=args.allow_public),
+        secrets={} if args.dry_run else config.read_secrets(job.secrets, os.environ),
+        sync=args.sync,
+        cache=setting.state_folder() / "trees",
+    )
+
+
+def _job(args: argparse.Namespace) -> Job:
+    from tfdeploy import config
+    from tfdeploy.cli import setting
+    from tfdeploy.errors import UsageError
+
+    job = setting.load_job(args)
+    if args.after is not None:
+        if not args.after:
+            raise UsageError("no command after --", where="tfdeploy launch", next="tfdeploy launch -- python train.py")
+        config.check_command(tuple(args.after), job)
+        job = replace(job, command=tuple(args.after))
+    if args.mode:
+        job = replace(job, mode=args.mode)
+    if job.mode is None:
+        raise UsageError(
+            "which mode?", where=job.source or "tfdeploy launch", next="--mode async, or `mode: async` in the job file"
+        )
+    if not job.command:
+        raise UsageError("no command to run", where=job.source, next="`command: [python, train.py]` in the job file, or after --")
+    return job
+
+
+def _show_plan(args: argparse.Namespace, plan: Any) -> int:
+    from tfdeploy.model.plan import plan_to_json
+    from tfdeploy.planning.words import COLUMNS, describe
+    from tfdeploy.ui.reports import show_plan
+    from tfdeploy.ui.terminal import terminal_of
+
+    if args.json:
+        print(json.dumps(plan_to_json(plan), indent=2))
+        return 0
+    told = describe(plan)
+    show_plan(terminal_of(sys.stdout, args.color), told.heading, COLUMNS, told.rows, told.commands, told.notes)
+    return 0
+
+
+def _afterwards(args: argparse.Namespace, fleet: Any, plan: Any, emit: Any, record: Any) -> int:
+    from tfdeploy.cli.views import dashboard, on_terminal, wait_plainly
+    from tfdeploy.model.status import exit_code, run_view_json
+    from tfdeploy.operations.status import status
+
+    code = 0
+    if not args.detach and not args.json and not args.quiet and on_terminal():
+        return dashboard(fleet, plan, record=record)
+    if args.wait:
+        code = exit_code(wait_plainly(args, fleet, plan, emit))
+    if args.json:
+        print(json.dumps(run_view_json(status(fleet, plan).view)))
+    return code

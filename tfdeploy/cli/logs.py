@@ -1,0 +1,89 @@
+"""`tfdeploy logs`: the merged logs of a run, on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.options import common, duration
+from tfdeploy.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.operations.logs import LogQuery
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("logs", help="merged logs of a run", description="The merged logs of a run: task@host | line.")
+    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until all tasks have ended")
+    parser.add_argument("-n", "--lines", type=_count, metavar="N", help="only the last N lines of each task")
+    parser.add_argument("--since", type=duration, metavar="5m", help="only lines of the last so long")
+    parser.add_argument(
+        "--task", action="append", metavar="TASK", help="only this task or role: worker:0, worker (again for more)"
+    )
+    parser.add_argument("--host", action="append", metavar="HOST", help="only tasks on this host (again for more)")
+    parser.add_argument("--grep", metavar="RE", help="only lines that this regular expression finds")
+    parser.add_argument("--timestamps", action="store_true", help="with the time (UTC) at which the host saw each line")
+    parser.add_argument("--output", choices=("text", "json", "raw"), default="text", help="--json is the same as --output json")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.errors import worst
+    from tfdeploy.operations.find import find_run
+    from tfdeploy.operations.logs import followed_lines, stored_lines
+    from tfdeploy.ui.loglines import LogWriter
+    from tfdeploy.ui.terminal import terminal_of
+
+    with setting.open_fleet(args) as fleet:
+        hosts, job = setting.where_to_look(args)
+        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
+        query = _query(args, plan)
+        lost: dict[str, TfdeployError] = {}
+        writer = LogWriter(
+            1,
+            "json" if args.json else args.output,
+            run=plan.run,
+            labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
+            timestamps=args.timestamps,
+            color=terminal_of(sys.stdout, args.color).color,
+        )
+        lines = (followed_lines if args.follow else stored_lines)(fleet, plan, query, lost)
+        complete = writer.write_all(lines, follow=args.follow)
+        for host, error in lost.items():
+            print(f"[{host}] no lines from here: {error.what}", file=sys.stderr)
+        return worst(error.exit_code for error in lost.values()) if complete else 0
+
+
+def _query(args: argparse.Namespace, plan: Plan) -> LogQuery:
+    from tfdeploy.operations.logs import LogQuery
+
+    wanted = [
+        task for task in plan.tasks if _is_wanted(task.task, task.role, args.task) and (not args.host or task.host in args.host)
+    ]
+    if not wanted:
+        known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
+        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}")
+    try:
+        grep = re.compile(args.grep.encode()) if args.grep else None
+    except re.error as error:
+        raise UsageError(f"not a regular expression: {error}", where="--grep", next="see Python's re") from error
+    since = time.time() - args.since if args.since is not None else None
+    return LogQuery(tuple(task.task for task in wanted), since=since, last=args.lines, grep=grep)
+
+
+def _is_wanted(task: str, role: str, names: list[str] | None) -> bool:
+    return not names or any(task == name or role == name for words in names for name in words.split(","))
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)

@@ -1,0 +1,55 @@
+"""`tfdeploy status`: the tasks of a run, as its hosts say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from tfdeploy.cli.options import common
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("status", help="the tasks of a run", description="The tasks of a run, as its hosts say.")
+    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
+    parser.add_argument(
+        "--watch", action="store_true", help="the dashboard on a terminal, else again and again until the run ends"
+    )
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.cli.views import dashboard, on_terminal
+    from tfdeploy.operations.find import find_run
+    from tfdeploy.operations.status import status
+
+    with setting.open_fleet(args) as fleet:
+        hosts, job = setting.where_to_look(args)
+        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
+        if args.watch and not args.json and on_terminal():
+            dashboard(fleet, plan, last=200)
+            return 0
+        while True:
+            found = status(fleet, plan)
+            _show(args, found.view)
+            if not args.watch or found.view.final:
+                break
+            time.sleep(2)
+        for host, error in found.errors.items():
+            print(f"[{host}] {error.what}", file=sys.stderr)
+        return 4 if found.errors and len(found.errors) == len(plan.hosts) else 0
+
+
+def _show(args: argparse.Namespace, view: Any) -> None:
+    from tfdeploy.model.status import run_view_json
+    from tfdeploy.ui.reports import show_status
+    from tfdeploy.ui.terminal import terminal_of
+
+    if args.json:
+        print(json.dumps(run_view_json(view)), flush=True)
+    else:
+        show_status(terminal_of(sys.stdout, args.color), view, time.time())

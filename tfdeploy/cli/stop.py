@@ -1,0 +1,71 @@
+"""`tfdeploy stop`: ends a run on all its hosts, and says what is left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from tfdeploy.cli.options import common, duration
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("stop", help="end a run", description="TERM to every process of the run, grace, KILL, verify.")
+    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: this job's live run)")
+    parser.add_argument("--grace", type=duration, metavar="20s", help="between TERM and KILL (default: the run's stop.grace)")
+    parser.add_argument("--now", action="store_true", help="KILL at once")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.errors import worst
+    from tfdeploy.operations.find import find_run
+    from tfdeploy.operations.outcomes import split
+    from tfdeploy.operations.stop import stop
+
+    with setting.open_fleet(args) as fleet:
+        hosts, job = setting.where_to_look(args)
+        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job, live_first=True)
+        only = None if not (args.limit or args.exclude) else frozenset(host.name for host in hosts)
+        grace_s = 0.0 if args.now else plan.stop_grace_s if args.grace is None else args.grace
+        results = stop(fleet, plan, grace_s=grace_s, hosts=only)
+        good, bad = split(results)
+        if args.json:
+            print(json.dumps(_as_json(plan.run, results)))
+        elif not args.quiet:
+            _say(args, plan.run, results)
+        return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done.survivors)])
+
+
+def _as_json(run: str, results: dict[str, Any]) -> dict[str, Any]:
+    rows = _rows(results)
+    for row in rows:
+        row["survivors"] = [survivor["pid"] for survivor in row["survivors"]]
+    return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": rows}
+
+
+def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+    from tfdeploy.errors import TfdeployError
+
+    rows = []
+    for host, result in results.items():
+        failed = isinstance(result, TfdeployError)
+        survivors = [] if failed else list(result.survivors)
+        error = result.what if failed else None
+        rows.append({"host": host, "ok": not failed and not survivors, "survivors": survivors, "error": error})
+    return rows
+
+
+def _say(args: argparse.Namespace, run: str, results: dict[str, Any]) -> None:
+    from tfdeploy.ui.reports import show_stop
+    from tfdeploy.ui.terminal import terminal_of
+
+    rows = _rows(results)
+    show_stop(terminal_of(sys.stderr, args.color), rows)
+    if all(row["ok"] for row in rows):
+        print(f"{run}: nothing of it is alive", file=sys.stderr)
+    else:
+        print(f"`tfdeploy stop {run}` again finishes it", file=sys.stderr)

@@ -1,0 +1,68 @@
+"""`tfdeploy sync`: code and data to every host."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.options import common
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.operations.sync import Synced
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("sync", help="code and data to every host", description="Puts code and data on every host.")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.cli.views import transfer_view
+    from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.sync import sync_job
+
+    job = setting.load_job(args)
+    inventory = setting.load_inventory(args, job)
+    holder = setting.holder().as_json(time.time())
+    with setting.open_fleet(args) as fleet, transfer_view(args) as emit:
+        results = sync_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit)
+    rows = [_row(host, result) for host, result in results.items()]
+    ok = all(row["ok"] for row in rows)
+    if args.json:
+        print(json.dumps({"ok": ok, "hosts": rows}))
+    elif not args.quiet or not ok:
+        _say(args, rows, results)
+    return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
+
+
+def _row(host: str, result: Synced | TfdeployError) -> dict[str, Any]:
+    from tfdeploy.errors import TfdeployError
+
+    if isinstance(result, TfdeployError):
+        return {"host": host, "ok": False, "release": None, "bytes_sent": 0, "from": None, "seconds": None, "error": result.what}
+    return {
+        "host": host,
+        "ok": True,
+        "release": result.release,
+        "bytes_sent": result.bytes_sent,
+        "from": "control",
+        "seconds": round(result.seconds, 3),
+        "error": None,
+    }
+
+
+def _say(args: argparse.Namespace, rows: list[dict[str, Any]], results: dict[str, Any]) -> None:
+    from tfdeploy.ui.reports import show_sync
+    from tfdeploy.ui.sanitise import clean
+    from tfdeploy.ui.terminal import terminal_of
+
+    terminal = terminal_of(sys.stderr, args.color)
+    show_sync(terminal, rows)
+    for text in dict.fromkeys(result.next for result in results.values() if getattr(result, "next", None)):
+        terminal.write(f"  next: {clean(text)}\n")

@@ -1,0 +1,101 @@
+"""Renderers put together for verbs: who is shown what of the events."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfdeploy.model.events import Emit, Event
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.model.status import RunView
+    from tfdeploy.transport.seam import Fleet
+    from tfdeploy.ui.plain import PlainView
+
+
+def plain_view(args: argparse.Namespace) -> PlainView:
+    """Talk on stderr, one line an event; task output only where a verb asks for it."""
+    from tfdeploy.ui.plain import PlainView
+    from tfdeploy.ui.terminal import terminal_of
+
+    return PlainView(terminal_of(sys.stderr, args.color), quiet=args.quiet, verbose=args.verbose)
+
+
+@contextmanager
+def events_to(path: str | None) -> Iterator[Callable[[Event], None] | None]:
+    """The writer of --events FILE, or None."""
+    if path is None:
+        yield None
+        return
+    from tfdeploy.ui.jsonl import EventsFile
+
+    with EventsFile(Path(path)) as events:
+        yield events
+
+
+def wait_plainly(args: argparse.Namespace, fleet: Fleet, plan: Plan, emit: Emit) -> RunView:
+    """Follows the run to its end; its tasks' lines go to stderr unless --quiet. Ctrl-C leaves it running."""
+    from tfdeploy.operations.follow import follow
+    from tfdeploy.ui.plain import PlainView
+    from tfdeploy.ui.terminal import terminal_of
+
+    terminal = terminal_of(sys.stderr, args.color)
+    lines = None if args.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
+
+    def both(event: Event) -> None:
+        emit(event)
+        if event.kind == "line" and lines is not None:
+            lines(event)
+
+    stop = threading.Event()
+    try:
+        return follow(fleet, plan, both, stop=stop)
+    except KeyboardInterrupt:
+        print(f"left; the run goes on: `tfdeploy logs -f {plan.run}`, `tfdeploy stop {plan.run}`", file=sys.stderr)
+        raise
+    finally:
+        stop.set()
+
+
+def on_terminal() -> bool:
+    """True where a dashboard can be drawn and keys can be read."""
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def dashboard(fleet: Fleet, plan: Plan, *, record: Emit | None = None, last: int | None = None) -> int:
+    """The run on the whole terminal. `q` leaves with 0; at the run's end its own code."""
+    from tfdeploy.model.status import exit_code
+    from tfdeploy.operations.follow import follow
+    from tfdeploy.ui.dashboard import Dashboard
+
+    board = Dashboard(plan)
+    stop = threading.Event()
+    seen: dict[str, Any] = {}
+
+    def both(event: Event) -> None:
+        board(event)
+        if record is not None:
+            record(event)
+
+    def watch() -> None:
+        try:
+            seen["view"] = follow(fleet, plan, both, stop=stop, last=last)
+        except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
+            seen["error"] = error
+            board.close()
+
+    thread = threading.Thread(target=watch, name="follow", daemon=True)
+    thread.start()
+    try:
+        left = board.run() == "left"
+    finally:
+        stop.set()
+    thread.join(5)
+    if "error" in seen:
+        raise seen["error"]
+    return 0 if left or "view" not in seen else exit_code(seen["view"])

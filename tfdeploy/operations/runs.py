@@ -1,0 +1,56 @@
+"""`tfdeploy runs`: one row per run that the hosts know, or that is remembered here of a host that gives no answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.status import iso_z, run_view
+from tfdeploy.operations.find import KnownRun, known_runs, read_plan
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport.seam import Fleet
+
+
+def list_runs(
+    fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
+) -> tuple[list[dict[str, Any]], dict[str, TfdeployError]]:
+    """(rows with run, job, state, live, started, tasks, hosts, who; the hosts that gave no answer). Newest first."""
+    known, silent = known_runs(fleet, hosts, job)
+    rows = [_row(one, read_plan(fleet, hosts, store, one), set(silent)) for one in known]
+    found = {one.run for one in known}
+    for plan in store.plans():
+        if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
+            rows.append(_remembered(plan))
+    return rows, silent
+
+
+def _row(known: KnownRun, plan: Plan | None, silent: set[str]) -> dict[str, Any]:
+    view = None
+    if plan is not None:
+        missing = silent & {host.host for host in plan.hosts}
+        view = run_view(plan, known.states, known.tasks, unreachable=missing)
+    return {
+        "run": known.run,
+        "job": known.job,
+        "state": view.state if view else None,
+        "live": known.live,
+        "started": iso_z(plan.created if plan else known.started),
+        "tasks": len(plan.tasks) if plan else len(known.tasks),
+        "hosts": [host.host for host in plan.hosts] if plan else sorted(known.states),
+        "who": plan.operator if plan else None,
+    }
+
+
+def _remembered(plan: Plan) -> dict[str, Any]:
+    return {
+        "run": plan.run,
+        "job": plan.job,
+        "state": None,
+        "live": None,
+        "started": iso_z(plan.created),
+        "tasks": len(plan.tasks),
+        "hosts": [host.host for host in plan.hosts],
+        "who": plan.operator,
+    }
