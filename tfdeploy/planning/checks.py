@@ -105,17 +105,15 @@ def host(each: Host, facts: HostFacts, program: Program, options: Options) -> No
         )
 
 
-def program(job: Job, found: Program, code: Collection[str], links: Collection[str]) -> None:
-    """Whether the file that python is told to run is in the code. `code`: the paths of its Python files."""
-    path = found.path
-    if not code or path is None or path in code or job.command[0] not in PYTHON:
+def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
+    """Whether the script that the command names is in the code. `files`: its paths; none: not known, no refusal."""
+    path = found.path if job.command[0] in PYTHON and "-m" not in job.command else found.script
+    if not files or path is None or path in files or path.startswith(("/", "..", "~")) or "{" in path:
         return
-    if path.startswith(("/", "..", "~")) or "{" in path or any(path == at or path.startswith(at + "/") for at in links):
+    if any(path == at or path.startswith(at + "/") for at in (*links, *job.keep)):
         return
-    if "-m" in job.command:
-        return  # a module may well be installed on the hosts
-    near = difflib.get_close_matches(path, sorted(code), 1)
-    listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}; is the file there, or ignored by git?"
+    near = difflib.get_close_matches(path, sorted(files), 1)
+    listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}: is the file there, or ignored by git?"
     raise Refused(f"the program {path} is not in the code", where=job.source or "command", next=listed)
 
 

@@ -15,4 +15,5 @@ class Options:
     allow_public: bool = False  # --allow-public: addresses of the public internet may stand in the cluster
     sync: bool = True  # False: --no-sync, so that no host needs rsync
     needed_bytes: int = 0  # what every host will take in at least: the code, and data that it has not yet
+    files: frozenset[str] = frozenset()  # every path of the release; empty: not known, and nothing is refused for it
     file_data: frozenset[str] = frozenset()  # the data sets whose source is one file

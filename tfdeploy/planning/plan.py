@@ -49,7 +49,7 @@ def make_plan(
 
     started = program.read(job.command, sources)
     links = datasets.links(job)
-    checks.program(job, started, sources.keys(), links)
+    checks.program(job, started, options.files, links)
     for name in used:
         checks.host(hosts[name], used[name], started, options)
 

@@ -23,6 +23,7 @@ class Program:
     path: str | None
     trees: tuple[ast.Module, ...] = ()  # the program first, then what it imports
     unread: str | None = None
+    script: str | None = None  # the script that a shell as the first word is told to run
 
     @property
     def imports_tensorflow(self) -> bool:
@@ -33,7 +34,8 @@ def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
     """The program of the command: its first *.py word, or the module after -m."""
     named = _named(command, sources)
     if named is None:
-        return Program(None, unread=f"`{command[0]}` starts the program" if command else "there is no command")
+        unread = f"`{command[0]}` starts the program" if command else "there is no command"
+        return Program(None, unread=unread, script=_script(command))
     path, base = named
     if path not in sources:
         return Program(path, unread=f"{path} is not among the Python files of the code")
@@ -70,6 +72,12 @@ def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, s
     if command[0].endswith(".py"):
         return posixpath.normpath(command[0]), posixpath.dirname(posixpath.normpath(command[0]))
     return None
+
+
+def _script(command: tuple[str, ...]) -> str | None:
+    shell = command and posixpath.basename(command[0]) in SHELLS
+    plain = len(command) > 1 and not command[1].startswith("-")
+    return posixpath.normpath(command[1]) if shell and plain else None
 
 
 def _module_path(module: str, sources: Mapping[str, str]) -> str:

@@ -1,0 +1,59 @@
+"""What the tests of planning build on: hosts on 192.0.2.x, each with all ports of its range free and TensorFlow there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tfdeploy.model.facts import Gpu, HostFacts
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+
+FACTS = HostFacts(
+    host="",
+    hostname="",
+    user="ml",
+    home="/home/ml",
+    workdir="/home/ml/tfdeploy",
+    python="/usr/bin/python3",
+    python_version="3.11.2",
+    cores=2,
+    memory_bytes=8 << 30,
+    free_disk_bytes=100 << 30,
+    free_inodes=1_000_000,
+    boot_id="b",
+    clock=0.0,
+    tensorflow="2.21.0",
+    rsync="3.2.7",
+)
+
+
+def make_facts(host: Host, gpus: int = 0, **said: Any) -> HostFacts:
+    found = tuple(Gpu(index, "H200", 143771, 0) for index in range(gpus))
+    free = tuple(range(host.ports[0], host.ports[1] + 1))
+    return replace(FACTS, **{"host": host.name, "hostname": host.name, "gpus": found, "free_ports": free, **said})
+
+
+def make_inventory(**roles: str) -> Inventory:
+    """make_inventory(ps="n1", worker="n2 n3")"""
+    names = list(dict.fromkeys(name for each in roles.values() for name in each.split()))
+    hosts = tuple(Host(name, f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1))
+    return Inventory(hosts, {role: tuple(each.split()) for role, each in roles.items()})
+
+
+@pytest.fixture(scope="session")
+def facts_of() -> Callable[..., HostFacts]:
+    return make_facts
+
+
+@pytest.fixture(scope="session")
+def inventory() -> Callable[..., Inventory]:
+    return make_inventory
+
+
+@pytest.fixture(scope="session")
+def job() -> Job:
+    return Job("digits", "async", ("python", "train.py"), "/code")

@@ -1,0 +1,184 @@
+"""Details of a plan that the golden cases do not isolate: commands, environment, keep, parts, words, purity."""
+
+from __future__ import annotations
+
+import ast
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfdeploy.planning
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.model.facts import HostFacts, KeepFact
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Plan
+from tfdeploy.planning import words
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.parts import host_parts
+from tfdeploy.planning.plan import hosts_to_probe, make_plan
+
+Facts = dict[str, HostFacts]
+
+
+@pytest.fixture
+def make(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., Plan]:
+    """make(roles={...}, said={host: {fact: value}}, options=Options(...), job's fields...)"""
+
+    def made(
+        roles: dict[str, str] | None = None,
+        said: dict[str, dict[str, Any]] | None = None,
+        options: Options | None = None,
+        **fields: Any,
+    ) -> Plan:
+        hosts = inventory(**(roles or {"ps": "n1", "worker": "n2 n3"}))
+        facts = {host.name: facts_of(host, **(said or {}).get(host.name, {})) for host in hosts.hosts}
+        return make_plan(
+            hosts,
+            replace(job, **fields),
+            facts,
+            release="c0ffee",
+            sources={"train.py": "p.add_argument('--job_name')"},
+            run="digits-1",
+            now=1.0,
+            operator="ml@desk",
+            options=options or Options(),
+        )
+
+    return made
+
+
+def task(plan: Plan, name: str) -> Any:
+    return next(each for each in plan.tasks if each.task == name)
+
+
+def test_tf_config_leaves_the_evaluator_out_of_the_others(make: Callable[..., Plan]) -> None:
+    plan = make({"ps": "n1", "worker": "n2", "evaluator": "n3"})
+    roles = {each.role: list(json.loads(each.env["TF_CONFIG"])["cluster"]) for each in plan.tasks}
+    assert roles == {"ps": ["ps", "worker"], "worker": ["ps", "worker"], "evaluator": ["ps", "worker", "evaluator"]}
+    assert json.loads(task(plan, "evaluator:0").env["TF_CONFIG"])["task"] == {"type": "evaluator", "index": 0}
+
+
+def test_proxies_are_bypassed_for_hosts_without_ports(make: Callable[..., Plan]) -> None:
+    env = task(make(), "ps:0").env
+    assert env["no_grpc_proxy"] == env["no_proxy"] == env["NO_PROXY"] == "192.0.2.1,192.0.2.2,192.0.2.3"
+
+
+def test_the_jobs_env_comes_last(make: Callable[..., Plan]) -> None:
+    env = task(make(env={"PYTHONUNBUFFERED": "0", "WHO": "{job_name}"}), "ps:0").env
+    assert env["PYTHONUNBUFFERED"] == "0"
+    assert env["WHO"] == "ps"
+
+
+@pytest.mark.parametrize("placeholder", ["ps_hosts", "worker_hosts", "job_name", "task_index"])
+def test_a_command_that_names_the_cluster_gets_nothing_appended(make: Callable[..., Plan], placeholder: str) -> None:
+    plan = make(command=("python", "train.py", f"--x={{{placeholder}}}"))
+    assert plan.flags_appended == ()
+    assert len(task(plan, "ps:0").argv) == 3
+
+
+def test_other_placeholders_do_not_stop_flags(make: Callable[..., Plan]) -> None:
+    plan = make(command=("python", "train.py", "--n={num_workers}"))
+    assert task(plan, "worker:1").argv[2:] == ("--n=2", "--job_name=worker")
+
+
+@pytest.mark.parametrize("first", ["python", "python3"])
+def test_python_is_the_hosts_interpreter(make: Callable[..., Plan], first: str) -> None:
+    plan = make(command=(first, "train.py"), said={"n2": {"python": "/opt/venv/bin/python"}})
+    assert task(plan, "worker:0").argv[0] == "/opt/venv/bin/python"
+    assert host_parts(plan)["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
+
+
+def test_an_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> None:
+    with pytest.raises(UsageError, match=r"\{nope\}"):
+        make(env={"X": "{nope}"})
+
+
+def kept(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]:
+    return {"keep": (KeepFact("checkpoints", when, checkpoint),)}
+
+
+def test_clocks_are_compared_by_the_control_machines(make: Callable[..., Plan]) -> None:
+    said = {"n2": kept(1000.0), "n3": {**kept(1500.0), "clock_skew_s": 600.0}}
+    assert task(make(said=said, keep=("checkpoints",)), "worker:0").host == "n2"
+
+
+def test_a_checkpoint_counts_before_newer_files(make: Callable[..., Plan]) -> None:
+    plan = make(said={"n1": kept(9000.0, None), "n3": kept(1000.0)}, keep=("checkpoints",))
+    assert task(plan, "worker:0").host == "n3"
+    assert plan.resume == "checkpoints: model.ckpt-7 on n3"
+
+
+def test_keep_folders_that_the_job_does_not_name_do_not_count(make: Callable[..., Plan]) -> None:
+    plan = make(said={"n1": kept(9000.0)})
+    assert plan.resume is None
+
+
+def test_a_chief_takes_the_checkpoint_or_launch_refuses(make: Callable[..., Plan]) -> None:
+    roles = {"ps": "n1", "chief": "n2", "worker": "n3"}
+    assert make(roles, {"n2": kept(1.0)}, keep=("checkpoints",)).resume == "checkpoints: model.ckpt-7 on n2"
+    with pytest.raises(Refused, match=r"model\.ckpt-7.* is on n3, which is not a host of the role chief"):
+        make(roles, {"n3": kept(1.0)}, keep=("checkpoints",))
+
+
+def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(make: Callable[..., Plan]) -> None:
+    plan = make(options=Options(workers=1), said={"n3": {"python": None, "rsync": None}})
+    assert [host.host for host in plan.hosts] == ["n1", "n2"]
+
+
+def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
+    plan = make(keep=("checkpoints",), data={"digits": "/code/data/digits"}, stop_grace_s=3.0)
+    parts = host_parts(plan)
+    assert {name: [spec.task for spec in part.tasks] for name, part in parts.items()} == {
+        "n1": ["ps:0"],
+        "n2": ["worker:0"],
+        "n3": ["worker:1"],
+    }
+    part = parts["n2"]
+    assert [(peer.task, peer.host, peer.deciding) for peer in part.peers] == [
+        ("ps:0", "n1", False),
+        ("worker:0", "n2", True),
+        ("worker:1", "n3", False),
+    ]
+    assert (part.mesh[0].host, part.mesh[0].address, part.mesh[0].port) == ("n1", "192.0.2.1", 2223)
+    assert (part.keep, part.links, part.stop_grace_s) == (["checkpoints"], {"data/digits": "digits"}, 3.0)
+    assert part.plan_digest == plan.digest
+
+
+def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
+    hosts = tuple(Host(name, "10.0.0.1") for name in ("a", "b", "c"))
+    assert hosts_to_probe(Inventory(hosts, {"worker": ("c", "left-out"), "ps": ("a",)})) == ("a", "c")
+
+
+def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
+    plan = make()
+    told = words.describe(plan)
+    assert [row[:3] for row in told.rows] == [(each.task, each.host, each.address) for each in plan.tasks]
+    text = "\n".join(words.lines(plan))
+    assert all(note in text for note in plan.notes)
+    assert "worker:1  /usr/bin/python3 train.py --job_name=worker" in text
+    assert "starts from zero" in text
+
+
+def test_two_hundred_hosts_are_planned_quickly(make: Callable[..., Plan]) -> None:
+    names = " ".join(f"h{number}" for number in range(200))
+    began = time.perf_counter()
+    plan = make({"ps": "n1", "worker": names})
+    assert len(plan.tasks) == 201
+    assert time.perf_counter() - began < 2.0
+
+
+def test_planning_imports_nothing_that_could_touch_the_world() -> None:
+    banned = {"os", "time", "socket", "pathlib", "subprocess", "random", "uuid", "io", "shutil", "tempfile"}
+    for file in Path(tfdeploy.planning.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                assert not {alias.name.split(".")[0] for alias in node.names} & banned, file.name
+            if isinstance(node, ast.ImportFrom):
+                assert (node.module or "").split(".")[0] not in banned, file.name
+            assert not (isinstance(node, ast.Name) and node.id == "open"), file.name

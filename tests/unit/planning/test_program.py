@@ -1,0 +1,86 @@
+"""Finding the program in a command, following its imports, and saying why it cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.planning import program
+
+CODE = {
+    "train.py": "import helper",
+    "helper.py": "import tensorflow as tf",
+    "src/run.py": "from pkg import a\nfrom pkg.b import thing",
+    "src/pkg/__init__.py": "",
+    "src/pkg/a.py": "from . import c",
+    "src/pkg/b.py": "",
+    "src/pkg/c.py": "from ..other import x",
+    "src/other.py": "",
+    "mod/__main__.py": "",
+    "loop.py": "import loop2",
+    "loop2.py": "import loop",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("python train.py --steps 3", "train.py"),
+        ("python -u ./train.py", "train.py"),
+        ("python -W ignore.py train.py", "train.py"),
+        ("python3.11 -O src/run.py", "src/run.py"),
+        ("python -m mod", "mod/__main__.py"),
+        ("python -m src.run", "src/run.py"),
+        ("numactl -N0 python train.py other.py", "train.py"),
+        ("./train.py", "train.py"),
+        ("bash train.sh", None),
+        ("/bin/sh run.sh train.py", None),
+        ("python -c pass train.py", None),
+        ("true", None),
+    ],
+)
+def test_path(command: str, path: str | None) -> None:
+    assert program.read(tuple(command.split()), CODE).path == path
+
+
+def test_imports_are_followed_below_packages_and_around_loops() -> None:
+    assert len(program.read(("python", "src/run.py"), CODE).trees) == 6
+    assert len(program.read(("python", "loop.py"), CODE).trees) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [
+        ("import helper", True),
+        ("import tensorflow.compat.v1 as tf", True),
+        ("from tensorflow.python.framework import ops", True),
+        ("def main():\n    import tensorflow", True),
+        ("try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow as tf", True),
+        ("try:\n    import tensorflow\nexcept ImportError:\n    tensorflow = None", False),
+        ("import tensorflow_datasets, numpy", False),
+        ("from .tensorflow import x", False),
+    ],
+)
+def test_imports_tensorflow(text: str, does: bool) -> None:
+    assert program.read(("python", "x.py"), {**CODE, "x.py": text}).imports_tensorflow is does
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\nprint 'hello'\n", "p.py:2 cannot be read (a Python 2 program?"),
+        ("try:\n  pass\nexcept ValueError, e:\n  pass\n", "p.py:3 cannot be read (a Python 2 program?"),
+        ("def f(:\n", "p.py:1 cannot be read ("),
+        ("a\0b", "p.py"),
+    ],
+)
+def test_unread_says_where(text: str, said: str) -> None:
+    found = program.read(("python", "p.py"), {"p.py": text})
+    assert found.unread is not None
+    assert found.unread.startswith(said)
+    assert found.trees == ()
+
+
+def test_a_broken_module_does_not_hide_the_program() -> None:
+    found = program.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
+    assert found.unread is None
+    assert len(found.trees) == 1

@@ -1,0 +1,144 @@
+"""What holds for every plan that is made at all, whatever the inventory, the GPUs and the counts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.parts import host_parts
+from tfdeploy.planning.plan import make_plan
+from tfdeploy.planning.ports import space
+
+
+@dataclass(frozen=True)
+class Asked:
+    inventory: Inventory
+    gpus: dict[str, int]
+    taken: dict[str, tuple[int, ...]]
+    rules: dict[str, RoleRule]
+    options: Options
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> Asked:
+    names = [f"n{number}" for number in range(draw(st.integers(1, 6)))]
+    loopback = draw(st.booleans())
+    addresses = [
+        "127.0.0.1" if loopback else f"10.0.0.{draw(st.integers(1, 4))}" for _ in names
+    ]  # several hosts behind one address
+    lows = [draw(st.integers(2222, 2240)) for _ in names]
+    hosts = tuple(
+        Host(name, address, ports=(low, low + draw(st.integers(2, 30))))
+        for name, address, low in zip(names, addresses, lows, strict=True)
+    )
+    some = st.lists(st.sampled_from(names), min_size=1, max_size=6, unique=True).map(tuple)
+    roles = {"ps": draw(some), "worker": draw(some)}
+    if draw(st.booleans()):
+        roles["chief"] = draw(some)[:1]
+    if draw(st.booleans()):
+        roles["evaluator"] = draw(some)
+    rule = st.builds(RoleRule, count=st.none() | st.integers(0, 5), per_host=st.none() | st.integers(1, 2))
+    return Asked(
+        Inventory(hosts, roles),
+        {name: draw(st.integers(0, 3)) for name in names},
+        {name: tuple(draw(st.sets(st.integers(2222, 2260), max_size=8))) for name in names},
+        draw(st.dictionaries(st.sampled_from(["ps", "worker"]), rule, max_size=2)),
+        Options(workers=draw(st.none() | st.integers(1, 6))),
+    )
+
+
+def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool = False) -> Plan:
+    facts = {}
+    for host in sorted(case.inventory.hosts, key=lambda host: host.name, reverse=backwards):
+        free = tuple(port for port in range(host.ports[0], host.ports[1] + 1) if port not in case.taken[host.name])
+        facts[host.name] = facts_of(host, case.gpus[host.name], free_ports=free)
+    return make_plan(
+        case.inventory,
+        Job("j", "sync", ("python", "t.py", "--me={job_name}{task_index}"), "/code", roles=case.rules, keep=("ckpt",)),
+        facts,
+        release="r",
+        sources={"t.py": "import tensorflow"},
+        run="j-1",
+        now=1.0,
+        operator="me@here",
+        options=case.options,
+    )
+
+
+def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
+    """A refusal is a fine answer, but says nothing about plans; anything but a TfdeployError is a bug."""
+    try:
+        return planned(case, facts_of)
+    except TfdeployError as error:
+        assert error.what and error.next
+        assume(False)
+        raise
+
+
+@settings(deadline=None, max_examples=150)
+@given(asked())
+def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -> None:
+    plan = made(case, facts_of)
+    ports = [(space(plan.host(task.host).address), task.port) for task in plan.tasks]
+    ports += [(space(host.address), host.mesh_port) for host in plan.hosts]
+    assert len(set(ports)) == len(ports)
+    for host in plan.hosts:
+        low, high = case.inventory.host(host.host).ports
+        given = [host.mesh_port, *(task.port for task in plan.tasks_of(host.host))]
+        assert all(low <= port <= high and port not in case.taken[host.host] for port in given)
+
+
+@settings(deadline=None, max_examples=150)
+@given(asked())
+def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: Asked) -> None:
+    plan = made(case, facts_of)
+    given = Counter((task.host, gpu) for task in plan.tasks for gpu in task.gpus)
+    assert all(count == 1 for count in given.values())
+    assert all(gpu < case.gpus[host] for host, gpu in given)
+    assert all(task.env["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, task.gpus)) for task in plan.tasks)
+    assert not any(task.gpus for task in plan.tasks if task.role == "ps")
+
+
+@settings(deadline=None, max_examples=150)
+@given(asked())
+def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) -> None:
+    plan = made(case, facts_of)
+    for role, addresses in plan.cluster.items():
+        tasks = [task for task in plan.tasks if task.role == role]
+        assert [task.index for task in tasks] == list(range(len(addresses)))
+        assert tuple(task.address for task in tasks) == addresses
+        assert all(task.host in case.inventory.roles[role] and task.why for task in tasks)
+    assert {task.host for task in plan.tasks} == {host.host for host in plan.hosts}
+    assert plan.deciding == tuple(task.task for task in plan.tasks if task.deciding)
+    assert plan.deciding == (("chief:0",) if "chief" in plan.cluster else ("worker:0",))
+
+
+@settings(deadline=None, max_examples=100)
+@given(asked())
+def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
+    plan = made(case, facts_of)
+    again = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
+    assert again == plan
+    assert again.digest == plan.digest
+    for part in host_parts(plan).values():
+        assert wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part)))) == part
+
+
+@settings(deadline=None, max_examples=100)
+@given(asked())
+def test_the_order_of_facts_does_not_matter(facts_of: Any, case: Asked) -> None:
+    plan = made(case, facts_of)
+    assert planned(case, facts_of, backwards=True) == plan
