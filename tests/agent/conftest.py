@@ -8,13 +8,14 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any
 
 import pytest
 
 import tfdeploy
-from tfdeploy.agent import control, family, layout, paths, proc, wire
+from tfdeploy.agent import control, layout, paths, proc, wire
 from tfdeploy.agent.call import Call, Context
 
 PACKAGE = Path(tfdeploy.__file__).parent
@@ -29,12 +30,16 @@ def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str
         value = reached()
         if value:
             return value
-        assert time.monotonic() < deadline, "not reached within %g s: %s" % (within_s, what or reached)
+        assert time.monotonic() < deadline, f"not reached within {within_s:g} s: {what or reached}"
         time.sleep(0.01)
 
 
-def make_certs(hosts: List[str]) -> Dict[str, Dict[str, str]]:
-    from cryptography import x509
+def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
+    import warnings
+
+    with warnings.catch_warnings():  # it says on import that it is leaving Python 3.8, and this suite has not
+        warnings.simplefilter("ignore")
+        from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import NameOID
@@ -63,7 +68,7 @@ def make_certs(hosts: List[str]) -> Dict[str, Dict[str, str]]:
     return found
 
 
-def free_ports(count: int) -> List[int]:
+def free_ports(count: int) -> list[int]:
     held = [socket.socket() for _ in range(count)]
     try:
         for one in held:
@@ -96,21 +101,22 @@ class Cluster:
     wait_until = staticmethod(wait_until)
     free_ports = staticmethod(free_ports)
 
-    def __init__(self, root: Path, agent_dir: str, names: List[str]) -> None:
+    def __init__(self, root: Path, agent_dir: str, names: list[str]) -> None:
         self.hosts = {name: HostUnderTest(name, root, agent_dir) for name in names}
         self.certs = make_certs(names)
-        self.runs = []  # type: List[str]
-        for host, port in zip(self.hosts.values(), free_ports(len(names))):
-            host.mesh_port = port
+        self.runs: list[str] = []
+        ports = free_ports(len(names))
+        for host in self.hosts.values():
+            host.mesh_port = ports.pop()
 
     def write(self, name: str, text: str) -> None:
         for host in self.hosts.values():
             (host.release / name).parent.mkdir(parents=True, exist_ok=True)
             (host.release / name).write_text(text)
 
-    def parts(self, run: str, tasks: Dict[str, Any], **fields: Any) -> Dict[str, Dict[str, Any]]:
+    def parts(self, run: str, tasks: dict[str, Any], **fields: Any) -> dict[str, dict[str, Any]]:
         mesh = [wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()]
-        specs = {name: [] for name in self.hosts}  # type: Dict[str, List[wire.TaskSpec]]
+        specs: dict[str, list[wire.TaskSpec]] = {name: [] for name in self.hosts}
         peers = []
         for task, (host, argv, *more) in tasks.items():
             role, index = task.split(":")
@@ -126,17 +132,17 @@ class Cluster:
             for name in self.hosts
         }
 
-    def prepare(self, run: str, tasks: Dict[str, Any], secrets: Optional[Dict[str, str]] = None, **fields: Any) -> None:
+    def prepare(self, run: str, tasks: dict[str, Any], secrets: dict[str, str] | None = None, **fields: Any) -> None:
         self.runs.append(run)
         plan = {"run": run, "operator": "me@here", "created": 1.0}
         for name, part in self.parts(run, tasks, **fields).items():
             answer = self.hosts[name].call("run.prepare", part=part, plan=plan, secrets=secrets or {}, certs=self.certs[name])
             assert answer == {"prepared": True}
 
-    def each(self, verb: str, run: str, but: str = "", **args: Any) -> Dict[str, Any]:
+    def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
         return {name: host.call(verb, run=run, job=JOB, **args) for name, host in self.hosts.items() if name != but}
 
-    def launch(self, run: str, tasks: Dict[str, Any], **fields: Any) -> None:
+    def launch(self, run: str, tasks: dict[str, Any], **fields: Any) -> None:
         self.prepare(run, tasks, **fields)
         self.each("run.start", run)
         self.each("run.commit", run)
@@ -149,21 +155,19 @@ class Cluster:
         return next(p.status(task) for p in found if task in [spec.task for spec in p.part().tasks])
 
     def wait_state(self, run: str, task: str, *states: str) -> wire.TaskStatus:
-        wait_until(lambda: self.status(run, task).state in states, what="%s in %s" % (task, states))
+        wait_until(lambda: self.status(run, task).state in states, what=f"{task} in {states}")
         return self.status(run, task)
 
-    def wait_ended(self, run: str, *hosts: str) -> Dict[str, wire.HostRunState]:
+    def wait_ended(self, run: str, *hosts: str) -> dict[str, wire.HostRunState]:
         for name in hosts or self.hosts:
-            wait_until(
-                lambda name=name: self.state(run, name).phase == "ended", what="%s ended: %s" % (name, self.state(run, name))
-            )
+            wait_until(lambda name=name: self.state(run, name).phase == "ended", what=f"{name} ended: {self.state(run, name)}")
         return {name: self.state(run, name) for name in hosts or self.hosts}
 
     def log(self, run: str, task: str) -> str:
         found = [Path(host.paths(run).task_dir(task)) / "out.log" for host in self.hosts.values()]
         return "".join(path.read_text() for path in found if path.exists())
 
-    def alive(self, run: str) -> List[int]:
+    def alive(self, run: str) -> list[int]:
         table = proc.everyone()
         found = proc.marked({wire.MARKER: run}, table)
         return [pid for pid in found if table[pid].parent != 0]
@@ -200,7 +204,7 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cluster]]:
     """hosts("n1", "n2") is a cluster of two hosts; everything it started is gone at the end."""
     monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
-    made = []  # type: List[Cluster]
+    made: list[Cluster] = []
 
     def make(*names: str) -> Cluster:
         made.append(Cluster(tmp_path, agent_dir, list(names)))

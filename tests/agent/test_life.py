@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import os
+import signal
+from pathlib import Path
+from typing import Any
 
-Hosts = Callable[..., Any]  # see conftest.py
+import pytest
+
+from tfdeploy.agent import family, proc
+from tfdeploy.agent.call import VerbError
+
+FOREVER = ["sh", "-c", "exec sleep 1000"]
+PS_AND_TWO = {
+    "ps:0": ("n1", FOREVER),
+    "worker:0": ("n2", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; echo trained"]),
+    "worker:1": ("n3", ["sh", "-c", "exit 0"]),
+}
 
 
-def test_one_task_from_prepare_to_success(hosts: Hosts) -> None:
+def test_one_task_from_prepare_to_success(hosts: Any) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "echo hello; echo oops >&2"])})
     state = cluster.wait_ended("r1")["n1"]
@@ -16,3 +29,171 @@ def test_one_task_from_prepare_to_success(hosts: Hosts) -> None:
     assert (state.first_death, state.abort_reason, state.stop_requested) == (None, None, False)
     assert sorted(cluster.log("r1", "worker:0").split()) == ["hello", "oops"]
     assert cluster.alive("r1") == []
+
+
+def test_ps_ends_after_the_deciding_task_with_nobody_attached(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    cluster.launch("r1", PS_AND_TWO)
+    cluster.wait_state("r1", "ps:0", "running")
+    Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
+    states = cluster.wait_ended("r1")
+    ps = cluster.status("r1", "ps:0")
+    assert (ps.outcome, ps.reason) == ("stopped", "the deciding task succeeded")
+    assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
+    assert states["n1"].ended_tasks["worker:0"]["outcome"] == "succeeded"
+    assert cluster.alive("r1") == []
+
+
+def test_other_workers_have_their_grace_since_their_last_output(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    talks = "i=0; while [ $i -lt 20 ]; do echo $i; i=$((i+1)); sleep 0.1; done; exec sleep 1000"
+    tasks = {"worker:0": ("n1", ["sh", "-c", "exit 0"]), "worker:1": ("n2", ["sh", "-c", talks]), "ps:0": ("n1", FOREVER)}
+    cluster.launch("r1", tasks, finish_grace_s=0.8)
+    cluster.wait_ended("r1")
+    assert cluster.log("r1", "worker:1").split()[-1] == "19"
+    assert cluster.status("r1", "worker:1").outcome == "stopped"
+    assert cluster.status("r1", "ps:0").outcome == "stopped"
+    assert cluster.state("r1", "n1").first_death is None
+
+
+def test_commit_lost_on_one_host_is_heard_from_the_others(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    cluster.prepare("r1", {task: (host, FOREVER) for task, (host, _) in PS_AND_TWO.items()}, commit_within_s=30.0)
+    cluster.each("run.start", "r1")
+    cluster.each("run.commit", "r1", but="n3")
+    cluster.wait_until(lambda: cluster.state("r1", "n3").phase == "committed", 5.0)
+
+
+def test_started_and_not_committed_ends(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
+    cluster.prepare("r1", tasks, commit_within_s=0.5)
+    cluster.each("run.start", "r1")
+    states = cluster.wait_ended("r1")
+    assert states["n1"].abort_reason == "started, but not committed within 0.5 s"
+    assert cluster.status("r1", "worker:0").outcome == "stopped"
+    assert cluster.alive("r1") == []
+    with pytest.raises(VerbError) as caught:
+        cluster.hosts["n1"].call("run.commit", run="r1", job=cluster.job)
+    assert caught.value.code == "ended" and "not committed" in caught.value.what
+
+
+def test_prepared_and_not_started_ends(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=0.3)
+    cluster.hosts["n1"].call("run.start", run="r1", job=cluster.job)
+    states = cluster.wait_ended("r1")
+    assert {state.abort_reason for state in states.values()} == {"prepared, but not started within 0.3 s"}
+    assert cluster.status("r1", "worker:1").outcome == "stopped" and cluster.status("r1", "worker:1").attempt == 0
+    assert cluster.alive("r1") == []
+
+
+def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER), "worker:1": ("n3", ["sh", "-c", "sleep 0.3; exit 3"])}
+    cluster.launch("r1", tasks)
+    states = cluster.wait_ended("r1")
+    for state in states.values():
+        assert state.first_death["task"] == "worker:1" and state.first_death["exit_code"] == 3
+        assert state.abort_reason == "worker:1 on n3 failed with exit code 3"
+    assert cluster.status("r1", "worker:0").outcome == "stopped"
+    assert cluster.status("r1", "worker:1").outcome == "failed"
+
+
+def test_a_ps_that_exits_0_fails_the_run(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"ps:0": ("n1", ["sh", "-c", "exit 0"]), "worker:0": ("n1", FOREVER)})
+    state = cluster.wait_ended("r1")["n1"]
+    assert state.abort_reason == "ps:0 on n1 ended too early, with exit code 0"
+
+
+def test_a_program_that_cannot_start_fails_with_the_reason(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["no-such-program-here"])})
+    assert "no-such-program-here" in cluster.wait_ended("r1")["n1"].abort_reason
+    assert cluster.status("r1", "worker:0").outcome == "failed"
+
+
+def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    cluster.launch("r1", {task: (host, FOREVER) for task, (host, _) in PS_AND_TWO.items()})
+    answer = cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="Ctrl-C")
+    assert answer == {"survivors": []}
+    assert {state.abort_reason for state in cluster.wait_ended("r1").values()} == {"Ctrl-C"}
+
+
+def test_purge_leaves_nothing(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
+    for answer in cluster.each("run.abort", "r1", reason="rolled back", purge=True).values():
+        assert answer == {"survivors": []}
+    for host in cluster.hosts.values():
+        assert not os.path.exists(host.paths("r1").run_dir)
+    assert set(cluster.each("run.abort", "r1", reason="again", purge=True)["n1"]) <= {"survivors"}
+
+
+def test_a_killed_minder_is_replaced_and_the_run_goes_on(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    cluster.launch("r1", PS_AND_TWO)
+    cluster.wait_state("r1", "ps:0", "running")
+    first = cluster.state("r1", "n1")
+    who = proc.Identity(first.boot_id, first.minder_pid, first.minder_start_ticks)
+    assert proc.send(who, signal.SIGKILL)
+    cluster.wait_until(lambda: cluster.state("r1", "n1").minder_pid != first.minder_pid)
+    Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    assert cluster.status("r1", "ps:0").outcome == "stopped"
+    assert cluster.state("r1", "n1").first_death is None
+
+
+def test_a_killed_supervisor_takes_its_task_along(hosts: Any) -> None:
+    cluster = hosts("n1")
+    orphan = "(setsid sh -c 'sleep 999' </dev/null >/dev/null 2>&1 &) ; exec sleep 1000"
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", orphan]), "ps:0": ("n1", FOREVER)})
+    cluster.wait_state("r1", "worker:0", "running")
+    assert proc.send(family.supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL)
+    state = cluster.wait_ended("r1")["n1"]
+    status = cluster.status("r1", "worker:0")
+    assert (status.state, status.outcome, status.reason) == ("lost", "lost", "its supervisor was killed")
+    assert state.first_death["task"] == "worker:0"
+    assert cluster.alive("r1") == []
+
+
+def test_what_a_task_left_behind_is_ended_with_it(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "setsid sleep 999 & sleep 998 & echo done"])})
+    cluster.wait_ended("r1")
+    assert cluster.status("r1", "worker:0").outcome == "succeeded"
+    assert cluster.alive("r1") == []
+
+
+def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.write("train.sh", "echo $TOKEN | wc -c; echo x > keep/a; echo x > out.txt; echo y >> notes; cat keep/seed")
+    cluster.write("keep/seed", "seeded")
+    cluster.write("notes", "n")
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "train.sh"])}, keep=["keep"], secrets={"TOKEN": "s3cret"})
+    state = cluster.wait_ended("r1")["n1"]
+    assert state.left_files == ["notes", "out.txt"]
+    assert cluster.log("r1", "worker:0") == "7\nseeded"
+    folder = Path(cluster.hosts["n1"].paths("r1").host_dir)
+    assert not [path for path in folder.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
+    assert (Path(cluster.hosts["n1"].context.workdir) / cluster.job / "keep" / "keep" / "a").exists()
+    assert (cluster.hosts["n1"].release / "notes").read_text() == "n"
+
+
+def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: Any) -> None:
+    """worker:1's host dies without a word after the deciding task is done."""
+    cluster = hosts("n1", "n2", "n3")
+    cluster.launch("r1", dict(PS_AND_TWO, **{"worker:1": ("n3", FOREVER)}), finish_grace_s=1.0, stop_grace_s=0.5)
+    cluster.wait_state("r1", "ps:0", "running")
+    away = cluster.hosts["n3"].paths("r1")
+    state = away.state()
+    assert proc.send(family.supervisor(away, "worker:1"), signal.SIGSTOP)
+    assert proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGSTOP)
+    Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1", "n1", "n2")
+    assert cluster.status("r1", "ps:0").outcome == "stopped"
+    proc.send(family.supervisor(away, "worker:1"), signal.SIGCONT)
+    proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGCONT)
+    cluster.wait_ended("r1", "n3")

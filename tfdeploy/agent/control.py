@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List
 
 from tfdeploy.agent import burial, endgame, family, proc, runs, wire
 from tfdeploy.agent.atomic import read_json, write_json
-from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent.call import Call, Verb, VerbError
 from tfdeploy.agent.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.knowledge import ending_of
 from tfdeploy.agent.paths import RunPaths, is_locked, take_lock
@@ -177,11 +177,11 @@ def _purge(paths: RunPaths) -> None:
     remove(paths)
 
 
-VERBS = {
+VERBS: Dict[str, Verb] = {
     "run.prepare": prepare,
     "run.start": start,
     "run.commit": commit,
     "run.abort": abort,
     "run.stop": stop,
     "run.watch": watch,
-}  # type: Dict[str, Callable[[Call], Optional[Any]]]
+}

@@ -81,7 +81,7 @@ def decide(view: View) -> List[Action]:
     news = _news(view)
     if news:
         return news
-    burials = [Bury(task, *_epitaph(view)) for task, own in view.own.items() if _orphaned(own)]  # type: List[Action]
+    burials: List[Action] = [Bury(task, *_epitaph(view)) for task, own in view.own.items() if _orphaned(own)]
     if burials:
         return burials
     if view.known.abort is not None:
@@ -90,7 +90,9 @@ def decide(view: View) -> List[Action]:
         return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
     if view.phase == "committed" and _all_ended(view):
         return [Phase("ended")]
-    actions = [Start(task) for task, own in view.own.items() if own.status.state == "pending" and not own.supervised]  # type: List[Action]
+    actions: List[Action] = [
+        Start(task) for task, own in view.own.items() if own.status.state == "pending" and not own.supervised
+    ]
     return actions + (_finish(view) if view.phase == "committed" else [])
 
 
@@ -145,7 +147,7 @@ def _end_all(view: View) -> List[Action]:
         return [Phase("ended")]
     graces = [_grace(abort), _grace(view.words.get("stop", {}))]  # a later stop may have less patience
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
-    actions = [] if view.phase == "ending" else [Phase("ending")]  # type: List[Action]
+    actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
     for task, own in view.own.items():
         if own.status.state == "pending" and not own.supervised:
             actions.append(Bury(task, "stopped", str(abort["reason"])))
@@ -159,7 +161,7 @@ def _finish(view: View) -> List[Action]:
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
-    actions = []  # type: List[Action]
+    actions: List[Action] = []
     waited = _since(view, "decided")
     done = all(_is_done(view, peer, waited) for peer in part.peers if peer.role != "ps")
     for spec in part.tasks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import List
+from typing import List, Set
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.paths import RunPaths
@@ -23,8 +23,8 @@ def forget_secrets(paths: RunPaths) -> None:
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
     """What the program wrote in cwd/ outside keep: new, or other than in the release. At most 100 names, sorted."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
-    skipped = set(part.keep) | set(part.links)  # type: Set[str]
-    found = []  # type: List[str]
+    skipped: Set[str] = set(part.keep) | set(part.links)
+    found: List[str] = []
     for folder, folders, names in os.walk(paths.cwd):
         relative = os.path.relpath(folder, paths.cwd)
         prefix = "" if relative == "." else relative + "/"

@@ -39,8 +39,8 @@ def supervisor(paths: RunPaths, task: str) -> Optional[proc.Identity]:
 
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, proc.Entry]]:
     """The living processes of these tasks, and the table that tells who they are."""
-    roots = set()  # type: Set[int]
-    keepers = set()  # type: Set[int]
+    roots: Set[int] = set()
+    keepers: Set[int] = set()
     names = list(tasks)
     for task in names:
         keeper = supervisor(paths, task)

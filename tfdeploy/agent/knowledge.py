@@ -90,7 +90,7 @@ def ending_of(status: wire.TaskStatus) -> Fields:
 
 def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
     """When all deciding tasks had succeeded (UTC seconds); None: they have not."""
-    times = []  # type: List[float]
+    times: List[float] = []
     for peer in peers:
         if peer.deciding:
             fields = known.ended.get(peer.task)
@@ -103,7 +103,7 @@ def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
 def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Fields]:
     """The earliest end that fails the run, if there is one: {"task", "host", "outcome", "time", ...}."""
     limit = decided(peers, known)
-    deaths = []  # type: List[Fields]
+    deaths: List[Fields] = []
     for peer in peers:
         fields = known.ended.get(peer.task)
         if fields is None or (limit is not None and fields["time"] >= limit):

@@ -31,7 +31,7 @@ class _Peer:
     def __init__(self, address: wire.MeshHost) -> None:
         self.address = address
         self.digest = ""  # of what it knew when we last heard
-        self.heard = None  # type: Optional[float]
+        self.heard: Optional[float] = None
         self.failures = 0
         self.not_before = 0.0
         self.busy = False
@@ -56,7 +56,7 @@ class Mesh:
         self._closed = False
         self._next_exchange = time.monotonic() + EXCHANGE_S * random.random()
         self._begun = time.monotonic()
-        tls.listen(listener)
+        listener.listen(128)
         for loop in (self._accept_loop, self._speak_loop):
             threading.Thread(target=loop, daemon=True).start()
 
@@ -209,7 +209,6 @@ class Mesh:
         try:
             with plain:
                 plain.settimeout(TIMEOUT_S)
-                plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # so that its TIME_WAIT blocks no later run
                 with self._server.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
                     if host in self._peers:

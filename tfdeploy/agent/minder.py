@@ -25,6 +25,7 @@ from tfdeploy.agent.staff import Staff, tell_supervisor
 
 LINGER_S = 60.0  # for peers that have not heard yet how it ended
 LINGER_TOLD_S = 1.0  # the control machine tells all of them itself
+MESH_AGAIN_S = 5.0  # what a dead minder's connections may keep its port
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
@@ -43,23 +44,20 @@ class Minder:
         self.takes_over = self.state.minder_pid is not None
         self.known = Knowledge()
         self.staff = Staff(paths, self.part)
-        self.holders = []  # type: List[socket.socket]
+        self.holders: List[socket.socket] = []
         self.wake_reading, self.wake_writing = os.pipe()
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
-        self.mesh = None  # type: Optional[Mesh]
+        self.mesh: Optional[Mesh] = None
 
     # --- begin
 
     def begin(self) -> None:
         """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
         self._remember()
-        own = next((one for one in self.part.mesh if one.host == self.part.host), None)
         for port in [spec.port for spec in self.part.tasks if spec.port is not None]:
             self.holders.append(self._hold(port))
-        certs = read_json(self.paths.file("mesh.json"))
-        if own is not None and len(self.part.mesh) > 1 and certs:
-            self.mesh = Mesh(self.part, certs, self._hold(own.port), self.known, self.wake)
+        self._join_mesh()
         self._listen_to_signals()
         who = proc.identity(os.getpid())
         self.state.minder_pid, self.state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
@@ -67,6 +65,17 @@ class Minder:
         self.state.marks.setdefault("prepared", time.monotonic())
         self._save()
         self._journal("takes over" if self.takes_over else "prepared")
+
+    def _join_mesh(self) -> None:
+        own = next((one for one in self.part.mesh if one.host == self.part.host), None)
+        certs = read_json(self.paths.file("mesh.json"))
+        if own is None or len(self.part.mesh) < 2 or not certs:
+            return
+        try:
+            listener = sockets.claim(own.port, MESH_AGAIN_S if self.takes_over else 0.0)
+        except OSError as error:
+            raise PortTaken(own.port) from error
+        self.mesh = Mesh(self.part, certs, listener, self.known, self.wake)
 
     def _hold(self, port: int) -> socket.socket:
         try:
@@ -168,7 +177,7 @@ class Minder:
             return burial.bury(self.paths, action.task, action.outcome, action.reason)
         if isinstance(action, decide.Phase):
             return self._enter(action.phase)
-        fields = {"host": self.part.host, "time": time.time()}  # type: Dict[str, object]
+        fields: Dict[str, object] = {"host": self.part.host, "time": time.time()}
         if isinstance(action, decide.Commit):
             self._know(self.known._replace(committed=True))
         else:

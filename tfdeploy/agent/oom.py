@@ -20,7 +20,7 @@ def kills() -> Optional[int]:
 
 
 def _groups() -> Dict[str, str]:
-    found = {}  # type: Dict[str, str]
+    found: Dict[str, str] = {}
     try:
         with open("/proc/self/cgroup") as file:
             for line in file:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from typing import Dict, Iterable, NamedTuple, Optional, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 
 _SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -68,7 +68,7 @@ def same(who: Identity) -> bool:
 
 def everyone() -> Dict[int, Entry]:
     """All processes that can be seen, by pid."""
-    found = {}  # type: Dict[int, Entry]
+    found: Dict[int, Entry] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             one = entry(int(name))
@@ -79,10 +79,10 @@ def everyone() -> Dict[int, Entry]:
 
 def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
     """The living processes below `roots`, without them."""
-    children = {}  # type: Dict[int, List[int]]
+    children: Dict[int, List[int]] = {}
     for one in table.values():
         children.setdefault(one.parent, []).append(one.pid)
-    seen = set()  # type: Set[int]
+    seen: Set[int] = set()
     todo = list(roots)
     while todo:
         for pid in children.get(todo.pop(), ()):
@@ -107,7 +107,7 @@ def marked(marks: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     """The living processes whose environment holds all of `marks`; `marks` must not be empty."""
     if not marks:
         raise ValueError("no marks: that would be everyone")
-    found = set()  # type: Set[int]
+    found: Set[int] = set()
     for one in table.values():
         if one.alive and one.pid != os.getpid():
             words = environment(one.pid)

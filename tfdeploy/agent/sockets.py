@@ -8,9 +8,26 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from typing import Iterable, Optional, Set
 
 _LISTEN = "0A"
+
+
+def claim(port: int, patience_s: float = 0.0) -> socket.socket:
+    """A socket bound to `port` for itself alone, to listen on; connections that ended a moment ago do not matter."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        claimed = _any_address()
+        try:
+            claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _bind(claimed, port)
+            return claimed
+        except OSError:
+            claimed.close()
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.05)
 
 
 def hold(port: int, beside: bool = False) -> socket.socket:
@@ -50,7 +67,7 @@ def _bind(held: socket.socket, port: int) -> None:
 
 def listeners(port: int) -> Set[str]:
     """The inodes of the sockets that listen on `port`, IPv4 and IPv6."""
-    inodes = set()  # type: Set[str]
+    inodes: Set[str] = set()
     wanted = "%04X" % port
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -91,7 +108,7 @@ def _command(pid: str) -> str:
 
 def _files(pid: int) -> Set[str]:
     folder = "/proc/%d/fd" % pid
-    found = set()  # type: Set[str]
+    found: Set[str] = set()
     try:
         for name in os.listdir(folder):
             try:

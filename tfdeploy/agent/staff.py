@@ -19,7 +19,7 @@ class Staff:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        self._children = {}  # type: Dict[str, subprocess.Popen[bytes]]
+        self._children: Dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, task: str) -> bool:
         """A supervisor for a task that has none. False: one was started already."""

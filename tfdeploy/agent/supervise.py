@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import List
+from typing import Dict, List, Optional
 
 from tfdeploy.agent import family, oom, proc, spawn, wire
 from tfdeploy.agent.atomic import append_line, read_json
@@ -44,15 +44,15 @@ class Supervisor:
         self.status.boot_id = proc.boot_id()
         self.status.supervisor_pid = os.getpid()
         self.saved = True
-        self.pipes = {}  # type: Dict[int, int]  # descriptor -> stream
+        self.pipes: Dict[int, int] = {}  # descriptor -> stream
         self.poll = select.poll()
         self.born = time.monotonic()
         self.oom_before = oom.kills()
         self.main_ended = False
         self.asked = False  # SIGTERM came
         self.stopping = False  # asked to, while the program ran
-        self.failure = None  # type: Optional[str]  # ours to tell: the exit code does not
-        self.kill_at = None  # type: Optional[float]
+        self.failure: Optional[str] = None  # ours to tell: the exit code does not
+        self.kill_at: Optional[float] = None
         self.next_look = self.next_flush = self.next_minder = self.next_count = self.born
 
     # --- the life of one attempt

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import tempfile
 from contextlib import contextmanager
@@ -43,15 +42,9 @@ def _file(text: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-def listen(listener: socket.socket) -> None:
-    """A held port begins to listen, from now on for itself alone."""
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
-    listener.listen(128)
-
-
 def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
     """The host that the other side's certificate names."""
-    certificate = channel.getpeercert() or {}  # type: Dict[str, Any]
+    certificate: Dict[str, Any] = channel.getpeercert() or {}
     for names in certificate.get("subject", ()):
         for key, text in names:
             if key == "commonName":

@@ -18,8 +18,8 @@ def watch(call: Call) -> Dict[str, Any]:
     paths = runs.paths_of(call)
     tasks = [spec.task for spec in paths.part().tasks]
     files = [paths.file("state.json")] + [os.path.join(paths.task_dir(task), "status.json") for task in tasks]
-    seen = {}  # type: Dict[str, Dict[str, Any]]
-    stamps = None  # type: Optional[List[Optional[Tuple[int, int]]]]
+    seen: Dict[str, Dict[str, Any]] = {}
+    stamps: Optional[List[Optional[Tuple[int, int]]]] = None
     since_s = ANYWAY_S
     while True:
         now = [_stamp(file) for file in files]
