@@ -63,8 +63,8 @@ def up(
     if kind not in KINDS:
         raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
     wishes: dict[str, Any] = {"rate": rate, "python": python, "shared_workdir": shared_workdir, "gpus": gpus}
-    with folder.only_one():
-        root = folder.lab_folder(name)
+    root = folder.lab_folder(name)
+    with folder.only_one(root):
         found = state.read(root)
         if found:
             _refuse_another_shape(found, kind, count, wishes)

@@ -41,9 +41,9 @@ def lab_folder(name: str) -> Path:
 
 
 @contextmanager
-def only_one() -> Iterator[None]:
-    """One lab command at a time under this state folder. The lock is the folder itself, so it leaves no file."""
-    handle = os.open(labs_folder(), os.O_RDONLY)
+def only_one(root: Path) -> Iterator[None]:
+    """One lab command at a time among the labs beside `root`. The lock is the folder above it, so it leaves no file."""
+    handle = os.open(root.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -92,7 +92,7 @@ class IsolatedLab(StoredLab):
                 self._start([found])
 
     def down(self) -> None:
-        with folder.only_one():
+        with folder.only_one(self.root):
             self.reread()
             processes.end_all(self._first_processes)
             processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_line())

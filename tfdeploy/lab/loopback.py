@@ -122,7 +122,7 @@ class LoopbackLab(StoredLab):
                 self._start([found])
 
     def down(self) -> None:
-        with folder.only_one():
+        with folder.only_one(self.root):
             self.reread()
             self._end(self.state.hosts)
             folder.remove(self.root)

@@ -61,6 +61,6 @@ class StoredLab:
     @contextmanager
     def turn(self, name: str) -> Iterator[HostState]:
         """The host, while no other lab command runs; what was changed is saved."""
-        with folder.only_one():
+        with folder.only_one(self.root):
             yield self.host(name)
             states.save(self.root, self.state)

@@ -1,0 +1,29 @@
+# Thin lines: each target says which tool does it.
+PY := .venv/bin/python
+OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
+
+.PHONY: setup check test demo bench lock
+
+setup:
+	@sh scripts/setup
+
+check: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m vermin --quiet --no-tips --violations --target=3.8- $(OLD_PYTHON_FLOOR)
+	$(PY) -m pytest tests/architecture
+
+test: check
+	$(PY) -m pytest -n 2 --dist loadfile --durations=10 tests/unit tests/golden tests/agent tests/contract tests/lab
+
+demo: setup
+	@$(PY) scripts/demo.py
+
+bench: setup
+	@set -e; for each in benchmarks/bench_*.py; do [ ! -e "$$each" ] || $(PY) "$$each"; done
+
+lock: setup
+	$(PY) -m pip install -q uv
+	$(PY) -m uv pip compile -q --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate \
+	  --extra dev --extra tensorflow pyproject.toml -o requirements-dev.lock --custom-compile-command "make lock"
