@@ -1,4 +1,4 @@
-"""Real sshds on loopback, for the contract of sessions, channels and fleets: unprivileged, each with its own host key and home."""
+"""Real sshds on loopback for the contract of sessions, channels and fleets: each with its own host key and home."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class Yard:
         config.write_text("\n".join(lines) + "\n")
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log.open("wb"))
+        with log.open("wb") as trace:
+            process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=trace)
         user = os.environ.get("USER") or __import__("pwd").getpwuid(os.getuid()).pw_name
         host = Host(name, "127.0.0.1", port, user, str(self.key), str(self.known))
         made = Sshd(host, home, port, process, config, log)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
+from tfdeploy.transport import rsync
 from tfdeploy.transport.doors import Doors
 from tfdeploy.transport.seam import Session
 from tfdeploy.transport.session import SshSession, open_session
@@ -86,6 +87,7 @@ class SshFleet:
             self._closed = True
             sessions = [room.session for room in self._rooms.values() if room.session is not None]
             self._rooms.clear()
+        rsync.end({session.target for session in sessions})
         for session in sessions:
             session.close()
         self._doors.close()

@@ -10,7 +10,7 @@ import getpass
 import os
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host
@@ -37,6 +37,7 @@ class Target:
     jump: Target | None = None  # the hop before this one
     proxy_command: str | None = None  # with ssh's own %h %p %r
     host_key_alias: str | None = None
+    name: str = field(default="", compare=False)  # the inventory's, for messages
 
     @property
     def known_name(self) -> str:
@@ -75,6 +76,7 @@ def resolve(host: Host) -> Target:
         jump=jump,
         proxy_command=command,
         host_key_alias=_last(said, "hostkeyalias", "") or None,
+        name=host.name,
     )
 
 

@@ -1,0 +1,64 @@
+"""What rsync prints: progress, totals, and what its end means. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
+from tfdeploy.transport.causes import clean
+from tfdeploy.transport.target import Target
+
+_PROGRESS = re.compile(rb"^\s*(\d+)\s+(\d+)%")
+_SENT = re.compile(rb"^sent (\d+) bytes")
+VANISHED = 24
+_TURNED_AWAY = (b"kex_exchange_identification", b"Connection reset by", b"Connection closed by", b"Exceeded MaxStartups")
+
+
+def progress(line: bytes) -> tuple[int, int] | None:
+    """(bytes done, percent) of one line of --info=progress2."""
+    found = _PROGRESS.match(line)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def sent_bytes(line: bytes) -> int | None:
+    found = _SENT.match(line)
+    return int(found[1]) if found else None
+
+
+def turned_away(code: int, said: bytes) -> bool:
+    """sshd did not let this connection in at all (MaxStartups): worth another try."""
+    return code == 255 and any(sign in said for sign in _TURNED_AWAY)
+
+
+def noisy(code: int, said: bytes) -> bool:
+    """The login shell printed before rsync spoke."""
+    return code in (2, 12) and b"is your shell clean" in said
+
+
+def explain(code: int, said: bytes, target: Target, root: str) -> TfdeployError:
+    """What a failed rsync means for the user."""
+    host = target.name or target.where
+    line = _first(said)
+    if b"No space left on device" in said or b"Disk quota exceeded" in said:
+        full = next(words for words in said.splitlines() if b"No space left" in words or b"quota exceeded" in words)
+        return HostFailed(f"the disk is full: {clean(full)}", where=host, next="free some space there, or set `workdir:`")
+    if code == 127 or re.search(rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", said):
+        return Refused("rsync is missing there", where=host, next="install the package rsync on the host")
+    if b"Host key verification failed" in said or b"host key is known" in said:
+        return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next="tfdeploy trust")
+    if b"Permission denied (" in said:
+        return HostUnreachable(f"ssh is not let in: {line}", where=host, next="check `user:` and `identity_file:`")
+    if code in (10, 12, 30, 35, 255):
+        return HostUnreachable(f"the transfer broke off: {line}", where=host, next="the same command again goes on from there")
+    if b"change_dir" in said and code == 23 and root.encode(errors="surrogateescape") in said:
+        return HostFailed(f"the source is gone: {line}", where=root)
+    if code in (1, 4):
+        return Refused(
+            f"the two rsyncs do not understand each other: {line}", where=host, next="rsync 3.1 or newer on both sides"
+        )
+    return HostFailed(f"rsync ended with {code}: {line}", where=host)
+
+
+def _first(said: bytes) -> str:
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith((b"rsync error:", b"@@@"))]
+    return clean(lines[0] if lines else said)

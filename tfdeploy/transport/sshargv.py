@@ -1,0 +1,73 @@
+"""The words of an OpenSSH command for a target. Pure; the same target drives our own sessions.
+
+`-F none`: what the user's configuration says is in the target already. Nothing of it can begin with `-`.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from tfdeploy.transport.target import Target
+
+_ALWAYS = (
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    "UpdateHostKeys=no",
+    "PreferredAuthentications=publickey",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "ControlMaster=no",
+    "ControlPath=none",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "Compression=no",
+    "KexAlgorithms=^curve25519-sha256,curve25519-sha256@libssh.org",
+    "Ciphers=^aes128-gcm@openssh.com",
+)
+
+
+def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
+    """Up to and without the host's name. `forwarding`: it will be used with -W."""
+    settings = [
+        f"HostName={_percent(target.hostname)}",
+        *(setting for setting in _ALWAYS if not (forwarding and setting.startswith("ClearAll"))),
+        f"IdentitiesOnly={'yes' if target.identities_only else 'no'}",
+        *(f"IdentityFile={_value(path)}" for path in target.identity_files or ("none",)),
+        "UserKnownHostsFile=" + _values(target.user_known_hosts),
+        "GlobalKnownHostsFile=" + _values(target.global_known_hosts),
+    ]
+    if target.host_key_alias:
+        settings.append(f"HostKeyAlias={target.host_key_alias}")
+    if target.jump is not None:
+        settings.append("ProxyCommand=" + _percent(shlex.join(_through(target.jump, target))))
+    elif target.proxy_command is not None:
+        settings.append(f"ProxyCommand={target.proxy_command}")
+    words = ["ssh", "-F", "none", "-T", "-p", str(target.port), "-l", target.user]
+    for setting in settings:
+        words += ["-o", setting]
+    return tuple(words)
+
+
+def rsync_shell(words: tuple[str, ...]) -> str:
+    """For rsync's `-e`, which knows quotes but no backslashes: a quote inside quotes is doubled."""
+    return " ".join("'" + word.replace("'", "''") + "'" for word in words)
+
+
+def _through(jump: Target, target: Target) -> tuple[str, ...]:
+    name = f"[{target.hostname}]" if ":" in target.hostname else target.hostname
+    return (*ssh_argv(jump, forwarding=True), "-W", f"{name}:{target.port}", "jump")
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _value(path: str) -> str:
+    escaped = _percent(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if any(sign in path for sign in ' \t"\\#') else escaped
+
+
+def _values(paths: tuple[str, ...]) -> str:
+    return " ".join(_value(path) for path in paths) or "none"
