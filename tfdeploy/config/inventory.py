@@ -1,0 +1,144 @@
+"""inventories/*.yaml -> Inventory. Reads one file; opens no socket, looks at no host."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfdeploy.config import reference, values
+from tfdeploy.config.jobvalues import check_role
+from tfdeploy.config.node import Node, nearest
+from tfdeploy.config.schema import Given, read_keys
+from tfdeploy.config.yamlfile import read_yaml, shown
+from tfdeploy.errors import ConfigError
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.placeholders import fill
+from tfdeploy.model.ranges import MAX_NAMES
+
+_LOCAL_PATHS = ("identity_file", "known_hosts")
+
+
+@dataclass(frozen=True)
+class Understood:
+    """An inventory, and for each host the settings that the file gives (field -> value and place)."""
+
+    inventory: Inventory
+    given: dict[str, dict[str, Given]]
+
+
+def load_inventory(path: Path) -> Inventory:
+    """The inventory that the file describes. Raises ConfigError."""
+    return understand(path).inventory
+
+
+def understand(path: Path) -> Understood:
+    """The same, with the place that each setting came from. Raises ConfigError."""
+    root = read_yaml(path)
+    top = read_keys(root, reference.INVENTORY)
+    if "hosts" not in top or not top["hosts"].value:
+        raise root.error("there are no hosts in it", "write hosts: {n1: {address: 192.0.2.10}}")
+    defaults = top["defaults"].node if "defaults" in top else Node("mapping", root.file, root.line)
+    _settings("name", defaults, None)
+    folder = path.absolute().parent
+    given: dict[str, dict[str, Given]] = {}
+    hosts: dict[str, Host] = {}
+    for pattern, node in top["hosts"].value.items():
+        for name in values.unfolded(pattern, node):
+            if name in hosts:
+                raise node.error(f"host {name} is there twice: {hosts[name].source} and {node.place}", "remove one of them")
+            given[name] = _settings(name, defaults, node)
+            hosts[name] = _host(name, given[name], folder, node.place)
+        if len(hosts) > MAX_NAMES:
+            raise node.error(f"more than {MAX_NAMES:,} hosts", "split the inventory")
+    _refuse_twins(hosts, top["hosts"].value)
+    roles = _roles(top["roles"].value, hosts) if "roles" in top else {}
+    return Understood(Inventory(tuple(hosts.values()), roles, shown(path)), given)
+
+
+def _settings(name: str, defaults: Node, own: Node | None) -> dict[str, Given]:
+    """The host's own keys over the defaults, {name} filled in."""
+    both = Node("mapping", defaults.file, defaults.line)
+    both.keys = dict(defaults.keys)
+    if own is not None and own.kind != "nothing":
+        if own.kind != "mapping":
+            raise own.wrong("a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}")
+        both.keys.update((key, node) for key, node in own.keys.items() if node.kind != "nothing" or key not in both.keys)
+    for key, node in both.keys.items():
+        if "{" in node.text or "}" in node.text:
+            both.keys[key] = node.replaced(node.located(fill, node.text, {"name": name}))
+    return read_keys(both, reference.HOST)
+
+
+def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
+    fields = {field: one.value for field, one in given.items()}
+    for field in _LOCAL_PATHS:
+        if field in fields and not fields[field].startswith(("/", "~", "%")):
+            fields[field] = str(folder / fields[field])
+    if "address" not in fields:
+        fields["address"] = name
+    return Host(name=name, source=place, **fields)
+
+
+def _refuse_twins(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
+    """Two names for one address and port (behind the same jump) would start two of everything on one machine."""
+    seen: dict[tuple[str, int, str | None], Host] = {}
+    for host in hosts.values():
+        address = str(ipaddress.ip_address(host.address)) if ":" in host.address else host.address.lower().rstrip(".")
+        key = (address, host.port or 22, host.jump)
+        other = seen.setdefault(key, host)
+        if other is not host:
+            raise ConfigError(
+                f"{other.name} ({other.source}) and {host.name} ({host.source}) are one machine: {host.address} port {key[1]}",
+                where=host.source,
+                next="remove one of them, or correct address or port",
+            )
+
+
+def _roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[str, ...]]:
+    roles = {}
+    for role, node in given.items():
+        check_role(role, node)
+        seen: dict[str, Node] = {}
+        for name, item in [] if node.kind == "nothing" else values.names_in_ranges(node):
+            if name not in hosts:
+                raise item.error(f"role {role} names {name}, which is no host here", nearest(name, hosts, "the hosts are"))
+            if name in seen:
+                raise item.error(f"{name} stands twice in role {role}: lines {seen[name].line} and {item.line}", "name it once")
+            seen[name] = item
+        if not seen:
+            raise node.error(f"role {role} names no host", f"write {role}: [{next(iter(hosts))}], or remove {role}")
+        roles[role] = tuple(seen)
+    return roles
+
+
+def find_inventory(flag: str | None, environ: Mapping[str, str], job_inventory: str | None, cwd: Path) -> Path:
+    """-i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the only file in inventories/.
+
+    Raises ConfigError that lists the choices.
+    """
+    choices = _choices(cwd / "inventories")
+    sources = (("-i", flag), ("TFDEPLOY_INVENTORY", environ.get("TFDEPLOY_INVENTORY")), ("the job file", job_inventory))
+    for source, named in sources:
+        if named:
+            path = cwd / Path(named).expanduser()
+            if path.exists():
+                return path
+            raise ConfigError(f"no such inventory (named by {source})", where=shown(path), next=_offer(choices))
+    if len(choices) == 1:
+        return choices[0]
+    what = f"which inventory? there are {len(choices)} in inventories/" if choices else "no inventory"
+    raise ConfigError(what, where=shown(cwd / "inventories"), next=_offer(choices))
+
+
+def _choices(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+
+
+def _offer(choices: list[Path]) -> str:
+    if not choices:
+        return "tfdeploy init writes one, tfdeploy lab up 3 makes hosts to try, or name a file: -i FILE"
+    return "one of: " + ", ".join(f"-i {shown(path)}" for path in choices[:20])

@@ -1,0 +1,115 @@
+"""tfdeploy.yaml -> Job. Reads one file; whether code and data are there is asked when they are needed."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tfdeploy.config import reference
+from tfdeploy.config.node import Node
+from tfdeploy.config.schema import Given, read_keys
+from tfdeploy.config.yamlfile import read_yaml, shown
+from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.inventory import NAME
+from tfdeploy.model.job import DEFAULT_METRICS, Job, Secret
+from tfdeploy.model.placeholders import check, known_names
+
+FILE = "tfdeploy.yaml"
+
+
+def find_job(flag: str | None, cwd: Path) -> Path:
+    """-j FILE (or a folder that holds tfdeploy.yaml), else tfdeploy.yaml in `cwd`. Raises ConfigError."""
+    path = cwd / Path(flag or FILE).expanduser()
+    if path.is_dir():
+        path = path / FILE
+    if path.exists():
+        return path
+    near = path.with_suffix(".yml")
+    hint = f"-j {shown(near)}" if near.exists() else "tfdeploy init writes one, or name it: -j FILE"
+    raise ConfigError("no job file", where=shown(path), next=hint)
+
+
+def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
+    """The job with its defaults filled in. `environ` is asked for HOME alone. Raises ConfigError."""
+    root = read_yaml(path)
+    given = read_keys(root, reference.JOB)
+    folder, home = path.absolute().parent, environ.get("HOME", "~")
+    fields = {field: one.value for field, one in given.items()}
+    fields.setdefault("name", _folder_name(folder, root))
+    fields.setdefault("mode", None)
+    fields.setdefault("command", ())
+    fields["code"] = _absolute(fields.get("code", "."), folder, home)
+    if "inventory" in fields:
+        fields["inventory"] = _absolute(fields["inventory"], folder, home)
+    fields["data"] = {name: _absolute(source, folder, home) for name, source in fields.get("data", {}).items()}
+    fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
+    job = Job(**fields, source=shown(path))
+    _check_folders(job, given)
+    _check_words(job, given)
+    return job
+
+
+def override_command(job: Job, words: Iterable[str]) -> Job:
+    """The job with the command that stands behind `--`. Raises UsageError like a bad `command:`."""
+    command = tuple(words)
+    if not command or not command[0] or command[0].startswith("-"):
+        raise UsageError("no program after --", where="the command line", next="tfdeploy launch -- python train.py")
+    for word in command:
+        check(word, known_names(job.data, job.keep))
+    return replace(job, command=command)
+
+
+def read_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, Secret]:
+    """The values of the job's secrets. Raises UsageError that names every one that is not set."""
+    wanted = tuple(names)
+    missing = [name for name in wanted if name not in environ]
+    if missing:
+        raise UsageError(
+            f"not set in your environment: {', '.join(missing)} (named by the job's `secrets:`)",
+            where="the environment",
+            next=f"export {missing[0]}=..., or remove it from `secrets:`",
+        )
+    return {name: Secret(environ[name]) for name in wanted}
+
+
+def _folder_name(folder: Path, root: Node) -> str:
+    name = folder.resolve().name
+    if "name" not in root.keys and not NAME.match(name):
+        raise root.error(f"the folder's name {name!r} cannot be the job's name", "give the job a name: `name: digits`")
+    return name
+
+
+def _absolute(given: str, folder: Path, home: str) -> str:
+    if given == "~" or given.startswith("~/"):
+        return home + given[1:]
+    return str(folder / given)
+
+
+def _check_folders(job: Job, given: dict[str, Given]) -> None:
+    """A data set is neither the code itself nor a folder that runs write to."""
+    code = os.path.realpath(job.code)
+    for name, source in job.data.items():
+        node = given["data"].node.keys[name]
+        path = os.path.realpath(source)
+        if path == code:
+            raise node.error(f"data set {name} is the code folder itself", "name a folder or file in it")
+        inside = os.path.relpath(path, code)
+        for kept in job.keep:
+            if inside == kept or inside.startswith(kept + "/") or kept.startswith(inside + "/"):
+                raise node.error(
+                    f"data set {name} and keep folder {kept} overlap", "keep what the program writes apart from its data"
+                )
+
+
+def _check_words(job: Job, given: dict[str, Given]) -> None:
+    """Every placeholder exists; what is secret is not in `env` too."""
+    known = known_names(job.data, job.keep)
+    for word, item in zip(job.command, given["command"].node.items if job.command else [], strict=True):
+        item.located(check, word, known)
+    for name, text in job.env.items():
+        node = given["env"].node.keys[name]
+        node.located(check, text, known)
+        if name in job.secrets:
+            raise node.error(f"{name} stands in env and in secrets", "remove one of them")

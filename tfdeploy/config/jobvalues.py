@@ -1,0 +1,169 @@
+"""Readers of the job file's structured values: command, data, keep, roles, env, secrets, metrics.
+
+Each takes a node and returns plain values; what several keys decide together is checked in job.py.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+
+from tfdeploy.agent.wire import TASK_MARKERS
+from tfdeploy.config import values
+from tfdeploy.config.node import SCALARS, Node, nearest
+from tfdeploy.config.schema import Key, read_keys
+from tfdeploy.model.inventory import NAME
+from tfdeploy.model.job import MODES, MODES_BUILT, RoleRule
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+RESERVED = (
+    "TF_CONFIG",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "PYTHONUNBUFFERED",
+    "no_grpc_proxy",
+    "no_proxy",
+    *TASK_MARKERS,
+)
+
+
+def mode(node: Node) -> str:
+    given = values.one_of(node, MODES)
+    if given not in MODES_BUILT:
+        raise node.error(f"mode `{given}` is not built yet", f"use one of {', '.join(MODES_BUILT)}")
+    return given
+
+
+def flags(node: Node) -> str:
+    return values.one_of(node, ("auto", "classic", "none"))
+
+
+def command(node: Node) -> tuple[str, ...]:
+    """Words, as written (numbers too). Never a line for a shell to split."""
+    if node.kind in SCALARS:
+        try:
+            listed = ", ".join(f'"{word}"' for word in shlex.split(node.text))
+        except ValueError:
+            listed = "python, train.py"
+        raise node.wrong("a list of words", f"write it as [{listed}]")
+    words = tuple(_word(item) for item in node.list("a list of words"))
+    if not words or not words[0] or words[0].startswith("-"):
+        raise node.error("the command names no program", "write it as [python, train.py]")
+    return words
+
+
+def _word(item: Node) -> str:
+    if item.kind not in SCALARS:
+        raise item.wrong("a word", "put quotes round a word that holds braces or brackets, or is empty")
+    if "\0" in item.text:
+        raise item.error("a word with a NUL character", "remove it")
+    return item.text
+
+
+def data(node: Node) -> dict[str, str]:
+    return {_named(child, name): values.text(child) for name, child in node.mapping("a mapping of name: path").items()}
+
+
+def _named(child: Node, name: str) -> str:
+    if not NAME.match(name):
+        raise child.error(f"{name[:80]!r} is not {values.NAME_FORM}", "write it as data: {digits: ./data/digits}")
+    return name
+
+
+def keep(node: Node) -> tuple[str, ...]:
+    """Relative folders, normalised, none inside another."""
+    found: dict[str, Node] = {}
+    for item in node.list("a list of folders"):
+        given = values.text(item)
+        path = posixpath.normpath(given)
+        if given.startswith(("/", "~")) or ".." in given.split("/") or path == "." or set(given) & set("{}\\"):
+            raise item.error(f"{given!r} is not a folder inside the code", "write it relative to the code, as in [checkpoints]")
+        for other in found:
+            if path == other or path.startswith(other + "/") or other.startswith(path + "/"):
+                raise item.error(f"{given!r} and {found[other].text!r} (line {found[other].line}) overlap", "keep one of them")
+        found[path] = item
+    return tuple(found)
+
+
+_RULE = (
+    Key("count", "tasks of this role in all", "count: 2", lambda node: values.whole(node, 0, 10_000)),
+    Key("per_host", "tasks of this role on each of its hosts", "per_host: 1", lambda node: values.whole(node, 1, 1024)),
+    Key("gpus", "GPUs of each task", "gpus: 1", lambda node: values.whole(node, 0, 1024)),
+)
+
+
+def roles(node: Node) -> dict[str, RoleRule]:
+    found = {}
+    for role, rule in node.mapping("a mapping of role: rule").items():
+        check_role(role, rule)
+        given = {} if rule.kind == "nothing" else read_keys(rule, _RULE)
+        found[role] = RoleRule(**{field: one.value for field, one in given.items()})
+    return found
+
+
+def check_role(role: str, node: Node) -> None:
+    if role not in ROLES:
+        raise node.error(f"unknown role {role[:60]!r}", nearest(role, ROLES, "the roles are"))
+
+
+def env(node: Node) -> dict[str, str]:
+    """Numbers become strings as they are written; booleans, and the names that tfdeploy sets itself, are refused."""
+    found = {}
+    for name, child in node.mapping("a mapping of NAME: value").items():
+        check_variable(name, child)
+        if child.kind == "true or false":
+            raise child.error(
+                f"{name} is a boolean: programs read it in many ways", f'write "1", "0", or "{child.text}" with quotes'
+            )
+        if child.kind not in ("text", "number"):
+            raise child.wrong("text or a number", 'write "" for an empty value')
+        if "\0" in child.text:
+            raise child.error(f"{name} holds a NUL character", "remove it")
+        if name == "GRPC_FAIL_FAST" and not child.text:
+            raise child.error("an empty GRPC_FAIL_FAST aborts TensorFlow", "remove it, or write use_caller")
+        found[name] = child.text
+    return found
+
+
+def check_variable(name: str, node: Node) -> None:
+    values.variable(node.replaced(name))
+    if name in RESERVED or name.startswith("TFDEPLOY_TASK_"):
+        raise node.error(f"{name} is set by tfdeploy for each task", f"remove {name}; tfdeploy launch --dry-run shows its value")
+
+
+def secrets(node: Node) -> tuple[str, ...]:
+    """Names only; their values come from the caller's environment."""
+    found: list[str] = []
+    for item in node.list("a list of names"):
+        name = values.variable(item)
+        check_variable(name, item)
+        if name in found:
+            raise item.error(f"{name} stands twice", "name it once")
+        found.append(name)
+    return tuple(found)
+
+
+def metrics(node: Node) -> dict[str, str]:
+    """Regular expressions that compile and have exactly one group."""
+    found = {}
+    for name, child in node.mapping("a mapping of name: regular expression").items():
+        _named(child, name)
+        pattern = child.scalar("a regular expression")
+        try:
+            groups = re.compile(pattern).groups
+        except (re.error, OverflowError, RecursionError) as error:
+            raise child.error(f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes") from error
+        if groups != 1 or len(pattern) > 1000:
+            raise child.error(
+                f"{name} has {groups} groups and {len(pattern)} characters: one group and at most 1000 are needed",
+                r"write it as 'step[ =:]+(\d+)', and (?:...) for other groups",
+            )
+        found[name] = pattern
+    return found
+
+
+def restart_max(node: Node) -> int:
+    if values.whole(node, 0, 1000):
+        raise node.error("restarts are not built yet: `restart.max` must be 0", "remove it, or write max: 0")
+    return 0

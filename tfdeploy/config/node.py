@@ -1,0 +1,103 @@
+"""One value of a file together with its place, so that every error can say file:line:key.
+
+Nothing here knows YAML or what the keys mean. Scalars keep the text as it was written: `0.10` stays 0.10.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar
+
+from tfdeploy.errors import ConfigError, UsageError
+
+Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
+SCALARS = ("text", "number", "true or false")
+V = TypeVar("V")
+
+
+class Node:
+    """A scalar (`text`), a list (`items`) or a mapping (`keys`), and where it stands."""
+
+    __slots__ = ("file", "items", "key", "keys", "kind", "line", "parent", "text")
+
+    def __init__(self, kind: Kind, file: str, line: int, text: str = "") -> None:
+        self.kind = kind
+        self.file = file
+        self.line = line
+        self.text = text
+        self.items: list[Node] = []
+        self.keys: dict[str, Node] = {}
+        self.parent: Node | None = None
+        self.key = ""
+
+    @property
+    def path(self) -> str:
+        """The keys that lead here: hosts.n1.port, command[2]."""
+        steps: list[str] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            steps.append(f"[{node.key}]" if node.parent.kind == "list" else f".{node.key}")
+            node = node.parent
+        return "".join(reversed(steps)).lstrip(".")
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def where(self) -> str:
+        return f"{self.place}:{self.path}" if self.path else self.place
+
+    def error(self, what: str, next: str | None = None) -> ConfigError:
+        return ConfigError(what, where=self.where, next=next)
+
+    def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
+        """The error for a value of another kind or form than wanted."""
+        found = repr(self.text) if self.kind in SCALARS else "nothing" if self.kind == "nothing" else f"a {self.kind}"
+        if len(found) > 80:
+            found = found[:60] + f"... ({len(self.text)} characters)"
+        return self.error(f"{self.key or 'this file'} must be {wanted}, not {found}", next)
+
+    def scalar(self, wanted: str = "text") -> str:
+        """The text of a text or number. Raises ConfigError on any other kind."""
+        if self.kind in ("text", "number"):
+            return self.text
+        if self.kind == "true or false":
+            raise self.wrong(wanted, f'put quotes round it: "{self.text}"')
+        hint = "put quotes round a text that holds braces or brackets" if self.kind in ("mapping", "list") else None
+        raise self.wrong(wanted, hint)
+
+    def mapping(self, wanted: str = "a mapping") -> dict[str, Node]:
+        if self.kind != "mapping":
+            raise self.wrong(wanted)
+        return self.keys
+
+    def list(self, wanted: str = "a list") -> list[Node]:
+        if self.kind != "list":
+            raise self.wrong(wanted, f"write it as [{self.text}]" if self.kind in SCALARS and self.text else None)
+        return self.items
+
+    def replaced(self, text: str) -> Node:
+        """The same place with another text."""
+        node = Node(self.kind, self.file, self.line, text)
+        node.parent, node.key = self.parent, self.key
+        return node
+
+    def located(self, action: Callable[..., V], *args: Any) -> V:
+        """action(*args), with this place in the UsageError that it may raise."""
+        try:
+            return action(*args)
+        except ConfigError:
+            raise
+        except UsageError as error:
+            raise self.error(error.what, error.next) from error
+
+
+def nearest(word: str, known: Iterable[str], listed: str) -> str:
+    """What to type instead of `word`: the nearest known one, or all of them."""
+    existing = list(known)
+    near = difflib.get_close_matches(word, existing, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"{listed}: {', '.join(existing[:40])}" + (", ..." if len(existing) > 40 else "")

@@ -1,0 +1,179 @@
+"""The two files' keys as data: what validation accepts, `tfdeploy docs` prints and `tfdeploy init` writes.
+
+A key without a reader is one of the contract that is not built yet: refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfdeploy.config import jobvalues, values
+from tfdeploy.config.schema import Key
+from tfdeploy.model.placeholders import NAMES
+
+HOST = (
+    Key("address", "host name or IP address", "address: 192.0.2.10", values.address, "the host's name"),
+    Key("port", "sshd's port", "port: 22", values.port, "~/.ssh/config, else 22"),
+    Key("user", "who logs in", "user: ml", values.user, "~/.ssh/config, else you"),
+    Key("identity_file", "private key", "identity_file: ~/.ssh/id_ed25519", values.text, "~/.ssh/config, the agent, ssh's own"),
+    Key("known_hosts", "file of known host keys", "known_hosts: ~/.ssh/known_hosts", values.text, "~/.ssh/known_hosts"),
+    Key("jump", "ProxyJump; several with commas", "jump: bastion.example.org", values.jump, "~/.ssh/config, else none"),
+    Key("python", "interpreter of the training program; may be a path with ~", "python: python3", values.python, "python3"),
+    Key("workdir", "folder on the host that tfdeploy owns", "workdir: ~/tfdeploy", values.host_path, "~/tfdeploy"),
+    Key("ports", "where TensorFlow servers and the run's mesh may listen", "ports: 2222-2299", values.ports, "2222-2299"),
+    Key("gpus", "auto (ask the host), none, a count, or a list", "gpus: auto", values.gpus, "auto"),
+    Key(
+        "advertise",
+        "what the other hosts call it",
+        "advertise: 10.0.0.7",
+        values.address,
+        "a literal address, else what the probe saw",
+    ),
+)
+
+INVENTORY = (
+    Key(
+        "defaults",
+        "any key of a host, for all hosts",
+        "defaults: {user: ml}",
+        lambda node: node.mapping("a mapping of a host's keys"),
+    ),
+    Key(
+        "hosts",
+        "name or range, and the host's keys; {name} stands for the name",
+        'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
+        lambda node: node.mapping("a mapping of name: keys"),
+    ),
+    Key(
+        "roles",
+        "which hosts ps, worker, chief and evaluator may use",
+        'roles:\n  ps: [n1]\n  worker: ["gpu[03-10]"]',
+        lambda node: node.mapping("a mapping of role: [hosts]"),
+        "none",
+    ),
+)
+
+JOB = (
+    Key("name", "the job's name", "name: digits", values.name, "the folder's name"),
+    Key("inventory", "which inventory", "inventory: inventories/lab.yaml", values.text, "the only file in inventories/"),
+    Key("mode", "how the tasks train together: async or sync", "mode: async", jobvalues.mode, "must come from --mode"),
+    Key("code", "folder that goes to every host", "code: .", values.text, "the job file's folder"),
+    Key("data", "name: folder or file, goes to every host once", "data: {digits: ./data/digits}", jobvalues.data, "none"),
+    Key("keep", "folders of the program that outlive runs and releases", "keep: [checkpoints]", jobvalues.keep, "none"),
+    Key("command", "the program's words", 'command: [python, train.py, "--steps=2000"]', jobvalues.command, "must come after --"),
+    Key(
+        "flags",
+        "auto appends the classic flags that the program defines; classic: the first four; none",
+        "flags: auto",
+        jobvalues.flags,
+        "auto",
+    ),
+    Key("cluster", "what becomes of a cluster written into the program", "cluster: planned"),
+    Key(
+        "roles",
+        "how many tasks; count, per_host, gpus",
+        "roles: {ps: {count: 2}, worker: {gpus: 1}}",
+        jobvalues.roles,
+        "the mode's",
+    ),
+    Key("env", "variables of every task", 'env: {TF_CPP_MIN_LOG_LEVEL: "1"}', jobvalues.env, "none"),
+    Key("secrets", "variables taken from your environment, never shown", "secrets: [WANDB_API_KEY]", jobvalues.secrets, "none"),
+    Key("setup", "the Python environment on every host", "setup: {requirements: requirements.txt}"),
+    Key(
+        "ready",
+        "when a task counts as up",
+        "ready: {after: 5s, timeout: 120s}",
+        keys=(
+            Key("after", "for a program that never loads TensorFlow", "after: 5s", values.seconds, "5s", "ready_after_s"),
+            Key("timeout", "a task not up by then fails the launch", "timeout: 120s", values.seconds, "120s", "ready_timeout_s"),
+        ),
+    ),
+    Key(
+        "finish",
+        "what the others get once the deciding task has succeeded",
+        "finish: {grace: 60s}",
+        keys=(Key("grace", "since their last step or output", "grace: 60s", values.seconds, "60s", "finish_grace_s"),),
+    ),
+    Key(
+        "restart",
+        "starting failed tasks again",
+        "restart: {max: 0}",
+        keys=(
+            Key("max", "how often; 0 only, for now", "max: 0", jobvalues.restart_max, "0", "restart_max"),
+            Key("backoff", "waiting between two starts", "backoff: [1s, 60s]"),
+        ),
+    ),
+    Key("stall", "what to do about a task that stands still", "stall: {after: 5m, action: report}"),
+    Key(
+        "stop",
+        "how a run is stopped",
+        "stop: {grace: 20s}",
+        keys=(Key("grace", "between TERM and KILL", "grace: 20s", values.seconds, "20s", "stop_grace_s"),),
+    ),
+    Key(
+        "logs",
+        "logs on the hosts",
+        "logs: {max: 1GiB}",
+        keys=(Key("max", "per task on its host, rotated", "max: 1GiB", values.size_bytes, "1GiB", "logs_max_bytes"),),
+    ),
+    Key("compat", "TensorFlow 1 programs on TensorFlow 2", "compat: auto"),
+    Key(
+        "metrics",
+        "name: regular expression with one group, read from the logs",
+        r"metrics: {step: 'step[ =:]+(\d+)'}",
+        jobvalues.metrics,
+        "step and loss",
+    ),
+)
+
+
+def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
+    """(dotted name, key) of every key that holds a value and is built, in the table's order."""
+    for key in keys:
+        if key.keys:
+            yield from rows(key.keys, f"{before}{key.name}.")
+        elif key.built:
+            yield before + key.name, key
+
+
+def not_built(keys: tuple[Key, ...], before: str = "") -> Iterator[str]:
+    """Dotted names of the contract's keys that are refused for now."""
+    for key in keys:
+        if not key.built:
+            yield before + key.name
+        yield from not_built(key.keys, f"{before}{key.name}.")
+
+
+def reference_text() -> str:
+    """The reference of the two files, in plain text."""
+    return "\n".join(
+        [
+            "INVENTORY  inventories/*.yaml",
+            *_table(rows(INVENTORY)),
+            "",
+            "A HOST  below hosts and defaults",
+            *_table(rows(HOST)),
+            "",
+            "JOB  tfdeploy.yaml; paths are relative to the file",
+            *_table(rows(JOB)),
+            "",
+            "PLACEHOLDERS  in command and env; {{ and }} stand for braces",
+            *_columns([(f"{{{name}}}", text) for name, text in NAMES.items()]),
+            *_columns([("{data.NAME}", "a data set's folder or file on the host"), ("{keep.NAME}", "a keep folder, absolute")]),
+            "",
+            f"NOT BUILT YET  {', '.join(not_built(JOB))}; modes other than async and sync",
+            "",
+        ]
+    )
+
+
+def _table(found: Iterator[tuple[str, Key]]) -> list[str]:
+    cells = []
+    for name, key in found:
+        cells.append((name, f"{key.text}; default: {key.default}" if key.default else key.text))
+        cells += [("", "    " + line) for line in key.example.splitlines()]
+    return _columns(cells)
+
+
+def _columns(cells: list[tuple[str, str]], width: int = 16) -> list[str]:
+    return [f"  {left:<{width}} {right}".rstrip() for left, right in cells]

@@ -1,0 +1,209 @@
+"""Readers of single values: a node in, a checked value out, or a ConfigError that shows how to write it.
+
+What reaches ssh, rsync or a host is checked here by allow-list; nothing that begins with `-` passes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Literal
+
+from tfdeploy.config.node import Node, nearest
+from tfdeploy.model.inventory import NAME
+from tfdeploy.model.ranges import MAX_NAMES, unfold
+
+NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
+_HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII)
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}\Z", re.ASCII)
+_HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+_AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = (
+    {"B": 1}
+    | {p + "B": 1000**n for n, p in enumerate("kMGT", 1)}
+    | {"KB": 1000}
+    | {p + "iB": 1024**n for n, p in enumerate("KMGT", 1)}
+)
+Gpus = Literal["auto", "none"] | int | tuple[int, ...]
+
+
+def text(node: Node) -> str:
+    """Any text without control characters, not empty, not beginning with `-`."""
+    given = node.scalar()
+    if not given or given.startswith("-") or len(given) > 4096 or not given.isprintable():
+        raise node.wrong("a text that does not begin with -, without control characters")
+    return given
+
+
+def name(node: Node) -> str:
+    given = node.scalar("a name")
+    if not NAME.match(given):
+        raise node.wrong(NAME_FORM)
+    return given
+
+
+def variable(node: Node) -> str:
+    given = node.scalar("the name of a variable")
+    if not _VARIABLE.match(given):
+        raise node.wrong("the name of a variable: letters, digits and _")
+    return given
+
+
+def one_of(node: Node, words: tuple[str, ...]) -> str:
+    given = node.scalar(" | ".join(words))
+    if given not in words:
+        raise node.wrong(" | ".join(words), nearest(given, words, "one of"))
+    return given
+
+
+def whole(node: Node, low: int, high: int) -> int:
+    given = node.scalar(f"a whole number from {low} to {high}")
+    if not re.match(r"\d{1,18}\Z", given, re.ASCII) or not low <= int(given) <= high:
+        raise node.wrong(f"a whole number from {low} to {high}")
+    return int(given)
+
+
+def port(node: Node) -> int:
+    return whole(node, 1, 65535)
+
+
+def ports(node: Node) -> tuple[int, int]:
+    """Both ends included."""
+    given = node.scalar("a range of ports")
+    match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?\Z", given, re.ASCII)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= low <= high <= 65535:
+        raise node.wrong("a range of ports, lower end first, from 1 to 65535", "write it as 2222-2299")
+    return low, high
+
+
+def address(node: Node) -> str:
+    """A host name or an address; the brackets of [IPv6] go."""
+    given = node.scalar("a host name or address")
+    bare = given[1:-1] if given.startswith("[") and given.endswith("]") else given
+    if ":" in bare and _is_ip(bare):
+        return bare
+    if bare != given or not _is_hostname(given):
+        head, _, tail = given.rpartition(":")
+        hint = f"write address: {head} and port: {tail}" if tail.isdigit() and _is_hostname(head.strip("[]")) else None
+        raise node.wrong("a host name or an IP address", hint)
+    return given
+
+
+def _is_hostname(given: str) -> bool:
+    if not _HOSTNAME.match(given):
+        return False
+    return _is_ip(given) if re.match(r"[\d.]+\Z", given) else True
+
+
+def _is_ip(given: str) -> bool:
+    bare, percent, zone = given.partition("%")
+    if percent and not re.match(r"[A-Za-z0-9_.-]{1,15}\Z", zone, re.ASCII):
+        return False
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        return False
+    return True
+
+
+def user(node: Node) -> str:
+    given = node.scalar("a user name")
+    if not _USER.match(given):
+        raise node.wrong("a user name: letters, digits, _ . + and -")
+    return given
+
+
+def jump(node: Node) -> str:
+    """[user@]host[:port], several with commas; `none`: no jump."""
+    given = node.scalar("a jump host")
+    for hop in given.split(","):
+        who, at, rest = hop.rpartition("@")
+        bracketed = re.match(r"\[([^\[\]]+)\](?::(\d+))?\Z", rest, re.ASCII)
+        plain = re.match(r"([^:\[\]]+)(?::(\d+))?\Z", rest, re.ASCII)
+        match = bracketed or plain
+        fits = match is not None and (_is_ip(match[1]) if bracketed else _is_hostname(match[1]))
+        known_port = match is None or match[2] is None or 1 <= int(match[2][:6]) <= 65535
+        if not fits or not known_port or (at and not _USER.match(who)):
+            raise node.wrong("[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22")
+    return given
+
+
+def host_path(node: Node) -> str:
+    """A folder or file on a host: absolute or below ~."""
+    given = node.scalar("a path on the host")
+    inside = [step for step in given.split("/")[1:] if step not in ("", ".")]
+    if not _HOST_PATH.match(given) or ".." in inside or not inside:
+        raise node.wrong("a path on the host that begins with / or ~/, without ..", "write it as ~/tfdeploy or /scratch/tfdeploy")
+    return given.rstrip("/")
+
+
+def python(node: Node) -> str:
+    given = node.scalar("an interpreter")
+    if "/" not in given and _PROGRAM.match(given):
+        return given
+    if "/" not in given:
+        raise node.wrong("the name or the path of an interpreter", "write it as python3.11 or ~/venv/bin/python")
+    return host_path(node)
+
+
+def gpus(node: Node) -> Gpus:
+    if node.kind == "list":
+        numbers = tuple(whole(item, 0, 1023) for item in node.items)
+        if len(set(numbers)) < len(numbers):
+            raise node.error("a GPU stands twice in the list", "name each GPU once")
+        return numbers or "none"
+    given = node.scalar("auto, none, a count or a list")
+    if given == "auto":
+        return "auto"
+    if given == "none":
+        return "none"
+    if not given.isdecimal():
+        raise node.wrong("auto, none, a count or a list", "write it as auto, none, 2 or [0, 1]")
+    return whole(node, 0, 1024) or "none"
+
+
+def seconds(node: Node) -> float:
+    value = _amount(node, "a duration with its unit", _SECONDS, "write it as 5s, 2m or 1h")
+    if value > 86400 * 365:
+        raise node.wrong("at most 365d")
+    return value
+
+
+def size_bytes(node: Node) -> int:
+    value = int(_amount(node, "a size with its unit", _BYTES, "write it as 1GiB or 500MB"))
+    if not 65536 <= value <= 1 << 50:
+        raise node.wrong("a size from 64KiB to 1024TiB")
+    return value
+
+
+def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], hint: str) -> float:
+    given = node.scalar(wanted)
+    match = _AMOUNT.match(given)
+    if match is None or match[2] not in units:
+        raise node.wrong(wanted, hint)
+    return float(match[1]) * units[match[2]]
+
+
+def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
+    """A list of names and ranges (or one of them), unfolded, each with the place it came from."""
+    items = node.items if node.kind == "list" else [node]
+    found = []
+    for item in items:
+        for each in unfolded(item.scalar("a host's name"), item):
+            found.append((each, item))
+        if len(found) > MAX_NAMES:
+            raise node.error(f"more than {MAX_NAMES:,} names", "write a smaller range")
+    return found
+
+
+def unfolded(text: str, node: Node) -> tuple[str, ...]:
+    """The names that a range stands for, all of them allowed as names."""
+    found: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
+    if not NAME.match(max(found, key=len)):
+        shown = repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"
+        raise node.error(f"{shown} is not {NAME_FORM}", "give the host a plain name, and write how to reach it under address")
+    return found

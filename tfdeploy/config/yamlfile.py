@@ -1,0 +1,177 @@
+"""The one door to YAML: a file becomes a tree of nodes with their lines, or one clear ConfigError.
+
+Events are read, not Python objects: no tag can make one, nesting is bounded before the C stack is at risk,
+and an alias to a list or mapping is the anchored node itself, so that anchors cannot explode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from tfdeploy.config.node import Kind, Node
+from tfdeploy.errors import ConfigError
+
+MAX_BYTES = 4 << 20
+MAX_DEPTH = 32
+MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
+_TRUTH = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
+_NOTHING = {"", "~", "null", "Null", "NULL"}
+_NEXT = {
+    "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words that begin with @ ` or %",
+    "mapping values are not allowed": "put quotes round a text that holds ': '",
+}
+
+
+def read_yaml(path: Path) -> Node:
+    """The file's top mapping. Raises ConfigError: missing, unreadable, not UTF-8, bad YAML, empty, no mapping."""
+    text = _read_text(path)
+    try:
+        root = _Builder(shown(path)).build(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError as error:
+        raise _translated(error, path, text) from error
+    if root is None or root.kind == "nothing":
+        said = "holds only comments" if text.strip() and root is None else "is empty"
+        raise ConfigError(f"the file {said}", where=shown(path), next="tfdeploy init writes one with explanations")
+    if root.kind != "mapping":
+        raise root.wrong("a mapping (key: value)", "tfdeploy docs shows the form of the file")
+    return root
+
+
+def shown(path: Path) -> str:
+    """The path as people know it: relative where it lies below the current folder."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"more than {MAX_BYTES >> 20} MiB: not a file of ours", where=shown(path), next="name another file")
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError("no such file", where=shown(path), next="check the path, or tfdeploy init to write one") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot be read: {reason}", where=shown(path), next="name a file that can be read") from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError("not UTF-8", where=f"{shown(path)}:{line}", next="save the file as UTF-8") from error
+
+
+def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
+    line = min(mark.line, text.count("\n")) if mark else text.count("\n", 0, getattr(error, "position", 0))
+    hint = next((hint for words, hint in _NEXT.items() if words in problem), "check quotes, brackets and indentation there")
+    return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
+
+
+class _Builder:
+    """Turns the event stream into nodes."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.anchors: dict[str, Node] = {}
+        self.merged = 0
+
+    def build(self, events: Iterator[yaml.Event]) -> Node | None:
+        root = None
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent) and root is not None:
+                raise self._fault(event, "another document begins", "keep one document in a file: no second ---")
+            if isinstance(event, yaml.NodeEvent):
+                root = self._node(event, events, 0)
+        return root
+
+    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                raise self._fault(event, f"undefined alias *{event.anchor}", "an alias *name must come after its anchor &name")
+            return self._again(self.anchors[event.anchor], _line(event))
+        node, anchor = self._empty(event), getattr(event, "anchor", None)
+        if depth > MAX_DEPTH:
+            raise node.error(f"more than {MAX_DEPTH} levels deep", "tfdeploy docs shows the form of the file")
+        if node.kind == "list":
+            while not isinstance(event := next(events), yaml.SequenceEndEvent):
+                self._append(node, self._node(event, events, depth + 1))
+        elif node.kind == "mapping":
+            self._fill_mapping(node, events, depth)
+        if anchor:
+            self.anchors[anchor] = node
+        return node
+
+    def _fault(self, event: yaml.Event, what: str, next: str) -> ConfigError:
+        return ConfigError(f"bad YAML: {what}", where=f"{self.file}:{_line(event)}", next=next)
+
+    def _again(self, node: Node, line: int) -> Node:
+        """What an alias stands for: a scalar at the alias's own place, a list or mapping at its anchor's."""
+        return node if node.kind in ("list", "mapping") else Node(node.kind, self.file, line, node.text)
+
+    def _empty(self, event: yaml.Event) -> Node:
+        kind: Kind = "mapping" if isinstance(event, yaml.MappingStartEvent) else "list"
+        text = ""
+        if isinstance(event, yaml.ScalarEvent):
+            text = event.value
+            kind = _kind(text) if event.implicit[0] else "text"
+        node = Node(kind, self.file, _line(event), text)
+        tag = getattr(event, "tag", None)
+        if tag is not None and not tag.startswith("tag:yaml.org,2002:"):
+            raise node.error(f"the tag {tag} means nothing here", "put quotes round a text that begins with !")
+        return node
+
+    def _append(self, parent: Node, child: Node) -> None:
+        if child.parent is None:
+            child.parent, child.key = parent, str(len(parent.items))
+        parent.items.append(child)
+
+    def _fill_mapping(self, node: Node, events: Iterator[yaml.Event], depth: int) -> None:
+        lines: dict[str, int] = {}
+        merges: list[Node] = []
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            key = self._node(event, events, depth + 1)
+            if key.kind in ("list", "mapping"):
+                raise key.error("a key must be a word", "put quotes round a name that begins with [ or {")
+            value = self._node(next(events), events, depth + 1)
+            if value.parent is None:
+                value.parent, value.key = node, key.text
+            if key.text == "<<":
+                merges += value.items if value.kind == "list" else [value]
+                continue
+            if key.text in lines:
+                what = f"{key.text} stands twice: lines {lines[key.text]} and {key.line}"
+                key.parent, key.key = node, key.text
+                raise key.error(what, "remove one of them")
+            lines[key.text] = key.line
+            node.keys[key.text] = value
+        for merge in merges:
+            self._merge(node, merge)
+
+    def _merge(self, node: Node, source: Node) -> None:
+        self.merged += len(source.keys)
+        if source.kind != "mapping" or self.merged > MAX_MERGED:
+            raise source.error("<<: takes mappings" if source.kind != "mapping" else f"<<: brings in more than {MAX_MERGED} keys")
+        for key, value in source.keys.items():
+            node.keys.setdefault(key, value)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark is not None else 0
+
+
+def _kind(plain: str) -> Kind:
+    if plain in _NOTHING:
+        return "nothing"
+    if plain in _TRUTH:
+        return "true or false"
+    try:
+        float(plain)
+    except ValueError:
+        return "text"
+    return "number"
