@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from . import task
+from . import left_behind, task
 
 _seen: list[bool] = []  # one entry once the optimizer exists
 
@@ -21,7 +21,9 @@ def apply(sync_replicas_optimizer: Any) -> None:
 
     @functools.wraps(init)
     def noticed(self: Any, *args: Any, **kwargs: Any) -> None:
-        _seen[:] = [True]
+        if not _seen:
+            _seen.append(True)
+            left_behind.install()
         init(self, *args, **kwargs)
 
     optimizer.__init__ = noticed

@@ -1,0 +1,133 @@
+"""Starts Python the way the agent's supervisor does: our folder first on PYTHONPATH, the task's words in the environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SITE = ROOT / "tfdeploy" / "runtime" / "site"
+PROGRAMS = ROOT / "tests" / "lab" / "programs"
+
+
+def environment(task=None, mode="async", **more):
+    """Ours without traces of an outer task; with `task` ("worker:0") that of a task."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TFDEPLOY_", "PYTHON", "TF_", "GRPC_"))}
+    env.update(PYTHONPATH=str(SITE), PYTHONUNBUFFERED="1", CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="2")
+    if task is not None:
+        role, index = task.split(":")
+        env.update(TFDEPLOY_TASK_RUN_ID="run-1", TFDEPLOY_TASK_ROLE=role, TFDEPLOY_TASK_INDEX=index, TFDEPLOY_TASK_MODE=mode)
+    env.update(more)
+    return env
+
+
+@pytest.fixture
+def run_python(tmp_path):
+    """run_python(code, task=..., paths=[...]) -> the ended process; a temporary folder is its working directory."""
+
+    def run(code, *, task="worker:0", paths=(), timeout_s=60.0, **more):
+        env = environment(task, **more)
+        env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], *map(str, paths)])
+        argv = [sys.executable, "-c", code]
+        return subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=timeout_s)
+
+    return run
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Cluster:
+    """Tasks of one cluster on loopback, each in a folder of its own, as if on a host of its own."""
+
+    def __init__(self, folder, mode, ps, workers):
+        self.folder, self.mode = folder, mode
+        ports = free_ports(ps + workers)
+        hosts = [f"localhost:{port}" for port in ports]
+        self.flags = ["--ps_hosts=" + ",".join(hosts[:ps]), "--worker_hosts=" + ",".join(hosts[ps:])]
+        self.processes = {}
+
+    def start(self, task, program, *args):
+        role, index = task.split(":")
+        cwd = self.cwd(task)
+        cwd.mkdir(exist_ok=True)
+        argv = [sys.executable, str(PROGRAMS / program), *self.flags, f"--job_name={role}", f"--task_index={index}", *args]
+        with (cwd / "log").open("ab") as log:
+            self.processes[task] = subprocess.Popen(
+                argv, cwd=cwd, env=environment(task, self.mode), stdout=log, stderr=log, start_new_session=True
+            )
+
+    def cwd(self, task):
+        return self.folder / task.replace(":", "-")
+
+    def log(self, task):
+        return (self.cwd(task) / "log").read_text(errors="replace")
+
+    def ended(self, task, within_s=60.0):
+        """The exit code, once the task has ended."""
+        try:
+            return self.processes[task].wait(within_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{task} has not ended within {within_s} s:\n{self.log(task)[-3000:]}")
+
+    def close(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def start_cluster(tmp_path):
+    """start_cluster(mode, ps=1, workers=2) -> Cluster; whatever it started is gone afterwards."""
+    made = []
+
+    def start(mode, *, ps=1, workers=2):
+        made.append(Cluster(tmp_path, mode, ps, workers))
+        return made[-1]
+
+    yield start
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def fake_tensorflow(tmp_path):
+    """fake_tensorflow({"tensorflow/python/x.py": "code"}) -> the folder to put on the path."""
+
+    def make(files):
+        folder = tmp_path / "packages"
+        for name, code in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(code)
+            for parent in path.relative_to(folder).parents:
+                if parent != Path():
+                    (folder / parent / "__init__.py").touch()
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def broken_runtime(tmp_path):
+    """A copy of the runtime whose start fails."""
+    folder = tmp_path / "runtime"
+    shutil.copytree(SITE.parent, folder)
+    (folder / "hooks.py").write_text("raise ValueError('broken for the test')")
+    return folder

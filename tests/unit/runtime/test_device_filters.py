@@ -1,0 +1,114 @@
+"""Which sessions get filters, decided from the environment and the devices of the graph."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from tfdeploy.runtime import device_filters, synchronous
+
+
+@pytest.fixture
+def task(monkeypatch):
+    def be(role="worker", index="1", mode="async"):
+        for name, value in (("ROLE", role), ("INDEX", index), ("MODE", mode)):
+            monkeypatch.setenv("TFDEPLOY_TASK_" + name, value)
+
+    monkeypatch.setattr(synchronous, "_seen", [])
+    be()
+    return be
+
+
+@pytest.mark.parametrize(
+    ("role", "index", "mode", "filters"),
+    [
+        ("worker", "1", "async", ["/job:ps", "/job:worker/task:1"]),
+        ("chief", "0", "async", ["/job:ps", "/job:chief/task:0"]),
+        ("worker", "1", "", ["/job:ps", "/job:worker/task:1"]),
+        ("worker", "1", "sync", None),
+        ("worker", "1", "ingraph", None),
+        ("ps", "0", "async", None),
+        ("evaluator", "0", "async", None),
+        ("worker", "", "async", None),
+    ],
+)
+def test_filters_of_a_task(task, role, index, mode, filters):
+    task(role, index, mode)
+    assert device_filters.own_filters() == filters
+
+
+def test_a_program_with_the_synchronous_optimizer_gets_none(task, monkeypatch):
+    monkeypatch.setattr(synchronous, "_seen", [True])
+    assert device_filters.own_filters() is None
+
+
+@pytest.mark.parametrize(
+    ("device", "within"),
+    [
+        ("", True),
+        ("/device:GPU:0", True),
+        ("/job:ps/task:7", True),
+        ("/job:ps/replica:0/task:0/device:CPU:0", True),
+        ("/job:worker/task:1/device:GPU:0", True),
+        ("/job:worker", True),
+        ("/job:worker/task:0", False),
+        ("/job:worker/replica:0/task:11/device:CPU:0", False),
+        ("/job:master/task:0", False),
+    ],
+)
+def test_devices_within_the_filters(device, within):
+    assert device_filters.all_within(["/job:ps", "/job:worker/task:1"], ["", device]) is within
+
+
+class Config:
+    """As much of a ConfigProto as the patch touches."""
+
+    def __init__(self, filters=(), name="default"):
+        self.device_filters, self.name = list(filters), name
+
+    def CopyFrom(self, other):
+        self.device_filters, self.name = list(other.device_filters), other.name
+
+
+@pytest.fixture
+def session():
+    graph = types.SimpleNamespace(devices=[])
+    graph.get_operations = lambda: [types.SimpleNamespace(device=device) for device in graph.devices]
+    return types.SimpleNamespace(
+        config_pb2=types.SimpleNamespace(ConfigProto=Config),
+        context=types.SimpleNamespace(context=lambda: types.SimpleNamespace(config=Config())),
+        ops=types.SimpleNamespace(get_default_graph=lambda: graph),
+        graph=graph,
+    )
+
+
+@pytest.mark.parametrize("target", ["grpc://localhost:2222", b"grpc://localhost:2222"])
+def test_the_programs_configuration_is_copied_not_changed(task, session, target):
+    given = Config(name="mine")
+    used = device_filters.with_filters(session, target, None, given)
+    assert (used.name, used.device_filters) == ("mine", ["/job:ps", "/job:worker/task:1"])
+    assert given.device_filters == []
+    assert device_filters.with_filters(session, target, None, None).device_filters == used.device_filters
+
+
+def test_left_as_it_is(task, session):
+    own = Config(["/job:ps"])
+    assert device_filters.with_filters(session, "grpc://a:1", None, own) is own
+    assert device_filters.with_filters(session, "", None, None) is None
+    assert device_filters.with_filters(session, None, None, None) is None
+    assert device_filters.with_filters(session, "grpc://a:1", None, "not a config") == "not a config"
+    session.graph.devices = ["/job:ps/task:0", "/job:worker/task:0"]
+    assert device_filters.with_filters(session, "grpc://a:1", None, None) is None
+
+
+def test_an_error_of_ours_leaves_the_session_as_the_program_asked(task, session, capsys):
+    class BaseSession:
+        def __init__(self, target="", graph=None, config=None):
+            self.made = (target, graph, config)
+
+    session.BaseSession = BaseSession
+    session.ops = None
+    device_filters.apply(session)
+    assert BaseSession("grpc://a:1").made == ("grpc://a:1", None, None)
+    assert capsys.readouterr().err.startswith("tfdeploy: device_filters is not in effect here: AttributeError")

@@ -1,0 +1,99 @@
+"""The finder: a patch runs after its module, once, and no error of ours reaches the import. With made-up TensorFlows."""
+
+from __future__ import annotations
+
+import pytest
+
+SAVER = "tensorflow/python/training/saver.py"
+FAKE_SAVER = """
+class Saver:
+    def __init__(self, sharded=False):
+        self._sharded, self.saver_def = sharded, None
+        self._build()
+    def _build(self):
+        self.saver_def = "sharded" if self._sharded else "whole"
+class ops:
+    class device:
+        def __init__(self, name): pass
+        def __enter__(self): pass
+        def __exit__(self, *args): pass
+def _get_saver_or_default():
+    return Saver(sharded=True)
+"""
+USE = "import tensorflow.python.training.saver as s; print(s.Saver(sharded=True).saver_def, s._get_saver_or_default().saver_def)"
+
+
+def test_the_patch_runs_after_the_module(run_python, fake_tensorflow):
+    done = run_python(USE, paths=[fake_tensorflow({SAVER: FAKE_SAVER})])
+    assert done.stdout == "whole whole\n"
+    assert done.stderr.count("tfdeploy: Saver(sharded=True)") == 1
+
+
+def test_only_the_task_that_saves_says_so_and_the_default_is_replaced_in_silence(run_python, fake_tensorflow):
+    folder = fake_tensorflow({SAVER: FAKE_SAVER})
+    assert run_python(USE, task="worker:1", paths=[folder]).stderr == ""
+    code = "import tensorflow.python.training.saver as s; print(s._get_saver_or_default().saver_def)"
+    done = run_python(code, paths=[folder])
+    assert (done.stdout, done.stderr) == ("whole\n", "")
+
+
+def test_without_a_run_id_nothing_is_changed(run_python, fake_tensorflow):
+    done = run_python(USE, task=None, paths=[fake_tensorflow({SAVER: FAKE_SAVER})])
+    assert (done.stdout, done.stderr) == ("sharded sharded\n", "")
+
+
+def test_the_module_looks_as_if_nothing_had_happened(run_python, fake_tensorflow):
+    code = (
+        "import inspect, tensorflow.python.training.saver as s\n"
+        "print(type(s.__loader__).__name__, s.__spec__.loader is s.__loader__, 'class Saver' in inspect.getsource(s))"
+    )
+    assert run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout == "SourceFileLoader True True\n"
+
+
+def test_another_finder_that_asks_from_the_start_gets_an_answer_and_the_patch_runs_once(run_python, fake_tensorflow):
+    code = (
+        "import importlib.util, sys\n"
+        "class Other:\n"
+        "    busy = False\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if self.busy or not name.endswith('.saver'): return None\n"
+        "        self.busy = True\n"
+        "        try: return importlib.util.find_spec(name)\n"
+        "        finally: self.busy = False\n"
+        "sys.meta_path.insert(1, Other())\n"
+        "import tensorflow.python.training.saver as s\n"
+        "print(hasattr(s.Saver._build, '__wrapped__'), hasattr(s.Saver._build.__wrapped__, '__wrapped__'))"
+    )
+    assert run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout == "True False\n"
+
+
+def test_reload_patches_again(run_python, fake_tensorflow):
+    code = USE + "; import importlib; importlib.reload(s); print(s.Saver(sharded=True).saver_def)"
+    assert run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout == "whole whole\nwhole\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "patch"),
+    [
+        ("tensorflow.python.training.saver", "whole_checkpoints"),
+        ("tensorflow.python.training.coordinator", "prompt_end"),
+        ("tensorflow.python.training.session_manager", "prompt_start"),
+        ("tensorflow.python.training.sync_replicas_optimizer", "synchronous"),
+        ("tensorflow.python.client.session", "device_filters"),
+    ],
+)
+def test_a_tensorflow_that_we_do_not_know_works_unpatched_and_one_line_says_so(run_python, fake_tensorflow, module, patch):
+    folder = fake_tensorflow({module.replace(".", "/") + ".py": "answer = 42"})
+    done = run_python(f"import {module} as m; print(m.answer)", paths=[folder])
+    assert done.stdout == "42\n"
+    assert done.stderr.startswith(f"tfdeploy: {patch} is not in effect here: AttributeError")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_import_that_fails_by_itself_fails_as_ever(run_python, fake_tensorflow):
+    folder = fake_tensorflow({SAVER: "1 / 0"})
+    code = "try:\n    import tensorflow.python.training.saver\nexcept ZeroDivisionError:\n    print('its own error')"
+    assert run_python(code, paths=[folder]).stdout == "its own error\n"
+    (folder / SAVER).unlink()
+    done = run_python("import tensorflow.python.training.saver", paths=[folder])
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'tensorflow.python.training.saver'\n")

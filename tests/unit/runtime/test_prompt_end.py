@@ -1,0 +1,125 @@
+"""Coordinator.join in a synchronous task: queue runners are left behind after the cap, nothing else is."""
+
+from __future__ import annotations
+
+import threading
+import time
+import types
+
+import pytest
+
+from tfdeploy.runtime import left_behind, prompt_end, synchronous
+
+
+class Coordinator:
+    """As much of TensorFlow's as the patch leans on."""
+
+    def __init__(self):
+        self._registered_threads = set()
+        self.stop = threading.Event()
+
+    def wait_for_stop(self, timeout=None):
+        return self.stop.wait(timeout)
+
+    def join(self, threads=None, stop_grace_period_secs=120, ignore_live_threads=False):
+        self.joined = (stop_grace_period_secs, ignore_live_threads)
+
+
+@pytest.fixture
+def coordinator(monkeypatch):
+    monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
+    monkeypatch.setattr(synchronous, "_seen", [])
+    monkeypatch.setattr(prompt_end, "CAP_S", 0.05)
+    cls = type("Patched", (Coordinator,), {"join": Coordinator.join})
+    prompt_end.apply(types.SimpleNamespace(Coordinator=cls))
+    made = cls()
+    made.stop.set()
+    return made
+
+
+@pytest.fixture
+def blocked():
+    """blocked(name) -> a daemon thread that lives until the test is over."""
+    over, threads = threading.Event(), []
+
+    def start(name, lives_s=None):
+        threads.append(threading.Thread(target=over.wait, args=(lives_s,), name=name, daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_blocked_queue_runner_is_left_after_the_cap(coordinator, blocked):
+    coordinator._registered_threads = {blocked("QueueRunnerThread-sync_token_q-sync_token_q_EnqueueMany")}
+    began = time.monotonic()
+    coordinator.join()
+    assert coordinator.joined == (0.0, True)
+    assert time.monotonic() - began < 5
+
+
+def test_a_checkpoint_that_is_being_written_keeps_its_grace(coordinator, blocked):
+    saving = blocked("Thread-7 (saving)", lives_s=0.3)
+    coordinator.join([saving, blocked("QueueRunnerThread-q")], 100)
+    assert not saving.is_alive()
+    assert coordinator.joined == (0.0, True)
+
+
+def test_another_thread_that_never_ends_is_an_error_as_ever(coordinator, blocked):
+    coordinator.join([blocked("Thread-7")], 0.1)
+    grace_s, ignored = coordinator.joined
+    assert grace_s == 0.0 and ignored is False
+
+
+def test_all_ended_is_joined_as_the_program_asked(coordinator):
+    coordinator.join(None, 120)
+    grace_s, ignored = coordinator.joined
+    assert 119 < grace_s <= 120 and ignored is False
+
+
+def test_in_asynchronous_training_nothing_is_changed(coordinator, monkeypatch, blocked):
+    monkeypatch.setenv("TFDEPLOY_TASK_MODE", "async")
+    coordinator.join([blocked("QueueRunnerThread-q")], 77)
+    assert coordinator.joined == (77, False)
+
+
+class OutOfRangeError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("role", "index", "error", "ends_well"),
+    [
+        ("worker", "1", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), True),
+        ("worker", "0", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), False),
+        ("chief", "0", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), False),
+        ("worker", "1", OutOfRangeError("FIFOQueue '_0_batch' is closed and has insufficient elements"), False),
+        ("worker", "1", ValueError("FIFOQueue '_0_sync_token_q' is closed"), False),
+    ],
+)
+def test_a_worker_that_is_a_step_behind(monkeypatch, role, index, error, ends_well):
+    monkeypatch.setenv("TFDEPLOY_TASK_ROLE", role)
+    monkeypatch.setenv("TFDEPLOY_TASK_INDEX", index)
+    assert left_behind.is_end_of_training(error) is ends_well
+
+
+def test_the_interpreter_then_ends_with_0_and_runs_its_exit_functions(run_python, fake_tensorflow):
+    folder = fake_tensorflow(
+        {"tensorflow/python/training/sync_replicas_optimizer.py": "class SyncReplicasOptimizer:\n    def __init__(self): pass"}
+    )
+    code = (
+        "import atexit, tensorflow.python.training.sync_replicas_optimizer as s\n"
+        "class OutOfRangeError(Exception): pass\n"
+        "atexit.register(print, 'bye')\n"
+        "s.SyncReplicasOptimizer()\n"
+        "raise {}\n"
+    )
+    ended = run_python(code.format("OutOfRangeError(\"FIFOQueue 'sync_token_q' is closed\")"), task="worker:1", paths=[folder])
+    assert (ended.returncode, ended.stdout) == (0, "bye\n")
+    assert ended.stderr == "tfdeploy: the chief has finished and closed the queue of tokens: this worker ends too\n"
+    ended = run_python(code.format("OutOfRangeError('its own')"), task="worker:1", paths=[folder])
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("OutOfRangeError: its own\n")

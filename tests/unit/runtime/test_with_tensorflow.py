@@ -1,0 +1,78 @@
+"""The patches in real TensorFlow processes on loopback. Each was seen to fail without them (docs/decisions/0001)."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+import pytest
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+]
+
+ONE_PROCESS = """
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+server = tf.train.Server({"ps": ["localhost:1"], "worker": ["localhost:0", "localhost:1"]}, job_name="worker", task_index=0)
+with tf.device("/job:ps/task:0"):
+    a, b = tf.get_variable("a", []), tf.get_variable("b", [])
+asked = tf.ConfigProto(allow_soft_placement=True)
+used = tf.Session(server.target, config=asked)._config
+print("filters", list(used.device_filters), used.allow_soft_placement, list(asked.device_filters))
+print("none given", list(tf.Session(server.target)._config.device_filters))
+print("its own", list(tf.Session(server.target, config=tf.ConfigProto(device_filters=["/job:ps"]))._config.device_filters))
+print("local", list(tf.Session()._config.device_filters))
+print("default saver", tf.train.Scaffold().finalize().saver.saver_def.sharded)
+with tf.Graph().as_default() as graph:
+    with tf.device("/job:worker/task:1"):
+        tf.get_variable("elsewhere", [])
+    print("elsewhere", list(tf.Session(server.target)._config.device_filters))
+    with tf.device("/job:worker/task:0/gpu:0"):
+        print("sharded saver", tf.train.Saver(sharded=True).saver_def.sharded)
+    print("saves on", [op.device for op in graph.get_operations() if op.type == "SaveV2"])
+"""
+
+
+def test_what_the_patches_make_of_one_process(run_python):
+    done = run_python(ONE_PROCESS, timeout_s=90)
+    assert done.stdout.splitlines() == [
+        "filters ['/job:ps', '/job:worker/task:0'] True []",
+        "none given ['/job:ps', '/job:worker/task:0']",
+        "its own ['/job:ps']",
+        "local []",
+        "default saver False",
+        "elsewhere []",
+        "sharded saver False",
+        "saves on ['']",
+    ], done.stderr
+    assert [line[:34] for line in done.stderr.splitlines() if line.startswith("tfdeploy:")] == [
+        "tfdeploy: Saver(sharded=True) woul"
+    ]
+
+
+def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cluster):
+    cluster = start_cluster("async", ps=2)
+    for task in ("ps:0", "ps:1", "worker:0"):
+        cluster.start(task, "monitored_async.py", "--steps=100")
+    assert cluster.ended("worker:0") == 0, cluster.log("worker:0")
+    saved = {path.name for path in (cluster.cwd("worker:0") / "checkpoints").iterdir()}
+    assert {"checkpoint", "model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001"} <= saved
+    assert not (cluster.cwd("ps:0") / "checkpoints").exists()
+
+    cluster.start("worker:1", "monitored_async.py", "--steps=100")
+    assert cluster.ended("worker:1") == 0, cluster.log("worker:1")
+    assert "starting at step 10" in cluster.log("worker:1")
+
+
+@pytest.mark.parametrize("program", ["sync_supervisor.py", "sync_monitored.py"])
+def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_step(start_cluster, program):
+    cluster = start_cluster("sync")
+    for task, steps in (("ps:0", 50), ("worker:0", 50), ("worker:1", 100000)):
+        cluster.start(task, program, f"--steps={steps}")
+    assert cluster.ended("worker:0") == 0, cluster.log("worker:0")
+    ended = time.time()
+    last = [line for line in cluster.log("worker:0").splitlines() if line.startswith("last step")]
+    assert ended - float(last[-1].split()[-1]) < 15
+    assert cluster.ended("worker:1", within_s=15) == 0, cluster.log("worker:1")

@@ -1,0 +1,33 @@
+"""A synchronous worker that is a step behind when the chief has finished ends with exit code 0.
+
+Cause: when the chief stops, its queue runner closes the queue of tokens. A worker whose global step was
+read a moment too early asks for one more token and gets OutOfRangeError ("FIFOQueue '_0_sync_token_q' is
+closed and has insufficient elements"). MonitoredTrainingSession and managed_session take that for the
+end of training; in a plain loop (`sv.prepare_or_wait_for_session`) nobody catches it, the worker exits 1, and the
+run has failed though all is well. Only an error that the program let through is touched, and never the chief's.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import task
+
+
+def install() -> None:
+    """Puts a look at the last exception before the excepthook that is there."""
+    before = sys.excepthook
+
+    def hook(kind: Any, error: Any, trace: Any) -> None:
+        if is_end_of_training(error):
+            task.say("the chief has finished and closed the queue of tokens: this worker ends too")
+            raise SystemExit(0)  # from here it ends the interpreter in the ordinary way
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def is_end_of_training(error: BaseException) -> bool:
+    own = task.role() == "worker" and task.index() not in (0, None)
+    return own and type(error).__name__ == "OutOfRangeError" and "sync_token_q' is closed" in str(error)
