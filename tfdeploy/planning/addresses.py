@@ -99,7 +99,7 @@ def _check_usable(name: str, address: str) -> None:
 def _check_name(name: str, found: Mapping[str, Called], facts: Mapping[str, HostFacts]) -> None:
     address = found[name].address
     for asked, seen in facts.items():
-        if asked in found and address in seen.hosts_file_loopback:
+        if address in seen.hosts_file_loopback:
             raise Refused(
                 f"the cluster calls {name} {address}, and on {asked} that name is a loopback address "
                 "(Debian's /etc/hosts has such a 127.0.1.1 line): tasks there would wait for each other for ever",

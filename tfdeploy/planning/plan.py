@@ -34,7 +34,7 @@ def make_plan(
 ) -> Plan:
     """The plan of one run.
 
-    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`. `sources`: path in the code -> text, of
+    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; a `keep` on any other counts too. `sources`: path in the code -> text, of
     the release's *.py files. `now`: UTC seconds. Raises UsageError (mode, roles, placeholders) and Refused.
     """
     mode = checks.mode(job)
@@ -42,7 +42,7 @@ def make_plan(
     checks.roles(inventory, job, wished)
     hosts = _probed(inventory, facts)
 
-    seats, moved = keep.seat_tasks(wished, hosts, {name: facts[name] for name in hosts}, job, options)
+    seats, moved = keep.seat_tasks(wished, hosts, facts, job, options)
     seated = {seat.host for seat in seats}
     used = {name: facts[name] for name in hosts if name in seated}
     checks.live(used)
@@ -54,7 +54,7 @@ def make_plan(
         checks.host(hosts[name], used[name], started, options)
 
     called = {name: addresses.called(hosts[name], used[name]) for name in used}
-    exposed = addresses.check(called, facts, allow_public=options.allow_public)
+    exposed = addresses.check(called, used, allow_public=options.allow_public)
     where = {name: each.address for name, each in called.items()}
     layout = lay_out(seats, where, ports.assign(ports_needed(seats, used), hosts, facts, where))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -41,8 +42,8 @@ def task_plan(
 
 
 def host_plan(layout: Layout, host: Host, facts: HostFacts) -> HostPlan:
-    """`ssh` is the inventory's host as JSON gives it back, so that a plan equals itself after a round trip."""
-    ssh: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(host))
+    """`ssh` is the inventory's host, with defaults, as JSON gives it back: a plan equals itself after a round trip."""
+    ssh: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(host)))
     return HostPlan(
         host=host.name,
         address=layout.addresses[host.name],

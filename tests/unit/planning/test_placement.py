@@ -25,6 +25,7 @@ TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str,
     ({"ps": "n1", "worker": "n2 n3"}, {}, {"worker": RoleRule(count=3, per_host=2)}, {}, "p0@n1 w0@n2 w1@n3 w2@n2"),
     ({"ps": "n1 n2", "worker": "n2"}, {}, {"ps": RoleRule(count=3)}, {"ps": 1}, "p0@n1 w0@n2"),
     ({"ps": "n1", "chief": "n2", "worker": "n2"}, {"n2": 2}, {}, {}, "p0@n1 c0@n2[0] w0@n2[1]"),
+    ({"ps": "n1", "chief": "n2", "worker": "n2"}, {"n2": 2}, {"worker": RoleRule(gpus=1)}, {}, "p0@n1 c0@n2[0] w0@n2[1]"),
     ({"ps": "n1", "chief": "n2 n3", "worker": "n3"}, {}, {"chief": RoleRule(count=1)}, {}, "p0@n1 c0@n2 w0@n3"),
     ({"ps": "n1", "worker": "n2", "evaluator": "n2"}, {"n2": 2}, {}, {}, "p0@n1 w0@n2[0] w1@n2[1] e0@n2"),
     (

@@ -114,6 +114,11 @@ def test_a_checkpoint_counts_before_newer_files(make: Callable[..., Plan]) -> No
     assert plan.resume == "checkpoints: model.ckpt-7 on n3"
 
 
+def test_a_checkpoint_elsewhere_counts_before_files_at_home(make: Callable[..., Plan]) -> None:
+    with pytest.raises(Refused, match=r"checkpoints: model\.ckpt-7\) is on n1"):
+        make(said={"n1": kept(1000.0), "n2": kept(9000.0, None)}, keep=("checkpoints",))
+
+
 def test_keep_folders_that_the_job_does_not_name_do_not_count(make: Callable[..., Plan]) -> None:
     plan = make(said={"n1": kept(9000.0)})
     assert plan.resume is None

@@ -39,8 +39,8 @@ def test_all_of_loopback_is_one_port_space(facts_of: Any) -> None:
 
 
 def test_the_narrow_range_chooses_first(facts_of: Any) -> None:
-    hosts = {"wide": ("127.0.0.1", 5, 20, 4), "narrow": ("127.0.0.1", 5, 6, 2)}
-    assert ports(hosts, facts_of) == {"wide": (7, 8, 9, 10), "narrow": (5, 6)}
+    hosts = {"wide": ("127.0.0.1", 5, 20, 4), "zz-narrow": ("127.0.0.1", 5, 6, 2)}
+    assert ports(hosts, facts_of) == {"wide": (7, 8, 9, 10), "zz-narrow": (5, 6)}
 
 
 def test_too_few_names_host_range_ports_and_owners(facts_of: Any) -> None:
