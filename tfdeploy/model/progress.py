@@ -14,7 +14,7 @@ import msgspec
 
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures, Patterns, compile_patterns, last_state
+from tfdeploy.model.measures import MATCHED_CHARS, Measures, Patterns, compile_patterns, last_state
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.status import DEATHS, FINAL_STATES, death_in_words
 from tfdeploy.model.transfers import Transfer
@@ -94,6 +94,7 @@ class HostProgress:
         self.state = ""  # connected, unreachable, failed, prepared, started, committed
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
+        self.synced = False  # it has all that it needs
 
     def transfer(self, what: str) -> Transfer:
         return self.transfers.setdefault(what, Transfer(what))
@@ -139,10 +140,9 @@ class RunProgress:
         self._patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
-            task = known.pop(planned.task, None) or TaskProgress(planned.task, planned.host, self._patterns)
+            task = known.get(planned.task) or TaskProgress(planned.task, planned.host, self._patterns)
             task.host, task.gpus, task.deciding = planned.host, planned.gpus, planned.deciding
             self.tasks[planned.task] = task
-        self.tasks.update(known)
         for host in plan.hosts:
             self.host(host.host)
 
@@ -202,6 +202,8 @@ class RunProgress:
         self.lines += 1
         task.last_time = event.time
         if line:
+            if len(line) > MATCHED_CHARS:
+                line = last_state(line)[:MATCHED_CHARS]
             task.last_raw = line
             task.measures.line(event.time, line)
 
@@ -214,7 +216,11 @@ class RunProgress:
             host.state, host.text = event.data.get("state", ""), event.data.get("text")
 
     def _fold_transfer(self, event: Event) -> None:
-        self.host(event.host or "?").transfer(event.data.get("what", "")).apply(event.time, event.data)
+        host, what = self.host(event.host or "?"), event.data.get("what", "")
+        if what == "all":  # the sum of the others, once they are done
+            host.synced = True
+        else:
+            host.transfer(what).apply(event.time, event.data)
 
     def _fold_task(self, event: Event) -> None:
         self._task(event).apply(event.data)

@@ -1,0 +1,197 @@
+"""The dashboard: events from any thread, one thread that owns the terminal, at most 8 frames a second.
+
+It only looks: leaving it never touches the run. The terminal is restored on every way out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Literal
+
+from rich.console import Console
+
+from tfdeploy.model.events import Event
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.ui.frame import Scene, compose
+from tfdeploy.ui.keys import Keyboard
+from tfdeploy.ui.logring import LogRing
+from tfdeploy.ui.plain import event_words
+from tfdeploy.ui.screen import Screen
+from tfdeploy.ui.summary import LAST_LINES, show_summary
+from tfdeploy.ui.terminal import Terminal, terminal_of
+from tfdeploy.ui.viewstate import ViewState
+
+FRAME_S = 1 / 8
+LINGER_S = 1.0  # between the run's end and the dashboard's
+QUEUED_LINES = 20_000  # while the terminal does not take frames; more are counted, not kept
+LINE_CHARS = 4096
+OURS = "tfdeploy"  # the task under which our own words stand in the log
+
+
+class _Ended(BaseException):
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+
+
+class Dashboard:
+    """Callable with an Event from any thread; `run` draws until the run ends, `close` is called, or the operator leaves."""
+
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        in_fd: int | None = None,
+        console: Console | None = None,
+        summary: Terminal | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`in_fd`: where keys come from (default: standard input). `console`: where it is drawn (default: stderr).
+        `summary`: where the last words go once it is closed (default: stderr)."""
+        self.progress = RunProgress(plan)
+        self.ring = LogRing()
+        self.view = ViewState(self.ring)
+        self.scene = Scene(self.progress, self.ring, self.view)
+        self._in_fd = in_fd
+        self._console = console or Console(file=sys.stderr)
+        self._summary = summary
+        self._clock, self._now = clock, now
+        self._queue: deque[Event] = deque()
+        self._skipped = 0  # lines that came while the queue was full
+        self._counting = threading.Lock()
+        self._closed = threading.Event()
+        self._last_heard: dict[str, tuple[int, float]] = {}
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "line":
+            if len(self._queue) > QUEUED_LINES:
+                with self._counting:
+                    self._skipped += 1
+                return
+            if len(event.data["line"]) > LINE_CHARS:
+                event = _shortened(event)
+        self._queue.append(event)
+
+    def close(self) -> None:
+        """Nothing more will come (the launch failed, the follower ended): `run` returns once all is shown."""
+        self._closed.set()
+
+    def run(self) -> Literal["left", "ended"]:
+        """Call it in the main thread. "left": the operator left, the run goes on. Ctrl-C once the run is committed
+        leaves too; before, it raises KeyboardInterrupt, so that the caller can roll back."""
+        how: Literal["left", "ended"] = "ended"
+        try:
+            with _signals_raise():
+                how = self._show()
+        except KeyboardInterrupt:
+            self._say_last_words()
+            if self.progress.state == "starting":
+                raise
+            return "left"
+        except _Ended as ended:
+            os.kill(os.getpid(), ended.signum)
+        self._say_last_words()
+        return how
+
+    def take(self) -> bool:
+        """Folds what came since; True when there was anything."""
+        queue, ring, progress = self._queue, self.ring, self.progress
+        with self._counting:
+            ring.count += self._skipped
+            self._skipped = 0
+        count = len(queue)
+        for _ in range(count):
+            event = queue.popleft()
+            progress.apply(event)
+            if event.kind == "line":
+                ring.add(event.task or "?", event.host or "", event.data["line"])
+            else:
+                text, style = event_words(event)
+                if text and event.kind != "step":
+                    ring.add(OURS, "", text, style or "bold")
+        return count > 0
+
+    def _show(self) -> Literal["left", "ended"]:
+        in_fd = sys.stdin.fileno() if self._in_fd is None else self._in_fd
+        with Keyboard(in_fd) as keyboard, Screen(self._console) as screen:
+            self.scene.rule = "─" if screen.unicode else "-"
+            try:
+                return self._loop(keyboard, screen)
+            except OSError:  # the terminal has gone
+                return "left"
+
+    def _loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended"]:
+        drawn, size, second, fresh = 0.0, (0, 0), 0, True
+        over_since: float | None = None
+        while True:
+            fresh |= self.take()
+            clock = self._clock()
+            if clock - drawn >= FRAME_S and (fresh or screen.size() != size or int(clock) != second):
+                size, second, fresh, drawn = screen.size(), int(clock), False, clock
+                self.draw(screen, *size)
+            if self.progress.final or self._closed.is_set():
+                over_since = clock if over_since is None else over_since
+                if not fresh and clock - over_since >= (LINGER_S if self.progress.final else 0):
+                    return "ended"
+            for key in keyboard.read(max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else FRAME_S):
+                self.view.key(key)
+                fresh = True
+            if self.view.left or keyboard.gone:
+                return "left"
+
+    def draw(self, screen: Screen, width: int, height: int) -> None:
+        self.ring.mark(self._clock())
+        self._listen()
+        screen.draw(compose(self.scene, width, height, self._now()))
+
+    def _listen(self) -> None:
+        """How long each task has been silent, by our own clock."""
+        clock = self._clock()
+        for name, task in self.progress.tasks.items():
+            lines, since = self._last_heard.get(name, (-1, clock))
+            if lines != task.lines:
+                self._last_heard[name] = task.lines, clock
+            self.scene.quiet[name] = clock - since if lines == task.lines else 0.0
+
+    def _say_last_words(self) -> None:
+        self.take()
+        death = self.progress.first_death
+        last = self.ring.last_of(death.task, LAST_LINES) if death else []
+        try:
+            show_summary(self._summary or terminal_of(sys.stderr), self.progress, last)
+        except OSError:
+            return
+
+
+def _shortened(event: Event) -> Event:
+    from tfdeploy.model.measures import last_state
+
+    return replace(event, data={**event.data, "line": last_state(event.data["line"])[:LINE_CHARS]})
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGHUP leave the view by an exception, so that the terminal is restored first."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise _Ended(signum)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

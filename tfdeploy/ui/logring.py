@@ -1,0 +1,115 @@
+"""The newest lines of every task, bounded, for the dashboard: a loud task pushes out its own lines, never another's.
+
+Text is kept as it came (cut to 4 KiB) and sanitised when shown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from tfdeploy.model.measures import MATCHED_CHARS, last_state
+
+PER_TASK = 1000
+RECENT_S = 10.0
+
+
+class Shown(NamedTuple):
+    """`number` counts all lines in the order in which they came. `style`: of our own words."""
+
+    number: int
+    task: str
+    host: str
+    text: str
+    style: str = ""
+
+
+class LogRing:
+    """Not thread-safe: the dashboard's thread adds and reads."""
+
+    def __init__(self, per_task: int = PER_TASK) -> None:
+        self.count = 0  # lines so far
+        self.needle = ""
+        self._per_task = per_task
+        self._all: dict[str, deque[Shown]] = {}
+        self._matching: dict[str, deque[Shown]] = self._all
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def add(self, task: str, host: str, text: str, style: str = "") -> None:
+        if len(text) > MATCHED_CHARS:
+            text = last_state(text)[:MATCHED_CHARS]
+        self.count += 1
+        line = Shown(self.count, task, host, text, style)
+        ring = self._all.get(task)
+        if ring is None:
+            ring = self._all[task] = deque(maxlen=self._per_task)
+        ring.append(line)
+        if self.needle and self.needle in text.lower():
+            self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
+
+    def filter(self, text: str) -> None:
+        """From now on only lines that contain `text`, upper or lower case; "" for all."""
+        self.needle = text.lower()
+        self._matching = self._all
+        if self.needle:
+            self._matching = {
+                task: deque((line for line in ring if self.needle in line.text.lower()), maxlen=self._per_task)
+                for task, ring in self._all.items()
+            }
+
+    def mark(self, clock: float) -> None:
+        """Tells the time, so that `tail` knows which lines are recent."""
+        self._marks.append((clock, self.count))
+        while clock - self._marks[0][0] > RECENT_S:
+            self._marks.popleft()
+
+    @property
+    def lines_per_s(self) -> float:
+        """Over the last marks."""
+        if len(self._marks) < 2:
+            return 0.0
+        (first, low), (last, high) = self._marks[0], self._marks[-1]
+        return (high - low) / (last - first) if last > first else 0.0
+
+    @property
+    def dropped(self) -> int:
+        """Lines that are no longer kept here."""
+        return self.count - sum(map(len, self._all.values()))
+
+    def tail(self, rows: int, task: str | None = None) -> list[Shown]:
+        """The newest lines, oldest first, of one task or all. Of all: each task that spoke within the last
+        10 s keeps its share of the rows, however loud the others are."""
+        rings = self._rings(task)
+        newest = [list(_last(ring, rows)) for ring in rings]
+        if task is None:
+            kept = self._shares(newest, rows)
+            numbers = {line.number for line in kept}
+            rest = sorted((line for lines in newest for line in lines if line.number not in numbers), reverse=True)
+            return sorted([*kept, *rest[: rows - len(kept)]])
+        return newest[0] if newest else []
+
+    def everything(self, task: str | None = None) -> list[Shown]:
+        """All that is kept, of one task or all, oldest first: for scrolling."""
+        return sorted(line for ring in self._rings(task) for line in ring)
+
+    def last_of(self, task: str, rows: int) -> list[str]:
+        """The last lines of a task, whatever is filtered."""
+        return [line.text for line in _last(self._all.get(task, deque()), rows)]
+
+    def _rings(self, task: str | None) -> list[deque[Shown]]:
+        if task is not None:
+            return [self._matching[task]] if task in self._matching else []
+        return list(self._matching.values())
+
+    def _shares(self, newest: list[list[Shown]], rows: int) -> list[Shown]:
+        since = self._marks[0][1] if self._marks else 0
+        recent = [fresh for lines in newest if (fresh := [line for line in lines if line.number > since])]
+        recent.sort(key=lambda lines: lines[-1].number, reverse=True)
+        share = rows // max(1, min(rows, len(recent)))
+        return [line for lines in recent[:rows] for line in lines[-share:]]
+
+
+def _last(ring: deque[Shown], count: int) -> list[Shown]:
+    if count >= len(ring):
+        return list(ring)
+    return [ring[i] for i in range(-count, 0)] if count > 0 else []

@@ -1,0 +1,70 @@
+"""A picture of the dashboard from a recorded event stream: python -m tfdeploy.ui.picture EVENTS OUT.svg
+
+The events are what `tfdeploy launch --events FILE` wrote; nothing else is needed, so the picture can be made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tfdeploy.errors import TfdeployError, UsageError
+from tfdeploy.model.events import event_from_json
+from tfdeploy.ui.dashboard import Dashboard
+from tfdeploy.ui.errors import show_error
+from tfdeploy.ui.frame import compose
+from tfdeploy.ui.screen import Frame
+
+
+def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None, title: str = "tfdeploy launch") -> str:
+    """SVG text of the frame after all events, or after those of the first `upto_s` seconds. Raises UsageError."""
+    console = Console(file=io.StringIO(), record=True, width=width, height=height, force_terminal=True, color_system="truecolor")
+    clock = [0.0]
+    dashboard = Dashboard(console=console, clock=lambda: clock[0])
+    first: float | None = None
+    for number, line in enumerate(events.splitlines(), 1):
+        try:
+            event = event_from_json(line)
+        except ValueError as error:
+            raise UsageError(f"line {number} is no event: {error}", next="the file that `launch --events FILE` wrote") from error
+        first = event.time if first is None else first
+        if upto_s is not None and event.time - first > upto_s:
+            continue
+        clock[0] = max(clock[0], event.time - first)
+        dashboard(event)
+        dashboard.take()
+        dashboard.ring.mark(clock[0])
+    dashboard.scene.rule = "─"
+    console.print(Frame(compose(dashboard.scene, width, height, (first or 0.0) + clock[0])), end="")
+    return console.export_svg(title=title)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tfdeploy.ui.picture", description="the dashboard as SVG, from recorded events"
+    )
+    parser.add_argument("events", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--width", type=int, default=110)
+    parser.add_argument("--height", type=int, default=30)
+    parser.add_argument("--upto", type=float, metavar="SECONDS", help="of the events' own time (default: all of them)")
+    args = parser.parse_args(words)
+    try:
+        try:
+            events = args.events.read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read events: {error.strerror}", where=str(args.events)) from error
+        args.out.write_text(draw_picture(events, width=args.width, height=args.height, upto_s=args.upto), encoding="utf-8")
+    except TfdeployError as error:
+        show_error(error)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""The last words about a run, in plain lines: how it ended, why, what it left, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.ui.amounts import figure, in_seconds
+from tfdeploy.ui.reports import show_left_files
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import Terminal
+
+LAST_LINES = 12
+_STYLES = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}
+
+
+def show_summary(terminal: Terminal, progress: RunProgress, last_lines: Sequence[str] = ()) -> None:
+    """`last_lines`: of the task that died first. Says nothing of a run that never had a name."""
+    if progress.run is None:
+        return
+    run = clean(progress.run)
+    lasted = (progress.ended or progress.now or 0.0) - (progress.started or progress.now or 0.0)
+    after = f" after {in_seconds(lasted)}" if lasted > 0 else ""
+    terminal.write(f"run {run} {terminal.paint(progress.state, _STYLES.get(progress.state, 'bold yellow'))}{after}\n")
+    if progress.cause:
+        terminal.write(f"{terminal.paint('cause:', 'bold red')} {clean(progress.cause)}\n")
+        for line in last_lines[-LAST_LINES:]:
+            terminal.write(f"  | {clean(line, 300)}\n")
+    elif progress.state == "succeeded":
+        _say_figures(terminal, progress)
+    show_left_files(terminal, progress.left_files)
+    for command in _next(progress, run):
+        terminal.write(f"  next: {command}\n")
+
+
+def _say_figures(terminal: Terminal, progress: RunProgress) -> None:
+    for task in progress.tasks.values():
+        if task.deciding and task.step is not None:
+            loss = f", loss {figure(task.loss)}" if task.loss is not None else ""
+            terminal.write(f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}\n")
+
+
+def _next(progress: RunProgress, run: str) -> list[str]:
+    death = progress.first_death
+    if death is not None:
+        return [f"tfdeploy logs {run} --task {clean(death.task)} -n 100", f"tfdeploy status {run}"]
+    if progress.final:
+        return [f"tfdeploy logs {run}"]
+    if progress.state == "starting":
+        return [f"tfdeploy status {run}"]
+    return [f"tfdeploy status {run}", f"tfdeploy logs {run} -f", f"tfdeploy stop {run}"]
