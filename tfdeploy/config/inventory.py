@@ -39,8 +39,7 @@ def understand(path: Path) -> Understood:
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
         raise root.error("there are no hosts in it", "write hosts: {n1: {address: 192.0.2.10}}")
-    defaults = top["defaults"].node if "defaults" in top else Node("mapping", root.file, root.line)
-    _settings("name", defaults, None)
+    defaults = _Defaults(top["defaults"].node if "defaults" in top else None)
     folder = path.absolute().parent
     given: dict[str, dict[str, Given]] = {}
     hosts: dict[str, Host] = {}
@@ -57,18 +56,34 @@ def understand(path: Path) -> Understood:
     return Understood(Inventory(tuple(hosts.values()), roles, shown(path)), given)
 
 
-def _settings(name: str, defaults: Node, own: Node | None) -> dict[str, Given]:
+class _Defaults:
+    """`defaults:`, read once but for what depends on the host's {name}."""
+
+    def __init__(self, node: Node | None) -> None:
+        keys = node.keys if node is not None else {}
+        self.varying = {key: child for key, child in keys.items() if "{" in child.text or "}" in child.text}
+        self.fixed: dict[str, Given] = {}
+        if node is not None:
+            read_keys(_filled(keys, "name", node), reference.HOST)  # a wrong default is one even where every host has its own
+            self.fixed = read_keys(_filled({key: keys[key] for key in keys.keys() - self.varying}, "", node), reference.HOST)
+
+
+def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
     """The host's own keys over the defaults, {name} filled in."""
-    both = Node("mapping", defaults.file, defaults.line)
-    both.keys = dict(defaults.keys)
-    if own is not None and own.kind != "nothing":
-        if own.kind != "mapping":
-            raise own.wrong("a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}")
-        both.keys.update((key, node) for key, node in own.keys.items() if node.kind != "nothing" or key not in both.keys)
-    for key, node in both.keys.items():
+    if own.kind not in ("mapping", "nothing"):
+        raise own.wrong("a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}")
+    stated = {key: node for key, node in own.keys.items() if node.kind != "nothing" or key not in defaults.varying}
+    return defaults.fixed | read_keys(_filled(defaults.varying | stated, name, own), reference.HOST)
+
+
+def _filled(keys: dict[str, Node], name: str, place: Node) -> Node:
+    """A mapping of these keys in which {name} stands for the name."""
+    both = Node("mapping", place.file, place.line)
+    both.keys = keys
+    for key, node in keys.items():
         if "{" in node.text or "}" in node.text:
-            both.keys[key] = node.replaced(node.located(fill, node.text, {"name": name}))
-    return read_keys(both, reference.HOST)
+            both.keys = both.keys | {key: node.replaced(node.located(fill, node.text, {"name": name}))}
+    return both
 
 
 def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
