@@ -99,6 +99,11 @@ class Doors:
         pulse.watch(connection.transport, link)
         return connection
 
+    def link(self, host: str, target: Target, deadline: float) -> Link:
+        """A link through the target's jump host, opened where needed. Raises HostUnreachable."""
+        assert target.jump is not None
+        return self._door(target.jump).link(host, target, deadline)
+
     def _door(self, target: Target) -> _Door:
         with self._lock:
             return self._doors.setdefault(target, _Door(self, target))
@@ -155,14 +160,15 @@ def _words(target: Target, link: Link, offer: Offer, deadline: float) -> dict[st
     return {
         "sock": link,
         "auth_strategy": offer,
-        "transport_factory": partial(_transport, target),
+        "transport_factory": partial(tuned_transport, target),
         "timeout": left,
         "banner_timeout": left,
         "channel_timeout": CONNECT_S,
     }
 
 
-def _transport(target: Target, sock: Any, disabled_algorithms: Any = None) -> paramiko.Transport:
+def tuned_transport(target: Target, sock: Any, disabled_algorithms: Any = None) -> paramiko.Transport:
+    """A transport with our algorithms, asking first for the kinds of host key that we know of this target."""
     transport = _Transport(sock, packetizer_class=_Packetizer)
     options = transport.get_security_options()
     options.ciphers = CIPHERS

@@ -1,0 +1,158 @@
+"""The agent's channel: how it gets there, what it answers, how it ends. The agent is the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused
+from tfdeploy.transport import channel
+from tfdeploy.transport.agentzip import agent_zip
+from tfdeploy.transport.fleet import SshFleet
+
+
+@pytest.fixture
+def fleet() -> Iterator[SshFleet]:
+    with SshFleet() as opened:
+        yield opened
+
+
+def test_it_is_put_there_once_and_answers(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1", "MaxSessions 1")
+    agent = fleet.session(sshd.host).agent()
+    assert agent.hello["workdir"] == str(sshd.home / "tfdeploy")
+    folder = sshd.home / "tfdeploy/.agent" / agent_zip()[0]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert abs(agent.clock_skew_s) < 5
+    assert agent.call("ping")["clock"] == pytest.approx(time.time(), abs=5)
+    assert fleet.session(sshd.host).agent() is agent
+    before = folder.stat().st_mtime_ns
+    with SshFleet() as again:
+        again.session(sshd.host).agent().call("ping")
+    assert folder.stat().st_mtime_ns == before or (folder / "__main__.py").exists()
+
+
+def test_the_agents_no_is_an_agent_error_with_its_code(yard: Any, fleet: SshFleet) -> None:
+    agent = fleet.session(yard.host("n1").host).agent()
+    with pytest.raises(AgentError) as caught:
+        agent.call("run.status", {"job": "../x", "run": "r"})
+    assert caught.value.code
+    assert (caught.value.where or "").startswith("n1")
+    with pytest.raises(AgentError):
+        agent.call("no.such.verb")
+
+
+def test_calls_from_many_threads_get_their_own_answers(yard: Any, fleet: SshFleet) -> None:
+    agent = fleet.session(yard.host("n1").host).agent()
+    clocks: list[float] = []
+    threads = [threading.Thread(target=lambda: clocks.extend(agent.call("ping")["clock"] for _ in range(20))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(clocks) == 160
+
+
+@pytest.mark.parametrize("noise", ["echo hello; printf 'no newline'", "printf '\\033[31m%s\\n' red; echo oops >&2"])
+def test_what_a_login_shell_prints_is_ignored(yard: Any, fleet: SshFleet, noise: str) -> None:
+    sshd = yard.host(
+        "n1", f"ForceCommand {noise}; eval $SSH_ORIGINAL_COMMAND".replace("eval $", 'eval "$').replace("COMMAND", 'COMMAND"')
+    )
+    assert fleet.session(sshd.host).agent().call("ping")
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "words"),
+    [
+        ("/bin/false", HostFailed, "ended with exit code 1"),
+        ("echo This account is closed.; exit 0", HostFailed, "This account is closed."),
+        ("yes", HostFailed, "without end"),
+        ('PATH=/nowhere; export PATH; eval "$SSH_ORIGINAL_COMMAND"', Refused, "no Python"),
+    ],
+)
+def test_shells_that_do_not_run_it_are_named(yard: Any, fleet: SshFleet, command: str, kind: type, words: str) -> None:
+    sshd = yard.host("n1", f"ForceCommand {command}")
+    with pytest.raises(kind, match=words) as caught:
+        fleet.session(sshd.host).agent()
+    assert caught.value.where == "n1"
+    assert "\x1b" not in caught.value.what
+
+
+def python_stub(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def test_the_first_python_that_is_new_enough_is_taken(yard: Any, fleet: SshFleet) -> None:
+    stubs = yard.root / "stubs"
+    python_stub(stubs, "python", "#!/bin/sh\nexit 99\n")
+    sshd = yard.host("n1", f'ForceCommand PATH={stubs}:/bin; eval "$SSH_ORIGINAL_COMMAND"')
+    python_stub(stubs, "python3", "#!/bin/sh\nexit 99\n")
+    with pytest.raises(Refused, match=r"older than 3\.8"):
+        fleet.session(sshd.host).agent()
+    python_stub(stubs, "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    assert fleet.session(sshd.host).agent().call("ping")
+
+
+def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1")
+    (sshd.home / "file").write_text("")
+    with pytest.raises(HostFailed, match=r"home/file.*Not a directory"):
+        fleet.session(replace(sshd.host, workdir="~/file/tfdeploy")).agent()
+
+
+def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(yard: Any, fleet: SshFleet) -> None:
+    session = fleet.session(yard.host("n1").host)
+    agent = session.agent()
+    os.kill(agent.hello["pid"], signal.SIGKILL)
+    with pytest.raises(HostUnreachable):
+        for _ in range(200):
+            agent.call("ping", timeout_s=5)
+            time.sleep(0.01)
+    assert session.agent().call("ping")
+
+
+def test_a_frozen_agent_is_found_by_the_heartbeat(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel.wire, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
+    agent = fleet.session(yard.host("n1").host).agent()
+    agent.call("ping")
+    os.kill(agent.hello["pid"], signal.SIGSTOP)
+    try:
+        with pytest.raises(HostUnreachable, match="sign of life"):
+            agent.call("ping", timeout_s=20)
+    finally:
+        os.kill(agent.hello["pid"], signal.SIGKILL)
+
+
+def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
+    fleet = SshFleet()
+    agent = fleet.session(yard.host("n1").host).agent()
+    os.kill(agent.hello["pid"], signal.SIGSTOP)
+    failed: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            agent.call("ping", timeout_s=30)
+        except HostUnreachable as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    began = time.monotonic()
+    fleet.close()
+    thread.join(5)
+    os.kill(agent.hello["pid"], signal.SIGKILL)
+    assert failed
+    assert time.monotonic() - began < 3

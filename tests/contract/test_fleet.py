@@ -1,0 +1,110 @@
+"""The fleet's contract: every host's outcome, bounded, interruptible, quick to close."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostFailed, HostUnreachable
+from tfdeploy.transport import doors
+from tfdeploy.transport.fleet import SshFleet
+
+
+def test_every_outcome_is_collected_and_sessions_are_kept(
+    lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "CONNECT_S", 1.0)
+    good = [lasting.host(f"a{number}").host for number in range(3)]
+    down = replace(good[0], name="down", port=1)
+    mute = replace(good[0], name="mute", port=listener(lambda sock: None))
+    seen: list[str] = []
+    with SshFleet() as fleet:
+        hosts = (*good, down, mute)
+        found = fleet.each(hosts, lambda session: session.run(("echo hi",)).stdout, on_done=lambda name, _: seen.append(name))
+        assert list(found) == ["a0", "a1", "a2", "down", "mute"]
+        assert [found[host.name] for host in good] == [b"hi\n"] * 3
+        assert isinstance(found["down"], HostUnreachable)
+        assert isinstance(found["mute"], HostUnreachable)
+        assert sorted(seen) == sorted(found)
+        assert seen[-1] == "mute"
+        assert fleet.session(good[0]) is fleet.session(good[0])
+
+
+def test_a_bug_stays_a_bug_and_errors_do_not_stop_others(lasting: Any) -> None:
+    host = lasting.host("b0").host
+
+    def fail(session: Any) -> None:
+        raise HostFailed("no", where=session.host.name)
+
+    with SshFleet() as fleet:
+        assert isinstance(fleet.each((host,), fail)["b0"], HostFailed)
+        with pytest.raises(ZeroDivisionError):
+            fleet.each((host,), lambda session: 1 // 0)
+
+
+def test_at_most_parallel_at_once(lasting: Any) -> None:
+    sshd = lasting.host("c0", "MaxStartups 100")
+    hosts = tuple(replace(sshd.host, name=f"c{number}") for number in range(8))
+    now, most, lock = 0, 0, threading.Lock()
+
+    def count(session: Any) -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        session.run(("true",))
+        with lock:
+            now -= 1
+
+    with SshFleet(parallel=3) as fleet:
+        fleet.each(hosts, count)
+    assert 1 < most <= 3
+
+
+def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
+    sshd = lasting.host("d0", "MaxStartups 200")
+    hosts = tuple(replace(sshd.host, name=f"d{number}") for number in range(64))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with SshFleet() as fleet:
+            found = fleet.each(hosts, lambda session: session.agent().call("ping"))
+            assert all(isinstance(value, dict) for value in found.values()), found
+            began = time.monotonic()
+        assert time.monotonic() - began < 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+PROGRAM = """
+import sys
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport.fleet import SshFleet
+host = Host("n1", "127.0.0.1", int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4])
+with SshFleet() as fleet:
+    fleet.session(host)
+    print("ready", flush=True)
+    fleet.each((host,), lambda session: session.run(("sleep 60",)))
+"""
+
+
+def test_ctrl_c_ends_the_waiting(lasting: Any) -> None:
+    host = lasting.host("e0").host
+    words = [str(host.port), str(host.user), str(host.identity_file), str(host.known_hosts)]
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert b"KeyboardInterrupt" in said
+    assert time.monotonic() - began < 3

@@ -1,0 +1,226 @@
+"""The session's contract: what it runs, whom it trusts, and one clear cause for everything that fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostFailed, HostUnreachable
+from tfdeploy.transport import doors
+from tfdeploy.transport.fleet import SshFleet
+
+
+@pytest.fixture
+def fleet() -> Iterator[SshFleet]:
+    with SshFleet() as opened:
+        yield opened
+
+
+def refused(fleet: SshFleet, host: Any) -> HostUnreachable:
+    with pytest.raises(HostUnreachable) as caught:
+        fleet.session(host)
+    assert caught.value.where == host.name
+    assert caught.value.exit_code == 4
+    return caught.value
+
+
+def test_one_word_is_a_script_and_several_are_argv(yard: Any, fleet: SshFleet) -> None:
+    session = fleet.session(yard.host("n1").host)
+    done = session.run(("echo $((6*7)); echo oops >&2; exit 3",))
+    assert (done.exit_code, done.stdout, done.stderr) == (3, b"42\n", b"oops\n")
+    odd = ("printf", "%s|", "a b", "$HOME", "it's", "x!y", "back\\slash", "new\nline\n", "*", "%d", "üñ", "~", "-n", "")
+    assert session.run(odd).stdout == b"|".join(word.encode() for word in odd[2:]) + b"|"
+
+
+def test_input_and_output_larger_than_every_window(yard: Any, fleet: SshFleet) -> None:
+    session = fleet.session(yard.host("n1").host)
+    data = os.urandom(1 << 20) * 6
+    done = session.run(("cat; head -c 5000000 /dev/zero >&2",), stdin=data)
+    assert done.stdout == data
+    assert len(done.stderr) == 5_000_000
+    assert session.run(("cat",)).stdout == b""
+    with pytest.raises(HostFailed, match="more than"):
+        session.run(("cat /dev/zero",), max_bytes=1 << 20)
+
+
+def test_a_signal_is_no_exit_code_and_a_limit_is_kept(yard: Any, fleet: SshFleet) -> None:
+    session = fleet.session(yard.host("n1").host)
+    assert session.run(("kill -9 $$",)).exit_code is None
+    with pytest.raises(HostFailed, match=r"0\.2 s"):
+        session.run(("sleep 20",), timeout_s=0.2)
+
+
+def test_an_unknown_host_key_is_refused_with_its_fingerprint(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1", known=False)
+    public = str(sshd.config.parent / "hostkey.pub")
+    shown = subprocess.run(["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True)
+    error = refused(fleet, sshd.host)
+    assert shown.stdout.split()[1] in error.what
+    assert error.next == "tfdeploy trust --limit n1"
+    assert "Accepted" not in sshd.trace()
+
+
+def test_a_changed_host_key_is_refused_with_both_and_the_line(yard: Any, fleet: SshFleet) -> None:
+    sshd, other = yard.host("n1", known=False), yard.host("n2")
+    old = (other.config.parent / "hostkey.pub").read_text().split()[1]
+    yard.known.write_text(f"# one\n[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
+    error = refused(fleet, sshd.host)
+    assert error.what.count("SHA256:") == 2
+    assert f"{yard.known}:2" in error.what
+    assert error.next and "ssh-keygen" in error.next
+
+
+def test_a_wrong_user_or_key_is_one_clear_cause(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1")
+    assert "user nobody-here" in refused(fleet, replace(sshd.host, user="nobody-here")).what
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "other")], check=True)
+    error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "other")))
+    assert "refused the key" in error.what
+    assert str(yard.root / "other") in error.what
+
+
+def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1")
+    missing = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "none")))
+    assert f"{yard.root / 'none'} cannot be read" in missing.what
+    for kind, form in (("ed25519", ()), ("rsa", ("-m", "PEM"))):
+        locked = yard.root / f"locked-{kind}"
+        subprocess.run(["ssh-keygen", "-q", "-t", kind, *form, "-N", "secret", "-f", str(locked)], check=True)
+        assert "encrypted" in refused(fleet, replace(sshd.host, identity_file=str(locked))).what
+    garbage = yard.root / "garbage"
+    garbage.write_bytes(b"\xff\x00nothing")
+    assert "not a private key" in refused(fleet, replace(sshd.host, identity_file=str(garbage))).what
+    assert "Failed" not in sshd.trace()
+
+
+@pytest.fixture
+def ssh_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    place = tmp_path / "agent"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 5
+    while not place.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
+    yield
+    process.terminate()
+    process.wait(5)
+
+
+def test_the_agent_holds_the_key_of_a_locked_file_among_too_many(yard: Any, fleet: SshFleet, ssh_agent: None) -> None:
+    sshd = yard.host("n1")
+    for number in range(9):
+        key = yard.root / f"many-{number}"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(yard.key)], check=True, stdout=subprocess.DEVNULL)
+    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+    other = yard.root / "many-0"
+    subprocess.run(["ssh-add", "-q", "-d", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
+    assert "refused the key" in refused(fleet, replace(sshd.host, name="n2", identity_file=str(other))).what
+
+
+def test_nobody_listens_no_such_name(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1")
+    sshd.process.terminate()
+    sshd.process.wait(10)
+    assert "refuses connections" in refused(fleet, sshd.host).what
+    assert "cannot be resolved" in refused(fleet, replace(sshd.host, address="no-such-name.invalid")).what
+
+
+def test_silence_garbage_and_endless_banners_are_bounded(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = yard.host("n1").host
+    monkeypatch.setattr(doors, "CONNECT_S", 1.0)
+    began = time.monotonic()
+    assert "says nothing within 1 s" in refused(fleet, replace(host, port=listener(lambda sock: None))).what
+    assert time.monotonic() - began < 3
+
+    def speak(sock: socket.socket) -> None:
+        sock.sendall(b"HTTP/1.0 \x1b[31m400\r\n" * 200)
+
+    assert "not an SSH server" in refused(fleet, replace(host, port=listener(speak))).what
+
+    def flood(sock: socket.socket) -> None:
+        while True:
+            sock.sendall(b"x" * 65536)
+
+    assert "not an SSH server" in refused(fleet, replace(host, port=listener(flood))).what
+
+    def trickle(sock: socket.socket) -> None:
+        def drip() -> None:
+            for _ in range(100):
+                sock.sendall(b"hello\r\n")
+                time.sleep(0.1)
+
+        threading.Thread(target=lambda: suppressed(drip), daemon=True).start()
+
+    began = time.monotonic()
+    refused(fleet, replace(host, port=listener(trickle)))
+    assert time.monotonic() - began < 4
+
+
+def suppressed(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except OSError:
+        pass
+
+
+def test_a_burst_beyond_max_startups_gets_in(yard: Any) -> None:
+    sshd = yard.host("n1", "MaxStartups 2:50:4")
+    hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(16))
+    with SshFleet() as fleet:
+        found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
+    assert set(found.values()) == {0}, found
+
+
+def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> None:
+    jump, inner, other = yard.host("jump"), yard.host("inner"), yard.host("other")
+    way = f"{jump.host.user}@127.0.0.1:{jump.port}"
+    for sshd in (inner, other):
+        assert fleet.session(replace(sshd.host, jump=way)).run(("echo $SSH_CONNECTION",)).exit_code == 0
+    assert jump.trace().count("Accepted publickey") == 1
+    third = yard.host("third")
+    twice = f"{way},{inner.host.user}@127.0.0.1:{inner.port}"
+    assert fleet.session(replace(third.host, jump=twice)).run(("true",)).exit_code == 0
+    dead = replace(third.host, name="dead", port=1, jump=way)
+    assert "cannot reach" in refused(fleet, dead).what
+    stranger = yard.host("stranger", known=False)
+    assert "not known" in refused(fleet, replace(third.host, name="s1", jump=f"x@127.0.0.1:{stranger.port}")).what
+    assert "not known" in refused(fleet, replace(stranger.host, jump=way)).what
+
+
+def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1")
+    session = fleet.session(sshd.host)
+    with pytest.raises(HostUnreachable):
+        session.run(("kill -9 $PPID; sleep 20",), timeout_s=20)
+    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+
+
+@pytest.mark.parametrize("shell", ["csh", "tcsh", "fish", "zsh", "dash", "bash"])
+def test_every_login_shell_reads_it_alike(shell: str) -> None:
+    import shutil
+
+    from tfdeploy.transport.quoting import command_line
+
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} here")
+    words = ("printf", "%s|", "a b", "$HOME", "it's", "x!y!!", "back\\slash", "new\nline", "\\n", "*", "%", "^", "=ls", "~", "")
+    line = command_line(words)
+    done = subprocess.run([program, "-c", line], capture_output=True, check=True)
+    assert done.stdout == b"|".join(word.encode() for word in words[2:]) + b"|"
+    done = subprocess.run([program, "-c", command_line(("echo $((1+1)); exit 4",))], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (4, b"2\n")

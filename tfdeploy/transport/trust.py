@@ -1,0 +1,74 @@
+"""Asks a host for its host key, without logging in. Once: sshd 9.8 and later penalises those who keep doing it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import paramiko
+
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport import causes, knownhosts
+from tfdeploy.transport.doors import CONNECT_S, Doors, tuned_transport
+from tfdeploy.transport.link import Link, dial
+from tfdeploy.transport.target import Target, resolve
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """What one machine showed. `state`: known, new, or changed (another key is on record, at `sources`)."""
+
+    name: str  # as it stands in known_hosts: host, or [host]:port
+    keytype: str
+    key: bytes
+    state: str
+    file: str  # where it would be recorded
+    sources: tuple[str, ...] = ()  # file:line
+
+    @property
+    def fingerprint(self) -> str:
+        return knownhosts.fingerprint(self.key)
+
+
+def targets(host: Host) -> tuple[Target, ...]:
+    """The jump hosts on the way, first hop first, then the host itself."""
+    chain = [resolve(host)]
+    while chain[0].jump is not None:
+        chain.insert(0, chain[0].jump)
+    return tuple(chain)
+
+
+def scan(host: str, target: Target, doors: Doors) -> HostKey:
+    """The key that the target shows now. A jump host on the way must be known already.
+
+    Raises HostUnreachable.
+    """
+    attempt = causes.Attempt(host, target, CONNECT_S)
+    deadline = time.monotonic() + CONNECT_S
+    link: Link | None = None
+    transport: paramiko.Transport | None = None
+    try:
+        link = doors.link(host, target, deadline) if target.jump is not None else dial(target, deadline)
+        attempt.connected = True
+        transport = tuned_transport(target, link)
+        transport.banner_timeout = CONNECT_S
+        transport.start_client(timeout=max(0.1, deadline - time.monotonic()))
+        shown = transport.get_remote_server_key()
+    except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
+        attempt.timed_out = time.monotonic() >= deadline - 0.05
+        attempt.greeting = link.greeting if link is not None else b""
+        raise causes.explain(error, attempt) from error
+    finally:
+        if transport is not None:
+            transport.close()
+        if link is not None:
+            link.close()
+    return _compare(target, shown.get_name(), shown.asbytes())
+
+
+def _compare(target: Target, keytype: str, key: bytes) -> HostKey:
+    known = causes.known_keys(target)
+    same = any(entry.key == key and not entry.revoked for entry in known)
+    state = "known" if same else "changed" if known else "new"
+    file = (target.user_known_hosts or ("",))[0]
+    return HostKey(target.known_name, keytype, key, state, file, tuple(entry.source for entry in known))
