@@ -34,8 +34,9 @@ def make_plan(
 ) -> Plan:
     """The plan of one run.
 
-    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; a `keep` on any other counts too. `sources`: path in the code -> text, of
-    the release's *.py files. `now`: UTC seconds. Raises UsageError (mode, roles, placeholders) and Refused.
+    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; a `keep` on any other counts too.
+    `sources`: path in the code -> text, of the release's *.py files. `now`: UTC seconds. Raises UsageError (mode,
+    roles, placeholders) and Refused.
     """
     mode = checks.mode(job)
     wished = wishes(inventory, job, options)
