@@ -103,10 +103,7 @@ def _job(args: argparse.Namespace) -> Job:
 
     job = setting.load_job(args)
     if args.after is not None:
-        if not args.after:
-            raise UsageError("no command after --", where="tfdeploy launch", next="tfdeploy launch -- python train.py")
-        config.check_command(tuple(args.after), job)
-        job = replace(job, command=tuple(args.after))
+        job = config.override_command(job, args.after)
     if args.mode:
         job = replace(job, mode=args.mode)
     if job.mode is None:

@@ -27,6 +27,12 @@ def plain_view(args: argparse.Namespace) -> PlainView:
 
 
 @contextmanager
+def transfer_view(args: argparse.Namespace) -> Iterator[Emit]:
+    """Bars with rate and time left on a terminal, else one line a host."""
+    yield plain_view(args)
+
+
+@contextmanager
 def events_to(path: str | None) -> Iterator[Callable[[Event], None] | None]:
     """The writer of --events FILE, or None."""
     if path is None:

@@ -117,6 +117,7 @@ def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:
                 asked.options,
                 sync=asked.sync,
                 needed_bytes=shipment.manifest.total_bytes,
+                files=frozenset(entry.path for entry in shipment.manifest.entries),
                 file_data=frozenset(name for name, data in shipment.data.items() if not data.is_folder),
             ),
         )
