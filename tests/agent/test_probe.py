@@ -1,0 +1,203 @@
+"""What probing finds: programs, ports and who has them, keep folders, names, the machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import keeping, listeners, loopback, probe
+from tfdeploy.agent.call import Call, Context, VerbError
+
+
+def facts(workdir: Path, **args: Any) -> dict[str, Any]:
+    given = dict({"python": sys.executable, "ports": [1, 0], "gpus": "auto"}, **args)
+    return probe.probe(Call(Context(str(workdir), ""), given))
+
+
+def program(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def path_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PATH", "%s:/usr/bin:/bin" % (tmp_path / "bin"))
+    yield tmp_path / "bin"
+
+
+def test_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    found = facts(tmp_path)
+    assert found["hostname"] == os.uname().nodename and found["home"] == os.path.expanduser("~")
+    assert found["ssh_server_address"] == "192.0.2.2" and "http_proxy" in found["proxies"]
+    assert found["cores"] >= 1 and found["memory_bytes"] > 1 << 20 and found["free_disk_bytes"] > 0
+    assert abs(found["clock"] - time.time()) < 60
+    assert found["python"] == sys.executable and found["python_version"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_its_answer_is_what_the_control_side_expects(tmp_path: Path) -> None:
+    msgspec = pytest.importorskip("msgspec")
+    from tfdeploy.model.facts import HostFacts
+
+    found = msgspec.convert(dict(facts(tmp_path, job="job", keep=["checkpoints"]), host="n1"), HostFacts)
+    assert found.workdir == str(tmp_path)
+    assert set(facts(tmp_path)) == set(HostFacts.__dataclass_fields__) - {"host", "clock_skew_s"}
+
+
+@pytest.mark.parametrize(
+    "name, version",
+    [
+        ("tensorflow-2.21.0.dist-info", "2.21.0"),
+        ("tensorflow_cpu-2.16.1.dist-info", "2.16.1"),
+        ("tensorflow-1.15.0-py3.7.egg-info", "1.15.0"),
+        ("nvidia_tensorflow-1.15.5+nv23.3.dist-info", "1.15.5+nv23.3"),
+        ("tensorflow", "unknown"),
+        ("tensorflow_datasets-4.9.dist-info", None),
+        ("tensorflow_io_gcs_filesystem-0.3.dist-info", None),
+    ],
+)
+def test_tensorflow_is_found_without_importing_it(tmp_path: Path, path_with: Path, name: str, version: str) -> None:
+    site = tmp_path / "site"
+    (site / name).mkdir(parents=True)
+    (site / "tensorflow.py").write_text("raise SystemExit('imported')")
+    program(path_with, "python9", f'PYTHONPATH={site} exec {sys.executable} -S "$@"\n')
+    found = facts(tmp_path, python="python9")
+    assert (found["python"], found["tensorflow"]) == (str(path_with / "python9"), version)
+
+
+@pytest.mark.parametrize("name", ["~/bin/py", "bin/py"])
+def test_the_interpreter_may_be_named_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "py").symlink_to(sys.executable)
+    assert facts(tmp_path, python=name)["python"] == str(tmp_path / "bin" / "py")
+
+
+def test_an_interpreter_that_is_missing_or_none_is_a_problem_in_words(tmp_path: Path, path_with: Path) -> None:
+    program(path_with, "liar", "echo cannot load libpython >&2; exit 3\n")
+    for name, words in (("nowhere", "no program nowhere"), ("liar", "cannot load libpython")):
+        found = facts(tmp_path, python=name)
+        assert found["python"] is None and words in found["problems"][-1]
+
+
+def test_gpus(tmp_path: Path, path_with: Path) -> None:
+    first, second = (f"{index}, GPU-1{index}, NVIDIA Something, 81559, {used}" for index, used in ((1, "[N/A]"), (0, "5")))
+    program(path_with, "nvidia-smi", f"echo '{first}'; echo '{second}'\n")
+    found = facts(tmp_path)
+    assert [(g["index"], g["uuid"], g["used_mib"]) for g in found["gpus"]] == [(0, "GPU-10", 5), (1, "GPU-11", 0)]
+    assert found["gpus"][0]["name"] == "NVIDIA Something" and found["gpu_error"] is None
+    assert facts(tmp_path, gpus="none")["gpus"] == []
+    for text in ("echo 'Driver/library version mismatch'; exit 18\n", "echo garbage\n"):
+        program(path_with, "nvidia-smi", text)
+        found = facts(tmp_path)
+        assert found["gpus"] == [] and found["gpu_error"]
+
+
+def test_without_nvidia_smi_or_rsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = facts(tmp_path)
+    assert (found["gpus"], found["gpu_error"], found["rsync"]) == ([], None, None)
+
+
+def bound(family: int, listen: bool, reuse: list[int], address: str = "") -> socket.socket:
+    one = socket.socket(family)
+    for option in reuse:
+        one.setsockopt(socket.SOL_SOCKET, option, 1)
+    if family == socket.AF_INET6:
+        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    one.bind((address, 0))
+    if listen:
+        one.listen(1)
+    return one
+
+
+@pytest.mark.parametrize(
+    "family, listen, reuse, address",
+    [
+        (socket.AF_INET, True, [socket.SO_REUSEADDR], ""),
+        (socket.AF_INET, True, [socket.SO_REUSEPORT, socket.SO_REUSEADDR], "127.0.0.1"),
+        (socket.AF_INET, False, [socket.SO_REUSEPORT], ""),
+        (socket.AF_INET, False, [], ""),
+        (socket.AF_INET6, True, [], ""),
+    ],
+)
+def test_a_taken_port_is_seen_and_named(tmp_path: Path, family: int, listen: bool, reuse: list[int], address: str) -> None:
+    try:
+        holder = bound(family, listen, reuse, address)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with holder:
+        port = holder.getsockname()[1]
+        found = facts(tmp_path, ports=[port, port])
+        assert found["free_ports"] == []
+        owner = found["taken_ports"][str(port)]
+        assert owner.startswith(f"pid {os.getpid()}: ") if listen else owner == "unknown"
+        assert listeners.look_at_ports(port, port, {port: "the mesh of run r"})[1] == {str(port): "the mesh of run r"}
+    assert facts(tmp_path, ports=[port, port])["free_ports"] == [port]
+
+
+def test_a_port_that_only_waits_out_its_last_connection_is_free() -> None:
+    """As TensorFlow leaves it: SO_REUSEADDR and SO_REUSEPORT, closed by the server first."""
+    with bound(socket.AF_INET, True, [socket.SO_REUSEPORT, socket.SO_REUSEADDR]) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            served, _ = server.accept()
+            served.close()
+            assert client.recv(1) == b""
+    assert listeners.is_free(port)
+
+
+@pytest.mark.parametrize("ports", ["2222", [1], [1, "x"], None])
+def test_bad_ranges(tmp_path: Path, ports: Any) -> None:
+    if ports is None:
+        assert facts(tmp_path, ports=None)["free_ports"] == []
+        return
+    with pytest.raises(VerbError):
+        facts(tmp_path, ports=ports)
+
+
+def test_keep_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "job" / "keep" / "out" / "checkpoints"
+    assert keeping.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
+    (folder / "deep").mkdir(parents=True)
+    assert keeping.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
+    text = 'model_checkpoint_path: "/some/where/model.ckpt-%d"\nall_model_checkpoint_paths: "model.ckpt-1"\n'
+    for path, step, when in ((folder / "checkpoint", 1200, 2000), (folder / "deep" / "checkpoint", 7, 1000)):
+        path.write_text(text % step)
+        os.utime(path, (when, when))
+    (folder / "model.ckpt-1200.index").write_text("")
+    os.utime(folder / "model.ckpt-1200.index", (3000, 3000))
+    found = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
+    assert found == [{"path": "out/checkpoints", "newest": 3000.0, "checkpoint": "model.ckpt-1200", "step": 1200}]
+    for path in ("../x", "/etc", "", "a/../../b"):
+        with pytest.raises(VerbError):
+            keeping.keep_facts(str(tmp_path), "job", [path])
+
+
+def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text(
+        "# all\n127.0.0.1 localhost\n127.0.1.1\tN1.example.org n1 # debian\n::1 six\n192.0.2.7 both\n127.0.1.1 both\nx\n"
+    )
+    names = ["n1", "n1.Example.org", "n2", "both", "six", "127.0.0.1"]
+    assert loopback.resolving_to_loopback(names, str(hosts)) == ["n1", "n1.Example.org", "six"]
+    assert loopback.resolving_to_loopback(names, str(tmp_path / "none")) == []
+
+
+def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert facts(tmp_path)["problems"] == []
+    assert "does not exist" in facts(tmp_path / "missing")["problems"][0]
+    monkeypatch.setattr(probe, "free_of", lambda path: {"free_bytes": 1 << 20, "free_inodes": 3})
+    problems = facts(tmp_path)["problems"]
+    assert "1 MiB" in problems[0] and "3 inodes" in problems[1]

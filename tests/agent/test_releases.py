@@ -1,0 +1,314 @@
+"""Releases and data sets on a host: what is asked for, what is lent, what is refused, what is left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import complaints, datasets, layout, releases, retention, staging, wire
+from tfdeploy.agent.call import Call, Context, VerbError
+
+Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
+
+
+def rows(tree: Tree) -> list[Any]:
+    found: list[Any] = []
+    for path, content in sorted(tree.items()):
+        if isinstance(content, str):
+            found.append([path, "link", 0, "", content])
+        else:
+            kind, raw = content if isinstance(content, tuple) else ("file", content)
+            found.append([path, kind, len(raw), hashlib.sha256(raw).hexdigest(), ""])
+    return found
+
+
+class Host:
+    def __init__(self, workdir: Path) -> None:
+        self.context = Context(str(workdir), "")
+        self.releases = workdir / "job" / "releases"
+
+    def call(self, verb: str, release: str, blob: bytes = b"", **args: Any) -> Any:
+        return releases.VERBS[verb](Call(self.context, dict(args, job="job", release=release), blob))
+
+    def begin(self, release: str, tree: Any) -> Any:
+        manifest = rows(tree) if isinstance(tree, dict) else tree
+        return self.call("release.begin", release, zlib.compress(json.dumps(manifest).encode()))
+
+    def send(self, begun: Any, tree: Tree, but: str = "") -> None:
+        for path in begun["missing"]:
+            content = tree[path]
+            if path != but:
+                raw = content[1] if isinstance(content, tuple) else content
+                assert isinstance(raw, bytes)
+                (Path(begun["staging"]) / path).write_bytes(raw)
+
+    def commit(self, release: str, begun: Any, **args: Any) -> list[str]:
+        changed: list[str] = self.call("release.commit", release, staging=begun["staging"], **args)["changed"]
+        return changed
+
+    def sync(self, release: str, tree: Tree, **args: Any) -> Any:
+        begun = self.begin(release, tree)
+        self.send(begun, tree)
+        assert self.commit(release, begun, **args) == []
+        return begun
+
+    def tree(self, release: str) -> Tree:
+        found: Tree = {}
+        root = self.releases / release
+        for base, folders, names in os.walk(root):
+            for name in names + [folder for folder in folders if os.path.islink(os.path.join(base, folder))]:
+                path = Path(base) / name
+                key = str(path.relative_to(root))
+                if path.is_symlink():
+                    found[key] = os.readlink(path)
+                else:
+                    raw = path.read_bytes()
+                    found[key] = ("exec", raw) if os.access(path, os.X_OK) else raw
+        return found
+
+
+TREE: Tree = {
+    "train.py": b"print(1)\n",
+    "run.sh": ("exec", b"#!/bin/sh\n"),
+    "lib/deep/x.py": b"x",
+    "lib/same.py": b"x",
+    "latest": "lib/deep/x.py",
+    "folder": "lib",
+    "b\udcff \U0001f600\n'\"-": b"odd",
+    "-dash": b"",
+}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_a_release_arrives_whole(host: Host) -> None:
+    assert host.call("release.state", "r1") == {"present": False}
+    begun = host.sync("r1", TREE)
+    assert sorted(begun["missing"]) == sorted(path for path, content in TREE.items() if not isinstance(content, str))
+    assert host.tree("r1") == TREE
+    assert host.call("release.state", "r1") == {"present": True}
+    assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
+    umask = os.umask(0o022)
+    os.umask(umask)
+    assert (host.releases / "r1" / "run.sh").stat().st_mode & 0o777 == 0o755 & ~umask
+
+
+def test_equal_content_is_lent_wherever_it_lay(host: Host) -> None:
+    host.sync("r1", TREE)
+    changed: Tree = dict(TREE, **{"moved/y.py": TREE["train.py"], "train.py": b"print(2)\n", "lib/same.py": ("exec", b"x")})
+    begun = host.sync("r2", changed)
+    assert sorted(begun["missing"]) == ["lib/same.py", "train.py"]
+    assert host.tree("r2") == changed and host.tree("r1") == TREE
+    assert os.path.samefile(host.releases / "r1" / "train.py", host.releases / "r2" / "moved" / "y.py")
+    assert (host.releases / "r1" / "lib" / "same.py").stat().st_mode & 0o111 == 0
+
+
+def test_a_file_spoilt_on_the_host_is_not_lent(host: Host) -> None:
+    host.sync("r1", TREE)
+    spoilt = host.releases / "r1" / "train.py"
+    spoilt.write_bytes(b"print(0)\n")
+    os.utime(spoilt, (1, 1))
+    assert host.begin("r2", TREE)["missing"] == ["train.py"]
+
+
+def test_an_interrupted_sync_goes_on(host: Host) -> None:
+    begun = host.begin("r1", TREE)
+    host.send(begun, TREE, but="train.py")
+    (Path(begun["staging"]) / ".train.py.Ab12Cd").write_bytes(b"half")
+    half = Path(begun["staging"]) / "lib" / staging.RSYNC_PARTIAL / "x.py"
+    half.parent.mkdir()
+    half.write_bytes(b"half")
+    again = host.begin("r1", TREE)
+    assert again["missing"] == ["train.py"] and half.exists()
+    assert host.commit("r1", again) == ["train.py"] and not (host.releases / "r1").exists()
+    host.send(again, TREE)
+    assert host.commit("r1", again) == [] and host.tree("r1") == TREE
+
+
+@pytest.mark.parametrize("spoil", ["content", "size", "gone", "link"])
+def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil: str) -> None:
+    begun = host.begin("r1", TREE)
+    host.send(begun, TREE)
+    path = Path(begun["staging"]) / "train.py"
+    path.unlink()
+    if spoil == "link":
+        (path.parent / "other").write_bytes(b"print(1)\n")
+        path.symlink_to("other")
+    elif spoil != "gone":
+        path.write_bytes(b"print(9)\n" if spoil == "content" else b"")
+    assert host.commit("r1", begun) == ["train.py"]
+    assert host.call("release.state", "r1") == {"present": False}
+
+
+def test_a_release_that_another_host_made_meanwhile_is_success(host: Host) -> None:
+    begun = host.begin("r1", TREE)
+    host.send(begun, TREE)
+    shutil.copytree(begun["staging"], str(host.releases / "r1"), symlinks=True)
+    assert host.commit("r1", begun) == []
+    assert not os.path.exists(begun["staging"]) and host.call("release.state", "r1")["present"]
+
+
+def test_abort_leaves_nothing(host: Host) -> None:
+    begun = host.begin("r1", TREE)
+    host.call("release.abort", "r1", staging=begun["staging"])
+    assert os.listdir(host.releases) == []
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a//b", ".", "", "a/.", "nul\0"])
+def test_paths_that_lead_out_are_refused(host: Host, path: str) -> None:
+    with pytest.raises(VerbError) as caught:
+        host.begin("r1", [[path, "file", 1, "0" * 64, ""]])
+    assert caught.value.code == "bad_manifest"
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        [["a", "link", 0, "", "/etc"], ["a/passwd", "file", 1, "0" * 64, ""]],
+        [["a", "file", 1, "0" * 64, ""], ["a", "file", 1, "0" * 64, ""]],
+        [["a", "device", 1, "0" * 64, ""]],
+        [["a", "file", -1, "0" * 64, ""]],
+        [["a", "file", 1, "short", ""]],
+        [["a", "file", 1]],
+        {"a": 1},
+        7,
+    ],
+)
+def test_bad_manifests_are_refused(host: Host, manifest: Any) -> None:
+    packed = zlib.compress(json.dumps(manifest).encode())
+    for blob in (packed, packed[:-3], b"garbage", b""):
+        with pytest.raises(VerbError) as caught:
+            host.call("release.begin", "r1", blob)
+        assert caught.value.code == "bad_manifest"
+
+
+@pytest.mark.parametrize("path", ["/", "/tmp", "", None, "../../x"])
+def test_only_our_own_staging_is_ever_removed(host: Host, path: str | None) -> None:
+    host.sync("r1", TREE)
+    for given in (path, str(host.releases / "r1"), str(host.releases / ".staging-x" / ".." / "r1")):
+        with pytest.raises(VerbError) as caught:
+            host.call("release.abort", "r1", staging=given)
+        assert caught.value.code == "bad_name"
+    assert host.tree("r1") == TREE
+
+
+def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 5, "free_inodes": None})
+    with pytest.raises(VerbError) as caught:
+        host.begin("r1", TREE)
+    assert caught.value.code == "disk" and caught.value.details["free_bytes"] == 5
+    assert caught.value.details["needed_bytes"] == sum(row[2] for row in rows(TREE))
+    assert os.listdir(host.releases) == []
+    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 1 << 30, "free_inodes": 2})
+    with pytest.raises(VerbError, match="inodes"):
+        host.begin("r1", TREE)
+
+
+def test_where_hard_links_cannot_be_files_are_copied(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    host.sync("r1", TREE)
+    monkeypatch.setattr(os, "link", refuse)
+    assert host.sync("r2", TREE)["missing"] == []
+    assert host.tree("r2") == TREE and not os.path.samefile(host.releases / "r1" / "run.sh", host.releases / "r2" / "run.sh")
+
+
+def part_of_a_run(host: Host, run: str, release: str, phase: str) -> None:
+    folder = Path(layout.host_dir(host.context.workdir, "job", run, "n1"))
+    folder.mkdir(parents=True)
+    part = wire.HostPart(run, "job", "async", "n1", "d", release)
+    (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
+    (folder / "state.json").write_text(json.dumps(wire.to_wire(wire.HostRunState(run, "job", "n1", phase=phase))))
+
+
+def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
+    for number in range(6):
+        host.sync(f"r{number}", {"a": b"%d" % number}, keep_releases=10)
+        os.utime(host.releases / f"r{number}", (number, number))
+        os.utime(host.releases / f"r{number}.json", (number, number))
+    part_of_a_run(host, "live", "r0", "committed")
+    part_of_a_run(host, "over", "r1", "ended")
+    stale = host.begin("r8", {"a": b"8"})["staging"]
+    fresh = host.begin("r9", {"a": b"9"})["staging"]
+    for path in (stale, stale + ".json"):
+        os.utime(path, (1, time.time() - retention.STALE_S - 1))
+    host.sync("r7", {"a": b"7"}, keep_releases=3)
+    left = {name for name in os.listdir(host.releases) if not name.endswith(".json")}
+    assert left == {"r0", "r4", "r5", "r7", os.path.basename(fresh)}
+
+
+class Data:
+    def __init__(self, workdir: Path) -> None:
+        self.context = Context(str(workdir), "")
+        self.folder = workdir / "job" / "data" / "digits"
+
+    def call(self, verb: str, **args: Any) -> Any:
+        return datasets.VERBS[verb](Call(self.context, {"job": "job", "name": "digits", **args}))
+
+    def fill(self) -> str:
+        (self.folder / "deep").mkdir(exist_ok=True)
+        (self.folder / "deep" / "shard").write_bytes(b"123")
+        os.utime(self.folder / "deep" / "shard", (5.9, 5.9))
+        if not (self.folder / "link").is_symlink():
+            (self.folder / "link").symlink_to("deep/shard")
+        return wire.data_digest([("link", 0, 0, "link", "deep/shard"), ("deep/shard", 3, 5, "file", "")])
+
+
+def test_a_data_set_is_whole_only_after_its_commit(tmp_path: Path) -> None:
+    data = Data(tmp_path)
+    assert data.call("data.state") is None
+    assert data.call("data.begin", bytes=3) == {"folder": str(data.folder)}
+    digest = data.fill()
+    assert data.call("data.state") is None
+    assert data.call("data.commit", digest="other") == {"digest": digest, "ok": False}
+    assert data.call("data.state") is None
+    assert data.call("data.commit", digest=digest) == {"digest": digest, "ok": True}
+    assert data.call("data.state") == {"digest": digest}
+    (data.folder / "extra").write_bytes(b"")
+    assert data.call("data.state")["digest"] != digest
+    data.call("data.begin", bytes=3)
+    assert data.call("data.state") is None
+
+
+@pytest.mark.parametrize("what", ["folder", "file", "link"])
+def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path, what: str) -> None:
+    data = Data(tmp_path)
+    data.folder.parent.mkdir(parents=True)
+    if what == "folder":
+        data.folder.mkdir()
+    elif what == "file":
+        data.folder.write_bytes(b"mine")
+    else:
+        data.folder.symlink_to(tmp_path)
+    with pytest.raises(VerbError) as caught:
+        data.call("data.begin", bytes=1)
+    assert caught.value.code == "not_ours" and str(data.folder) in str(caught.value)
+
+
+def test_data_without_room(tmp_path: Path) -> None:
+    data = Data(tmp_path)
+    with pytest.raises(VerbError) as caught:
+        data.call("data.begin", bytes=1 << 60)
+    assert caught.value.code == "disk" and caught.value.details["needed_bytes"] == 1 << 60
+    assert caught.value.details["free_bytes"] <= complaints.free_of("/")["free_bytes"] + (1 << 50)
+    assert not data.folder.exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 300, None, "a\nb"])
+def test_names_are_checked_again_on_the_host(tmp_path: Path, name: Any) -> None:
+    for args in ({"name": name}, {"job": name}):
+        with pytest.raises(VerbError) as caught:
+            Data(tmp_path).call("data.begin", **args)
+        assert caught.value.code == "bad_name"
