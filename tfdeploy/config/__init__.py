@@ -1,15 +1,15 @@
 """Files -> values: inventories and job files, with file:line:key in every error. Opens no socket, prints nothing."""
 
 from tfdeploy.config.inventory import Understood, find_inventory, load_inventory, understand
-from tfdeploy.config.job import find_job, load_job, override_command, read_secrets
+from tfdeploy.config.job import check_command, find_job, load_job, read_secrets
 
 __all__ = [
     "Understood",
+    "check_command",
     "find_inventory",
     "find_job",
     "load_inventory",
     "load_job",
-    "override_command",
     "read_secrets",
     "understand",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.config import reference
@@ -51,14 +50,12 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     return job
 
 
-def override_command(job: Job, words: Iterable[str]) -> Job:
-    """The job with the command that stands behind `--`. Raises UsageError like a bad `command:`."""
-    command = tuple(words)
-    if not command or not command[0] or command[0].startswith("-"):
+def check_command(words: tuple[str, ...], job: Job) -> None:
+    """Whether the words behind `--` could stand as the job's command. Raises UsageError."""
+    if not words or not words[0] or words[0].startswith("-"):
         raise UsageError("no program after --", where="the command line", next="tfdeploy launch -- python train.py")
-    for word in command:
+    for word in words:
         check(word, known_names(job.data, job.keep))
-    return replace(job, command=command)
 
 
 def read_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, Secret]:
