@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tfdeploy.lab.syscalls import adopt_orphans
+from tfdeploy.lab.syscalls import adopt_orphans, end_with_parent
 
 LISTEN_S = 20.0
 POLL_S = 0.005
@@ -20,6 +20,7 @@ def _start(argv: list[str]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
+            end_with_parent()
             os.execv(argv[0], argv)
         finally:
             os._exit(127)

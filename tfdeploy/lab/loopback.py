@@ -27,6 +27,8 @@ FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's
 
 def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
     held = socket.socket(socket.AF_INET, kind)
+    if kind is socket.SOCK_STREAM:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are closing do not count
     try:
         held.bind((address, port))
     except OSError:

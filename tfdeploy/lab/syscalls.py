@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 
 NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000
 READ_ONLY, NO_SUID, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 32, 4096, 16384, 1 << 18
 _DETACH = 2
-_SET_CHILD_SUBREAPER = 36
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,3 +43,8 @@ def switch_root(root: str) -> None:
 def adopt_orphans() -> None:
     """Whatever is orphaned below this process becomes its child."""
     _checked(_libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def end_with_parent() -> None:
+    """This process is killed when its parent ends."""
+    _checked(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0), "prctl")

@@ -1,0 +1,109 @@
+"""The real `tfdeploy`, run as a lab's operator: own home, own state folder, no agent, no settings of the caller."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from conditions import wait_for
+
+from tfdeploy.lab import Lab
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+class Tfdeploy:
+    """One operator. `cwd`: where its commands run; a job file is written there by the test."""
+
+    def __init__(self, lab: Lab, home: Path) -> None:
+        self.lab = lab
+        self.home = home
+        self.cwd = home / "work"
+        self.cwd.mkdir(parents=True)
+        self.running: list[subprocess.Popen[str]] = []
+        self.env = {
+            "HOME": str(home),
+            "PATH": PATH,
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": str(REPOSITORY),
+            "XDG_STATE_HOME": str(home / "state"),
+            "TFDEPLOY_INVENTORY": str(lab.inventory),
+        }
+
+    def argv(self, *words: str) -> list[str]:
+        """The whole command line, to be run with `env`; also for use under another program (timeout, a shell)."""
+        return self.lab.operator([sys.executable, "-m", "tfdeploy", *words])
+
+    def run(
+        self,
+        *words: str,
+        timeout_s: float = 120.0,
+        exit_code: int | None = None,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `tfdeploy WORDS` to its end. exit_code: fails, with both streams, unless it is that."""
+        done = subprocess.run(
+            self.argv(*words),
+            env={**self.env, **(env or {})},
+            cwd=self.cwd,
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+        if exit_code is not None and done.returncode != exit_code:
+            said = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+            raise AssertionError(f"tfdeploy {' '.join(words)}: exit {done.returncode}, not {exit_code}\n{said}")
+        return done
+
+    def json(self, *words: str, timeout_s: float = 120.0, exit_code: int | None = 0) -> Any:
+        """The JSON that `tfdeploy WORDS --json` prints. Flags must come before any `--`."""
+        at = words.index("--") if "--" in words else len(words)
+        return json.loads(self.run(*words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code).stdout)
+
+    def start(
+        self, *words: str, env: Mapping[str, str] | None = None, stdout: int | IO[str] = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
+        """Starts it in the background, in a session of its own; `end_all` ends what is left."""
+        process = subprocess.Popen(
+            self.argv(*words),
+            env={**self.env, **(env or {})},
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self.running.append(process)
+        return process
+
+    def end_all(self) -> None:
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+    def state(self, run: str = "") -> str:
+        """The run's state as `status` tells it."""
+        return str(self.json("status", *([run] if run else []))["state"])
+
+    def wait_until(self, state: str, run: str = "", *, timeout_s: float = 60.0) -> None:
+        wait_for(lambda: self.state(run) == state, timeout_s, f"{run or 'the run'} is {state}")
+
+    def marked(self, host: str, run: str) -> list[int]:
+        """The pids on that host whose environment names the run."""
+        script = f"grep -lzx TFDEPLOY_TASK_RUN_ID={run} /proc/[0-9]*/environ 2>/dev/null"
+        done = subprocess.run(self.lab.on(host, ["sh", "-c", script]), capture_output=True, text=True, timeout=30, check=False)
+        return [int(path.split("/")[2]) for path in done.stdout.split()]

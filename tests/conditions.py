@@ -1,0 +1,37 @@
+"""When a test waits, and when it does not run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+POLL_S = 0.05
+
+
+def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
+    """The first true value of `condition`. Fails with `what` and the last value at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what} (last: {value!r})")
+        time.sleep(POLL_S)
+    return value
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def need_root() -> None:
+    """Skips loudly without root; in CI that is a failure."""
+    if os.geteuid() == 0:
+        return
+    reason = "isolated labs need root: NOT TESTED here"
+    if _in_ci():
+        pytest.fail(reason)
+    pytest.skip(reason)

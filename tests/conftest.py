@@ -1,0 +1,124 @@
+"""Labs that tests share, one of each kind per pytest worker, and what they say when a test fails.
+
+Tests of one worker share hosts: each uses a job name of its own. Labs are always taken down, and those of a killed
+session by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from conditions import need_root, wait_for
+
+from tfdeploy import lab
+from tfdeploy.lab import Lab
+
+ISOLATED_HOSTS = 4
+LOOPBACK_HOSTS = 3
+LABS: list[Lab] = []
+_TEST_LAB = re.compile(r"test-(\d+)-")
+
+
+@pytest.fixture
+def need(request: pytest.FixtureRequest) -> None:
+    """For tests with a `kind`: what that kind needs."""
+    if request.node.callspec.params["kind"] == "isolated":
+        need_root()
+
+
+def _sweep_dead_sessions() -> None:
+    for name in lab.names():
+        found = _TEST_LAB.match(name)
+        if found and not Path("/proc", found[1]).exists():
+            lab.load(name).down()
+
+
+@pytest.fixture(scope="session")
+def new_lab() -> Iterator[Callable[..., Lab]]:
+    """new_lab(kind, count, **wishes): a lab of its own for a test that breaks things. Taken down at the end."""
+    _sweep_dead_sessions()
+    made: list[Lab] = []
+
+    def make(kind: str, count: int, **wishes: object) -> Lab:
+        if kind == "isolated":
+            need_root()
+        name = f"test-{os.getpid()}-{len(LABS)}"
+        fresh = lab.up(name, kind, count, **wishes)
+        made.append(fresh)
+        LABS.append(fresh)
+        return fresh
+
+    try:
+        yield make
+    finally:
+        for each in made:
+            if each.root.exists():
+                each.down()
+
+
+@pytest.fixture(scope="session")
+def loopback_lab(new_lab: Callable[..., Lab]) -> Lab:
+    return new_lab("loopback", LOOPBACK_HOSTS)
+
+
+@pytest.fixture(scope="session")
+def isolated_lab(new_lab: Callable[..., Lab]) -> Lab:
+    return new_lab("isolated", ISOLATED_HOSTS)
+
+
+@pytest.fixture
+def tfdeploy(tmp_path: Path) -> Iterator[Callable[[Lab], Tfdeploy]]:
+    """tfdeploy(lab): the real command line, as an operator with a home of its own. What it left running is ended."""
+    made: list[Tfdeploy] = []
+
+    def make(where: Lab) -> Tfdeploy:
+        made.append(Tfdeploy(where, tmp_path / f"operator-{len(made)}"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end_all()
+
+
+@pytest.fixture(name="wait_for")
+def _wait_for() -> Callable[..., object]:
+    return wait_for
+
+
+NEWEST_LOGS = r"""cd ~/tfdeploy 2>/dev/null || exit 0
+find . -path "*/runs/*" -mmin -5 \( -name out.log -o -name status.json -o -name journal -o -name "minder*log" \) |
+head -n 12 | while read -r each; do echo "== $each"; tail -c 1500 "$each"; echo; done"""
+
+
+def _host_words(where: Lab, host: str) -> str:
+    words = where.on(host, ["sh", "-c", NEWEST_LOGS])
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    return f"{where.console(host)[-600:]}\n{done.stdout[-6000:]}{done.stderr[-300:]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed test shows what the hosts of its labs said."""
+    report = yield
+    if call.when == "call" and report.failed:
+        used = [value for value in getattr(item, "funcargs", {}).values() if value in LABS]
+        for where in used:
+            for host in where.hosts:
+                try:
+                    text = _host_words(where, host)
+                except Exception as error:  # noqa: BLE001 - a host that is off has nothing to say, and must not hide the failure
+                    text = str(error)
+                report.sections.append((f"{where.kind} host {host}", text))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "NOT TESTED" in str(report.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests need root and were NOT RUN: sudo make test", red=True, bold=True)
