@@ -1,0 +1,136 @@
+"""Which files of a folder are code: git's own listing, so that .gitignore means what git says it means.
+
+Works inside a checkout and outside (with an empty repository that knows no file). Reads; changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tfdeploy.errors import Refused
+
+IGNORE_FILE = ".tfdeployignore"
+CACHES = frozenset(
+    (
+        "__pycache__",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".ipynb_checkpoints",
+        ".tox",
+        ".nox",
+        ".DS_Store",
+    )
+)
+_ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta/history")
+# what would make git look at another repository than the folder's own
+_LOCAL_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_CEILING_DIRECTORIES",
+)
+
+
+def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[str]]:
+    """(paths relative to `root`, warnings): git's listing minus .tfdeployignore, `exclude`, environments and caches.
+
+    Paths may be gone from the disk (tracked, deleted) or be folders without a repository. Raises Refused.
+    """
+    warnings: list[str] = []
+    found = _list_repository(root, "", warnings)
+    left_out = {path.rstrip("/") for path in exclude} | _environments(found)
+    return sorted(path for path in found if not _is_left_out(path, left_out)), warnings
+
+
+def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
+    """The files of one repository (or folder outside any) and of those inside it, relative to the top."""
+    git = _Git(folder)
+    found = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
+    if not found:
+        # not in a checkout, or in one that ignores this whole folder (a home kept in git)
+        git.in_checkout = False
+        found = git.listed("-o", "--exclude-standard")
+    if any(os.path.basename(path) == IGNORE_FILE for path in found) or os.path.exists(os.path.join(folder, IGNORE_FILE)):
+        found -= git.listed(*(("-c",) if git.in_checkout else ()), "-o", "-i", f"--exclude-per-directory={IGNORE_FILE}")
+    inner = {path for path in found if path.endswith("/") or git.is_submodule(path)}
+    result = {prefix + path for path in found - inner}
+    for path in sorted(inner):
+        name = path.rstrip("/")
+        below = os.path.join(folder, name)
+        if not os.path.exists(os.path.join(below, ".git")):
+            warnings.append(f"{prefix}{name} is an empty submodule: git submodule update --init {name}")
+            continue
+        result |= _list_repository(below, f"{prefix}{name}/", warnings)
+    return result
+
+
+class _Git:
+    """git asked about one folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.in_checkout = any((parent / ".git").exists() for parent in (Path(folder), *Path(folder).parents))
+        self.env = {key: value for key, value in os.environ.items() if key not in _LOCAL_VARIABLES}
+        self.env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+
+    def is_submodule(self, path: str) -> bool:
+        """Whether a listed path is a folder: git lists folders only where a repository of their own begins."""
+        place = os.path.join(self.folder, path)
+        return os.path.isdir(place) and not os.path.islink(place)
+
+    def listed(self, *options: str) -> set[str]:
+        if self.in_checkout:
+            return self._run([], options)
+        with tempfile.TemporaryDirectory(prefix="tfdeploy-git-") as empty:
+            for name in ("objects", "refs"):
+                os.mkdir(os.path.join(empty, name))
+            Path(empty, "HEAD").write_text("ref: refs/heads/none\n")
+            return self._run([f"--git-dir={empty}", f"--work-tree={self.folder}"], options)
+
+    def _run(self, where: list[str], options: tuple[str, ...]) -> set[str]:
+        words = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *where, "ls-files", "-z", *options]
+        try:
+            done = subprocess.run(
+                words, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+        except FileNotFoundError as error:
+            raise Refused(
+                "git is not installed here: it tells which files are code", where=self.folder, next="apt install git, or the like"
+            ) from error
+        if done.returncode != 0:
+            if not where and b"not a git repository" in done.stderr:
+                return set()  # a broken .git, or one beyond a file system's edge
+            raise self._refusal(os.fsdecode(done.stderr))
+        return {path for path in os.fsdecode(done.stdout).split("\0") if path}
+
+    def _refusal(self, said: str) -> Refused:
+        first = said.strip().splitlines()[0] if said.strip() else "git failed without a word"
+        hint = f"git -C {self.folder} status"
+        if "dubious ownership" in said:
+            hint = f"git config --global --add safe.directory {self.folder}, if you trust what is in it"
+        return Refused(f"git cannot list the code: {first}", where=self.folder, next=hint)
+
+
+def _environments(found: Iterable[str]) -> set[str]:
+    """Folders that are Python environments: they hold pyvenv.cfg, or conda's history."""
+    tails = tuple("/" + mark for mark in _ENVIRONMENT_MARKS)
+    return {path[: -len(tail)] for path in found for tail in tails if path.endswith(tail)}
+
+
+def _is_left_out(path: str, left_out: set[str]) -> bool:
+    steps = path.split("/")
+    if steps[-1] == IGNORE_FILE or ".git" in steps or not CACHES.isdisjoint(steps):
+        return True
+    return any("/".join(steps[:length]) in left_out for length in range(1, len(steps) + 1)) if left_out else False
