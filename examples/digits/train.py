@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 tf.disable_v2_behavior()
+tf.logging.set_verbosity(tf.logging.ERROR)
 
 flags = tf.app.flags
 # The cluster
@@ -93,7 +94,8 @@ def main(_):
         hooks=hooks,
     ) as session:
         step = session.run_step_fn(lambda step_context: step_context.session.run(global_step))
-        print("starting at step %d" % step if step == 0 else "going on from step %d" % step)
+        if is_chief:
+            print("going on from step %d of the last checkpoint" % step if step else "starting at step 0")
         told = step - step % 100
         while step < FLAGS.steps:
             batch = random.randint(len(images), size=FLAGS.batch_size)
