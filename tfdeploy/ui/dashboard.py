@@ -164,7 +164,10 @@ class Dashboard:
             self.scene.quiet[name] = clock - since if lines == task.lines else 0.0
 
     def _say_last_words(self) -> None:
+        """Of a launch that did not come to be, the caller's error tells more."""
         self.take()
+        if self.progress.state == "starting" and not self.view.left:
+            return
         death = self.progress.first_death
         last = self.ring.last_of(death.task, LAST_LINES) if death else []
         try:

@@ -17,7 +17,13 @@ from tfdeploy.ui.taskrows import columns, header_row, host_row, task_row
 from tfdeploy.ui.viewstate import ViewState
 
 QUIET_S = 60.0  # a running task that is silent for longer is pointed out
-_RUN_STYLES = {"running": "bold green", "succeeded": "bold green", "failed": "bold red", "lost": "bold red"}
+_RUN_STYLES = {
+    "running": "bold green",
+    "succeeded": "bold green",
+    "failing": "bold red",
+    "failed": "bold red",
+    "lost": "bold red",
+}
 _STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
 _KEYS = "q leave   up/down choose   f follow   space pause   / filter   PgUp/PgDn scroll   Esc back"
 
@@ -55,9 +61,10 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
 
 def _head(progress: RunProgress, now: float, height: int) -> list[Row]:
     lasted = (progress.ended or now) - (progress.started or now)
+    state = "failing" if progress.cause and not progress.final else progress.state
     rows: list[Row] = [
         [
-            Piece(progress.state, _RUN_STYLES.get(progress.state, "bold yellow")),
+            Piece(state, _RUN_STYLES.get(state, "bold yellow")),
             Piece(f" {in_seconds(lasted) if lasted >= 60 else f'{max(0, round(lasted))} s'}  "),
             Piece(clean(progress.job), "bold"),
             Piece(f"  {clean(progress.mode)}  " if progress.mode else ""),

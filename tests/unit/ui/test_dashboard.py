@@ -1,0 +1,263 @@
+"""The dashboard and the sync's bars on a real terminal (a pty), in a process of their own: keys, ends, signals, resize."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import sys, threading
+sys.path[:0] = [{root!r}, {here!r}]
+from dashboard_scenes import *
+from tfdeploy.ui.dashboard import Dashboard
+dashboard = Dashboard()
+go_on = threading.Event()
+def feed():
+    for part in {parts}:
+        for one in part:
+            dashboard(one)
+threading.Thread(target=feed, daemon=True).start()
+try:
+    print("how:", dashboard.run())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
+
+
+class Terminal:
+    """A pty with a program on it; what it wrote, and the keys it is given."""
+
+    def __init__(self, program: str, *, columns: int = 100, rows: int = 24) -> None:
+        self.control, self.end = pty.openpty()
+        self.resize(columns, rows)
+        self.before = termios.tcgetattr(self.end)
+        env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+        env.pop("COLUMNS", None)
+        env.pop("LINES", None)
+        command = [sys.executable, "-c", program]
+        self.process = subprocess.Popen(
+            command, stdin=self.end, stdout=self.end, stderr=self.end, env=env, start_new_session=True
+        )
+        self.output = b""
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.control, keys)
+
+    def until(self, text: str, *, within_s: float = 20) -> bytes:
+        """What came, up to a moment at which `text` is on the screen."""
+        deadline = time.monotonic() + within_s
+        begun = len(self.output)
+        while text.encode() not in plain(self.output[begun:]):
+            assert time.monotonic() < deadline, f"{text!r} is not in {plain(self.output[-3000:]).decode(errors='replace')}"
+            self._pump(0.2)
+        return self.output[begun:]
+
+    def finish(self, *, within_s: float = 20) -> int:
+        """The exit code; all output is read."""
+        deadline = time.monotonic() + within_s
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, "it did not end"
+            self._pump(0.05)
+        while self._pump(0.05):
+            pass
+        return self.process.returncode
+
+    def _pump(self, wait_s: float) -> bool:
+        ready, _, _ = select.select([self.control], [], [], wait_s)
+        if ready:
+            self.output += os.read(self.control, 65536)
+        return bool(ready)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.control)
+        os.close(self.end)
+
+
+def plain(output: bytes) -> bytes:
+    return re.sub(rb"\x1b\[[0-?]*[ -/]*[@-~]", b"", output)
+
+
+@pytest.fixture
+def start(request: pytest.FixtureRequest) -> Iterator[object]:
+    opened: list[Terminal] = []
+
+    def begin(parts: str = "[syncing(), training()]", program: str = PROGRAM, **how: int) -> Terminal:
+        text = program.format(root=str(ROOT), here=str(Path(__file__).parent), parts=parts)
+        opened.append(Terminal(text, **how))
+        return opened[-1]
+
+    yield begin
+    for terminal in opened:
+        terminal.close()
+
+
+def restored(terminal: Terminal) -> bool:
+    after = terminal.output.rfind(ALT_OFF)
+    return (
+        terminal.output.count(ALT_ON) == terminal.output.count(ALT_OFF) == 1
+        and after > terminal.output.rfind(ALT_ON)
+        and CURSOR_ON in terminal.output
+        and termios.tcgetattr(terminal.end) == terminal.before
+    )
+
+
+def test_q_leaves_and_says_what_next(start) -> None:  # type: ignore[no-untyped-def]
+    terminal = start()
+    terminal.until("WARNING: something")
+    terminal.type(b"q")
+    assert terminal.finish() == 0
+    assert restored(terminal)
+    words = plain(terminal.output[terminal.output.rfind(ALT_OFF) :]).decode()
+    assert "run digits-20261121-101500-3fa1 running" in words
+    assert "next: tfdeploy logs digits-20261121-101500-3fa1 -f" in words
+    assert "how: left" in words
+
+
+def test_it_ends_by_itself_and_names_the_cause(start) -> None:  # type: ignore[no-untyped-def]
+    terminal = start("[syncing(), training(), dying(), ended()]")
+    assert terminal.finish() == 0
+    assert restored(terminal)
+    words = plain(terminal.output[terminal.output.rfind(ALT_OFF) :]).decode().replace("\r", "")
+    assert "cause: worker:1 on n3 failed with exit code 1\n  | step" in words
+    assert "  | ValueError: bad shard digits-003\n" in words
+    assert "how: ended" in words
+
+
+def test_keys_choose_follow_and_filter(start) -> None:  # type: ignore[no-untyped-def]
+    terminal = start()
+    terminal.until("WARNING: something")
+    terminal.type(b"\x1b[Bf")
+    terminal.until("log of ps:0")
+    terminal.type(b"\x1b[B")
+    terminal.until("log of worker:0")
+    terminal.type(b"/1393")
+    terminal.until("with '1393'")
+    terminal.type(b"\r ")
+    terminal.until("paused")
+    terminal.type(b"\x1b")
+    terminal.until("worker:2@n4 | step 1393")
+    terminal.type(b"q")
+    assert terminal.finish() == 0
+
+
+def test_resize(start) -> None:  # type: ignore[no-untyped-def]
+    terminal = start()
+    terminal.until("WARNING: something")
+    terminal.resize(20, 6)
+    terminal.until("q leave   up/down chw"[:19])
+    terminal.resize(120, 30)
+    terminal.until("PgUp/PgDn scroll   Esc back")
+    terminal.type(b"q")
+    assert terminal.finish() == 0
+    assert restored(terminal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_restore_the_terminal_first(start, number: signal.Signals) -> None:  # type: ignore[no-untyped-def]
+    terminal = start()
+    terminal.until("WARNING: something")
+    terminal.process.send_signal(number)
+    assert terminal.finish() == -number
+    assert restored(terminal)
+
+
+@pytest.mark.parametrize(("parts", "said"), [("[syncing()]", "interrupted"), ("[syncing(), training()]", "how: left")])
+def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(start, parts: str, said: str) -> None:  # type: ignore[no-untyped-def]
+    terminal = start(parts)
+    terminal.until("worker:6")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.finish() == 0
+    assert restored(terminal)
+    assert said in plain(terminal.output).decode()
+
+
+def test_an_exception_restores_the_terminal(start) -> None:  # type: ignore[no-untyped-def]
+    terminal = start("[[event('transfer', 1.0, 'n1', what='code', sent_bytes='x')]]")
+    assert terminal.finish() == 1
+    assert restored(terminal)
+    assert b"Error" in terminal.output
+
+
+def test_foreign_bytes_never_reach_the_terminal(start) -> None:  # type: ignore[no-untyped-def]
+    terminal = start(
+        "[training(), [line(1050.0, 'worker:0', chr(27) + ']0;owned' + chr(7) + chr(0x9b) + '2J' + chr(0x202e) + 'evil')]]"
+    )
+    terminal.until("evil")
+    terminal.type(b"q")
+    terminal.finish()
+    text = terminal.output.decode()
+    assert "\x1b]" not in text
+    assert not set(text) & {"\x07", "\x9b", "\u202e", "\x00"}
+
+
+SYNC_PROGRAM = """
+import sys
+sys.path[:0] = [{root!r}, {here!r}]
+from dashboard_scenes import *
+from tfdeploy.ui.progress import SyncView
+with SyncView() as emit:
+    for one in {parts}:
+        emit(one)
+    emit(event("note", 1003.5, level="warning", text="half way"))
+    if sys.stderr.isatty():
+        sys.stdin.readline()
+print("over")
+"""
+
+
+@pytest.mark.parametrize("columns", [20, 100])
+def test_bars_of_a_sync(start, columns: int) -> None:  # type: ignore[no-untyped-def]
+    terminal = start("syncing()", SYNC_PROGRAM, columns=columns)
+    terminal.until("60 MB of 300 MB, 30 MB/s, 8.0 s left  0 of 8 hosts done" if columns == 100 else "all           20 % 6")
+    terminal.type(b"\n")
+    assert terminal.finish() == 0
+    text = plain(terminal.output).decode()
+    assert "warning: half way" in text
+    assert ("n3           #####................... 12 MB of 60 MB, 6.0 MB/s" in text) == (columns == 100)
+
+
+def test_no_terminal_no_bars() -> None:
+    program = SYNC_PROGRAM.format(root=str(ROOT), here=str(Path(__file__).parent), parts="[*syncing(), *training()]")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
+    assert "[n1] code 60 MB sent\n" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert done.stdout == "over\n"
+
+
+def test_a_picture_from_recorded_events(tmp_path: Path) -> None:
+    from dashboard_scenes import dying, syncing, training
+
+    from tfdeploy.model.events import event_to_json
+    from tfdeploy.ui.picture import main
+
+    recorded = tmp_path / "events.jsonl"
+    recorded.write_bytes(b"".join(event_to_json(one) + b"\n" for part in (syncing(), training(), dying()) for one in part))
+    pictures = []
+    for name, upto in (("one.svg", "31"), ("two.svg", "31"), ("all.svg", "1000")):
+        assert main([str(recorded), str(tmp_path / name), "--width", "100", "--upto", upto]) == 0
+        pictures.append((tmp_path / name).read_text(encoding="utf-8"))
+    assert pictures[0] == pictures[1]
+    assert "ValueError" not in pictures[0]
+    assert "ValueError" in pictures[2]
+    assert main([str(tmp_path / "none"), str(tmp_path / "x.svg")]) == 2

@@ -1,0 +1,170 @@
+"""Keys: bytes in any pieces to names; and what each does to what is looked at."""
+
+from __future__ import annotations
+
+import os
+import pty
+import termios
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.ui.keys import Keyboard, KeyParser
+from tfdeploy.ui.logring import PER_TASK, LogRing
+from tfdeploy.ui.viewstate import ViewState
+
+BYTES = {
+    b"q": ["q"],
+    b"\x1b[A\x1b[B\x1bOA": ["up", "down", "up"],
+    b"\x1b[5~\x1b[6~\x1b[H\x1b[F": ["pgup", "pgdn", "home", "end"],
+    b"/l\xc3\xa9\r": ["/", "l", "é", "enter"],
+    b"\x7f\x08": ["backspace", "backspace"],
+    b"\x1b[1;5Aq": ["q"],
+    b"\x1b[200~x\x1b[201~": ["x"],
+    b"\x1b\x1bq": ["esc", "esc", "q"],
+    b"\x00\x07\xff": [],
+}
+
+
+@pytest.mark.parametrize("data", BYTES)
+def test_bytes_to_keys(data: bytes) -> None:
+    whole, single = KeyParser(), KeyParser()
+    assert whole.feed(data) + whole.pause() == BYTES[data]
+    assert [key for byte in data for key in single.feed(bytes([byte]))] + single.pause() == BYTES[data]
+
+
+def test_a_lone_escape_needs_a_pause() -> None:
+    parser = KeyParser()
+    assert parser.feed(b"\x1b") == []
+    assert parser.waiting
+    assert parser.pause() == ["esc"]
+    assert parser.pause() == []
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_survived(data: bytes) -> None:
+    parser = KeyParser()
+    assert all(isinstance(key, str) for key in parser.feed(data) + parser.pause())
+
+
+def test_a_real_terminal_is_restored() -> None:
+    control, terminal = pty.openpty()
+    try:
+        before = termios.tcgetattr(terminal)
+        with pytest.raises(RuntimeError), Keyboard(terminal) as keyboard:
+            assert not termios.tcgetattr(terminal)[3] & (termios.ECHO | termios.ICANON)
+            os.write(control, b"\x1b[Bf")
+            assert keyboard.read(5) == ["down", "f"]
+            os.write(control, b"\x1b")
+            assert [*keyboard.read(5), *keyboard.read(5)] == ["esc"]
+            raise RuntimeError
+        assert termios.tcgetattr(terminal) == before
+    finally:
+        os.close(control)
+        os.close(terminal)
+
+
+def view_of(lines: int = 100) -> ViewState:
+    ring = LogRing()
+    for number in range(lines):
+        ring.add(f"worker:{number % 2}", "n1", f"line {number}")
+    view = ViewState(ring)
+    view.tasks = ["worker:0", "worker:1"]
+    return view
+
+
+def shown(view: ViewState, rows: int = 4) -> list[str]:
+    return [line.text for line in view.visible(rows)]
+
+
+def press(view: ViewState, *keys: str) -> None:
+    for key in keys:
+        view.key(key)
+
+
+def test_live_shows_the_newest() -> None:
+    assert shown(view_of()) == ["line 96", "line 97", "line 98", "line 99"]
+    assert shown(view_of(), 0) == []
+
+
+def test_pause_holds_still_and_counts() -> None:
+    view = view_of()
+    press(view, " ")
+    view.ring.add("worker:0", "n1", "new")
+    assert shown(view)[-1] == "line 99"
+    assert view.unseen == 1
+    press(view, " ")
+    assert shown(view)[-1] == "new"
+
+
+def test_scrolling_goes_back_and_returns_to_live() -> None:
+    view = view_of()
+    shown(view)
+    press(view, "pgup", "pgup")
+    assert shown(view) == ["line 88", "line 89", "line 90", "line 91"]
+    view.ring.add("worker:0", "n1", "new")
+    assert shown(view)[-1] == "line 91"
+    press(view, "home", "pgup")
+    assert shown(view) == ["line 0", "line 1", "line 2", "line 3"]
+    press(view, "end")
+    assert shown(view)[-1] == "new"
+
+
+def test_follow_one_task_and_choose_another() -> None:
+    view = view_of()
+    press(view, "f")
+    assert view.followed == "worker:0"
+    assert shown(view) == ["line 92", "line 94", "line 96", "line 98"]
+    press(view, "down")
+    assert shown(view) == ["line 93", "line 95", "line 97", "line 99"]
+    press(view, "f")
+    assert view.followed is None
+
+
+def test_filter_as_it_is_typed() -> None:
+    view = view_of()
+    press(view, "/", *"LINE 9", "backspace", "5")
+    assert view.filter == "LINE 5"
+    assert shown(view) == ["line 56", "line 57", "line 58", "line 59"]
+    press(view, "enter", "q")
+    assert view.left
+    view.ring.add("worker:0", "n1", "no match")
+    view.ring.add("worker:0", "n1", "Line 5 again")
+    assert shown(view)[-1] == "Line 5 again"
+    press(view, "esc")
+    assert view.filter == ""
+    assert shown(view)[-2:] == ["no match", "Line 5 again"]
+
+
+def test_q_is_a_letter_while_typing() -> None:
+    view = view_of()
+    press(view, "/", "q")
+    assert not view.left
+    assert shown(view) == []
+    press(view, "esc")
+    assert len(shown(view)) == 4
+
+
+def test_the_ring_is_bounded_and_counts_what_it_let_go() -> None:
+    ring = LogRing()
+    for number in range(3 * PER_TASK):
+        ring.add("loud", "n1", "x" * 100_000 if number == 2 * PER_TASK else str(number))
+    ring.add("quiet", "n2", "hello")
+    assert ring.dropped == 2 * PER_TASK
+    assert ring.everything()[-1].text == "hello"
+    assert max(len(line.text) for line in ring.everything()) == 4096
+    assert ring.last_of("loud", 2) == [str(3 * PER_TASK - 2), str(3 * PER_TASK - 1)]
+    assert ring.last_of("nobody", 2) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=200), st.integers(0, 30))
+def test_the_tail_is_in_order_and_full(steps: list[tuple[int, bool]], rows: int) -> None:
+    ring = LogRing(per_task=50)
+    for clock, (task, mark) in enumerate(steps):
+        ring.add(f"t{task}", "n", str(clock))
+        if mark:
+            ring.mark(float(clock))
+    tail = [line.number for line in ring.tail(rows)]
+    assert tail == sorted(set(tail))
+    assert len(tail) == min(rows, ring.count - ring.dropped)
