@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -229,6 +230,16 @@ def test_up_killed_half_way_is_mended_or_removed(kind: str, alone: Path, tmp_pat
             assert ssh(mended, "n12", "true").returncode == 0
         lab.load("torn").down()
         assert left_of(alone) == (set(), [], [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path, need: None) -> None:
+    lab.up("bare", kind, 2)
+    shutil.rmtree(alone / "bare")
+    lab.down("bare")
+    assert left_of(alone) == (set(), [], [])
+    with pytest.raises(UsageError, match="no lab 'bare'"):
+        lab.down("bare")
 
 
 def test_up_starts_what_died(new_lab: Callable[..., Lab], ssh: Ssh) -> None:

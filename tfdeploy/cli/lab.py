@@ -63,6 +63,12 @@ def run(args: argparse.Namespace) -> int:
         )
         _say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
         return _answer(args, found, str(found.inventory))
+    if args.lab_verb == "down":
+        lab.down(args.name)
+        _say(f"lab {args.name} is gone")
+        if args.json:
+            print(json.dumps({"lab": args.name, "ok": True}))
+        return 0
     return _on_existing(args, lab.load(args.name))
 
 
@@ -72,12 +78,6 @@ def _on_existing(args: argparse.Namespace, found: Lab) -> int:
     if args.lab_verb == "status":
         rows = [f"{row['host']}  {row['address']}:{row['port']}  {row['state']}" for row in found.status()]
         return _answer(args, found, "\n".join(rows))
-    if args.lab_verb == "down":
-        found.down()
-        _say(f"lab {found.name} is gone")
-        if args.json:
-            print(json.dumps({"lab": found.name, "ok": True}))
-        return 0
     getattr(found, args.lab_verb)(args.host)
     _say(f"{args.lab_verb}: {args.host}")
     return _answer(args, found, "")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.lab import folder, loopback, state, wires
+from tfdeploy.lab import folder, loopback, processes, state, wires
 from tfdeploy.lab.isolated import IsolatedLab
 from tfdeploy.lab.loopback import LoopbackLab
 from tfdeploy.lab.seam import Lab
@@ -85,6 +85,18 @@ def load(name: str = DEFAULT_NAME) -> Lab:
         others = ", ".join(names()) or "none"
         raise UsageError(f"no lab {name!r} (there: {others})", where=str(root), next=f"tfdeploy lab up 3 --name {name}")
     return _lab(root, found)
+
+
+def down(name: str = DEFAULT_NAME) -> None:
+    """Removes a lab, also one of which only processes or half a folder are left. Raises UsageError when there is nothing."""
+    root = folder.lab_folder(name)
+    if state.read(root) or not (root.exists() or processes.marked(str(root))):
+        load(name).down()
+        return
+    with folder.only_one(root):
+        processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))) - processes.own_line())
+        if root.exists():
+            folder.remove(root)
 
 
 def names() -> list[str]:
