@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import complaints, datasets, layout, releases, retention, staging, wire
+from tfdeploy.agent import complaints, datasets, layout, releases, retention, wire
 from tfdeploy.agent.call import Call, Context, VerbError
 
 Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
@@ -126,7 +126,7 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     begun = host.begin("r1", TREE)
     host.send(begun, TREE, but="train.py")
     (Path(begun["staging"]) / ".train.py.Ab12Cd").write_bytes(b"half")
-    half = Path(begun["staging"]) / "lib" / staging.RSYNC_PARTIAL / "x.py"
+    half = Path(begun["staging"]) / "lib" / layout.PARTIAL / "x.py"
     half.parent.mkdir()
     half.write_bytes(b"half")
     again = host.begin("r1", TREE)
@@ -271,11 +271,14 @@ def test_a_data_set_is_whole_only_after_its_commit(tmp_path: Path) -> None:
     assert data.call("data.state") is None
     assert data.call("data.begin", bytes=3) == {"folder": str(data.folder)}
     digest = data.fill()
+    half = data.folder / "deep" / layout.PARTIAL / "shard9"
+    half.parent.mkdir()
+    half.write_bytes(b"half of a file that is gone")
     assert data.call("data.state") is None
     assert data.call("data.commit", digest="other") == {"digest": digest, "ok": False}
     assert data.call("data.state") is None
     assert data.call("data.commit", digest=digest) == {"digest": digest, "ok": True}
-    assert data.call("data.state") == {"digest": digest}
+    assert data.call("data.state") == {"digest": digest} and not half.parent.exists()
     (data.folder / "extra").write_bytes(b"")
     assert data.call("data.state")["digest"] != digest
     data.call("data.begin", bytes=3)

@@ -6,6 +6,7 @@ rsync fills them. A folder without our marker is never touched; one that is bein
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple
@@ -51,6 +52,7 @@ def commit(call: Call) -> Dict[str, Any]:
     found = digest(folder)
     ok = found == call.args.get("digest")
     if ok:
+        _remove_halves(folder)
         atomic.write_json(folder + ".json", {"v": wire.VERSION, "digest": found, "time": time.time()})
     return {"digest": found, "ok": ok}
 
@@ -65,6 +67,8 @@ def rows(folder: str, prefix: str = "") -> Iterator[Tuple[str, int, int, str, st
         for entry in entries:
             path = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
+                if entry.name == layout.PARTIAL:
+                    continue  # halves of files that the source no longer has
                 yield from rows(folder, path + "/")
             elif entry.is_symlink():
                 yield path, 0, 0, "link", os.readlink(entry.path)
@@ -84,6 +88,13 @@ def size_bytes(folder: str) -> int:
             if stat.S_ISREG(found.st_mode):
                 total += found.st_blocks * 512
     return total
+
+
+def _remove_halves(folder: str) -> None:
+    for base, names, _ in os.walk(folder):
+        if layout.PARTIAL in names:
+            names.remove(layout.PARTIAL)
+            shutil.rmtree(os.path.join(base, layout.PARTIAL))
 
 
 def _check_room(folder: str, bytes_wanted: int) -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 
+PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on
+
 
 def job_dir(workdir: str, job: str) -> str:
     return os.path.join(workdir, job)

@@ -12,9 +12,9 @@ import stat
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 from tfdeploy.agent import manifests
+from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.manifests import Entry
 
-RSYNC_PARTIAL = ".rsync-partial"  # rsync's halves of large files: what a resumed sync goes on from
 _BLOCK_BYTES = 1 << 20
 
 
@@ -122,7 +122,7 @@ def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], k
         if found_entry.is_dir(follow_symlinks=False):
             if path in folders:
                 _tidy(root, path + "/", leaves, folders, keep_partial)
-            elif not (keep_partial and found_entry.name == RSYNC_PARTIAL):
+            elif not (keep_partial and found_entry.name == PARTIAL):
                 shutil.rmtree(found_entry.path)
         elif path not in leaves or found_entry.is_symlink() != (leaves[path].kind == "link"):
             os.unlink(found_entry.path)
