@@ -11,7 +11,7 @@ HOOKED = "import sys; print(any('_tfdeploy' in type(f).__module__ for f in sys.m
 
 
 def test_without_a_run_id_nothing_of_ours_is_loaded(run_python):
-    done = run_python("import sys; print([n for n in sys.modules if 'tfdeploy' in n])", task=None)
+    done = run_python("import sys; print([n for n in sys.modules if '_tfdeploy_runtime' in n])", task=None)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
