@@ -22,13 +22,14 @@ NOISE_BYTES = 1 << 20
 START_S = 60.0
 _TOO_OLD = 99
 
-# runs on the host, on any Python 3.8 or newer, with standard input at the JSON line
+# runs on the host, on any Python 3.8 or newer, with standard input at `HASH SIZE WORKDIR`; it imports as little as it can
 PROGRAM = b"""
-import hashlib, io, json, os, shutil, sys, zipfile
+import os, sys
 def say(line):
     sys.stdout.write("\\n" + line + "\\n")
     sys.stdout.flush()
 def fail(code, what):
+    import json
     say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what}))
     sys.exit(1)
 def disk(error, path):
@@ -36,6 +37,7 @@ def disk(error, path):
     code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
     fail(code, "%s: %s" % (error.filename or path, error.strerror))
 def unpack(data, folder):
+    import io, shutil, zipfile
     parent = os.path.dirname(folder)
     fresh = os.path.join(parent, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     try:
@@ -49,17 +51,18 @@ def unpack(data, folder):
             disk(error, folder)
 def start():
     os.umask(0o077)
-    asked = json.loads(sys.stdin.buffer.readline())
-    workdir = os.path.expanduser(asked["workdir"])
+    name, size, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 2)
+    workdir = os.path.expanduser(workdir)
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)
-    folder = os.path.join(workdir, ".agent", asked["agent"])
+    folder = os.path.join(workdir, ".agent", name)
     if os.path.exists(os.path.join(folder, "__main__.py")):
         say("=tfdeploy-have=")
     else:
         say("=tfdeploy-need=")
-        data = sys.stdin.buffer.read(asked["size"])
-        if len(data) != asked["size"] or hashlib.sha256(data).hexdigest()[:16] != asked["agent"]:
+        import hashlib
+        data = sys.stdin.buffer.read(int(size))
+        if hashlib.sha256(data).hexdigest()[:16] != name:
             fail("workdir", "the agent did not arrive whole")
         unpack(data, folder)
     try:
@@ -86,11 +89,12 @@ def start(channel: paramiko.Channel, workdir: str, host: str) -> tuple[Pump, byt
 
     Raises Refused (no Python 3.8+), HostFailed (disk, permissions, a login shell that ends), HostUnreachable.
     """
+    if "\n" in workdir:
+        raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
     name, packed = agent_zip()
     channel.exec_command(command())
     talk = _Talk(channel, host)
-    asked = {"agent": name, "size": len(packed), "workdir": workdir}
-    channel.sendall(PROGRAM + json.dumps(asked).encode("ascii") + b"\n")
+    channel.sendall(PROGRAM + f"{name} {len(packed)} {workdir}\n".encode(errors="surrogateescape"))
     if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
         channel.sendall(packed)
     talk.line(wire.GREETING)
