@@ -56,7 +56,7 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
 
 def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
     """The files of one repository (or folder outside any) and of those inside it, relative to the top."""
-    git = _Git(folder)
+    git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
     found = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not found:
         # not in a checkout, or in one that ignores this whole folder (a home kept in git)
@@ -64,31 +64,36 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
         found = git.listed("-o", "--exclude-standard")
     if any(os.path.basename(path) == IGNORE_FILE for path in found) or os.path.exists(os.path.join(folder, IGNORE_FILE)):
         found -= git.listed(*(("-c",) if git.in_checkout else ()), "-o", "-i", f"--exclude-per-directory={IGNORE_FILE}")
-    inner = {path for path in found if path.endswith("/") or git.is_submodule(path)}
+    inner = {path for path in found if _is_folder(os.path.join(folder, path))}
     result = {prefix + path for path in found - inner}
-    for path in sorted(inner):
-        name = path.rstrip("/")
-        below = os.path.join(folder, name)
-        if not os.path.exists(os.path.join(below, ".git")):
-            warnings.append(f"{prefix}{name} is an empty submodule: git submodule update --init {name}")
-            continue
-        result |= _list_repository(below, f"{prefix}{name}/", warnings)
+    for name in sorted(path.rstrip("/") for path in inner):
+        below = _list_repository(os.path.join(folder, name), f"{prefix}{name}/", warnings)
+        if not below:
+            warnings.append(f"{prefix}{name} is a submodule without files: git submodule update --init {name}")
+        result |= below
     return result
+
+
+def _is_in_checkout(folder: str, inner: bool) -> bool:
+    """An inner folder is listed on its own: by its own repository, or as one outside any."""
+    above = () if inner else Path(folder).parents
+    return any((place / ".git").exists() for place in (Path(folder), *above))
+
+
+def _is_folder(place: str) -> bool:
+    """git lists a folder only where another repository begins, or where a tracked file became a folder."""
+    return os.path.isdir(place) and not os.path.islink(place.rstrip("/"))
 
 
 class _Git:
     """git asked about one folder."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, in_checkout: bool, warnings: list[str]) -> None:
         self.folder = folder
-        self.in_checkout = any((parent / ".git").exists() for parent in (Path(folder), *Path(folder).parents))
+        self.in_checkout = in_checkout
+        self.warnings = warnings
         self.env = {key: value for key, value in os.environ.items() if key not in _LOCAL_VARIABLES}
         self.env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
-
-    def is_submodule(self, path: str) -> bool:
-        """Whether a listed path is a folder: git lists folders only where a repository of their own begins."""
-        place = os.path.join(self.folder, path)
-        return os.path.isdir(place) and not os.path.islink(place)
 
     def listed(self, *options: str) -> set[str]:
         if self.in_checkout:
@@ -113,6 +118,7 @@ class _Git:
             if not where and b"not a git repository" in done.stderr:
                 return set()  # a broken .git, or one beyond a file system's edge
             raise self._refusal(os.fsdecode(done.stderr))
+        self.warnings += [line for line in os.fsdecode(done.stderr).splitlines() if "could not open directory" in line]
         return {path for path in os.fsdecode(done.stdout).split("\0") if path}
 
     def _refusal(self, said: str) -> Refused:

@@ -1,0 +1,75 @@
+"""A data set's listing, and that the agent calls the same state by the same digest."""
+
+import os
+
+import pytest
+
+from tfdeploy.agent import datasets as on_host
+from tfdeploy.errors import ConfigError, Refused
+from tfdeploy.tree import read_data
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "digits"
+    (root / "sub/deeper").mkdir(parents=True)
+    (root / "empty").mkdir()
+    (root / "a.npz").write_bytes(b"x" * 1000)
+    (root / "sub/deeper/b \n.npz").write_bytes(b"yy")
+    (root / "sub.npz").write_bytes(b"")
+    (root / "link").symlink_to("sub/deeper")
+    with open(os.fsencode(root) + b"/latin-\xe9", "wb"):  # noqa: PTH123 - the name is bytes
+        pass
+    os.utime(root / "a.npz", ns=(1, 1_700_000_000_999_999_999))
+    os.utime(root / "sub.npz", ns=(1, -1_500_000_000))
+    return root
+
+
+def test_both_sides_agree_on_a_folder(folder):
+    listing = read_data(folder)
+    assert listing.digest == on_host.digest(str(folder))
+    assert (listing.is_folder, listing.total_bytes, listing.files) == (True, 1002, 5)
+
+
+def test_both_sides_agree_on_a_file(folder, tmp_path):
+    listing = read_data(folder / "a.npz")
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "a.npz").write_bytes(b"x" * 1000)
+    os.utime(host / "a.npz", (1, 1_700_000_000))
+    assert listing.digest == on_host.digest(str(host))
+    assert (listing.is_folder, listing.total_bytes, listing.source) == (False, 1000, str(folder / "a.npz"))
+
+
+def test_any_change_changes_the_digest(folder):
+    seen = {read_data(folder).digest}
+    for change in (
+        lambda: os.utime(folder / "a.npz", (1, 1_700_000_001)),
+        lambda: (folder / "a.npz").rename(folder / "c.npz"),
+        lambda: (folder / "new").write_text(""),
+        lambda: (folder / "other").symlink_to("new"),
+    ):
+        change()
+        digest = read_data(folder).digest
+        assert digest not in seen
+        seen.add(digest)
+
+
+def test_links_that_lead_out_are_reported(folder):
+    (folder / "out").symlink_to("/etc/passwd")
+    assert read_data(folder).warnings == ("out is a link out of the data set (to /etc/passwd)",)
+
+
+def test_missing_empty_and_strange_are_refused(tmp_path, folder):
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_data(tmp_path / "nowhere")
+    (tmp_path / "empty/below").mkdir(parents=True)
+    with pytest.raises(Refused, match="no file to send"):
+        read_data(tmp_path / "empty")
+    (tmp_path / "link.npz").symlink_to(folder / "a.npz")
+    with pytest.raises(Refused, match="is a link") as caught:
+        read_data(tmp_path / "link.npz")
+    assert str(folder / "a.npz") in caught.value.next
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(Refused, match="neither"):
+        read_data(folder)
