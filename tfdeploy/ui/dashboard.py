@@ -56,12 +56,14 @@ class Dashboard:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`in_fd`: where keys come from (default: standard input). `console`: where it is drawn (default: stderr).
+        """`plan`: of a run that is committed already; None: a launch, whose events will bring its plan.
+        `in_fd`: where keys come from (default: standard input). `console`: where it is drawn (default: stderr).
         `summary`: where the last words go once it is closed (default: stderr)."""
         self.progress = RunProgress(plan)
         self.ring = LogRing()
         self.view = ViewState(self.ring)
         self.scene = Scene(self.progress, self.ring, self.view)
+        self._committed = plan is not None
         self._in_fd = in_fd
         self._console = console or Console(file=sys.stderr)
         self._summary = summary
@@ -95,13 +97,17 @@ class Dashboard:
                 how = self._show()
         except KeyboardInterrupt:
             self._say_last_words()
-            if self.progress.state == "starting":
+            if self._launching:
                 raise
             return "left"
         except _Ended as ended:
             os.kill(os.getpid(), ended.signum)
         self._say_last_words()
         return how
+
+    @property
+    def _launching(self) -> bool:
+        return not self._committed and self.progress.state == "starting"
 
     def take(self) -> bool:
         """Folds what came since; True when there was anything."""
@@ -166,7 +172,7 @@ class Dashboard:
     def _say_last_words(self) -> None:
         """Of a launch that did not come to be, the caller's error tells more."""
         self.take()
-        if self.progress.state == "starting" and not self.view.left:
+        if self._launching and not self.view.left:
             return
         death = self.progress.first_death
         last = self.ring.last_of(death.task, LAST_LINES) if death else []
