@@ -28,7 +28,7 @@ STARTED = ("started", "committed", "ending", "ended")
 def start(call: Call) -> Dict[str, Any]:
     paths = runs.paths_of(call)
     _refuse_ended(paths)
-    if paths.word("start") is None:
+    if paths.word("start") is None or _phase(paths) == "started":  # said again: the wait for the commit begins anew
         paths.say("start", time=time.time())
     _wait_for(paths, lambda: _phase(paths) in STARTED and _supervised(paths))
     _refuse_ended(paths)

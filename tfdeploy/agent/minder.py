@@ -158,6 +158,9 @@ class Minder:
             self.state.stop_requested = True
             self._save()
         now = time.monotonic()
+        if self.state.phase == "started" and words.get("start") != self.start_word:
+            self.state.marks["started"] = now  # whoever launches is still there, waiting for all to be up
+        self.start_word = words.get("start")
         if "decided" not in self.state.marks and knowledge.decided(self.part.peers, self.known) is not None:
             self.state.marks["decided"] = now
             self._save()

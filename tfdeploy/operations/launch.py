@@ -24,7 +24,7 @@ from tfdeploy.operations.locking import locked
 from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import probe
-from tfdeploy.operations.readiness import await_up
+from tfdeploy.operations.readiness import await_up, check
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.planning.options import Options
@@ -72,7 +72,8 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
                 _everywhere(fleet, plan, "run.start", "started", emit)
                 await_up(fleet, plan, emit)
             with step(emit, "commit", asked.run):
-                _everywhere(fleet, plan, "run.commit", "committed", emit)
+                if _everywhere(fleet, plan, "run.commit", "committed", emit):
+                    check(fleet, plan, emit)
         except BaseException as error:
             roll_back(fleet, plan, emit, _reason(error), purge=False)
             raise
@@ -172,14 +173,15 @@ def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:
     return together("prepare", bad, of)
 
 
-def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> None:
-    """The verb on all hosts; a run that has already ended is judged by what becomes of it, not here."""
+def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> bool:
+    """The verb on all hosts. True where a host says that the run has ended: how, is another question."""
     good, bad = split(ask_all(fleet, plan, verb))
     for host in good:
         host_news(emit, host, said, run=plan.run)
-    bad = {host: error for host, error in bad.items() if not (isinstance(error, AgentError) and error.code == "ended")}
-    if bad:
-        raise together(verb.removeprefix("run."), bad, len(plan.hosts))
+    broken = {host: error for host, error in bad.items() if not (isinstance(error, AgentError) and error.code == "ended")}
+    if broken:
+        raise together(verb.removeprefix("run."), broken, len(plan.hosts))
+    return bool(bad)
 
 
 def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool) -> None:

@@ -45,6 +45,13 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
         time.sleep(ROUND_S)
 
 
+def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
+    """Raises RunFailed when the run has already ended, and not well."""
+    watch = Watch(fleet, plan, emit)
+    if watch.look().state in ("failed", "stopped", "lost"):
+        raise failure(fleet, plan, watch)
+
+
 def _is_up(watch: Watch, task: str) -> bool:
     status = watch.tasks.get(task)
     return status is not None and (status.up or status.outcome in ("succeeded", "stopped"))

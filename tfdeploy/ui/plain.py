@@ -111,7 +111,8 @@ def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
     state, task, host = data.get("state"), event.task or data.get("task") or "?", event.host or data.get("host") or "?"
     again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
     if state in ("starting", "running"):
-        return f"{task}@{host} {state} pid {data.get('pid')}{again}", ""
+        pid = f" pid {data['pid']}" if data.get("pid") else ""
+        return f"{task}@{host} {state}{pid}{again}", ""
     if state in ("ended", "lost"):
         outcome = data.get("outcome") or state
         reason = f": {data['reason']}" if data.get("reason") else ""
