@@ -85,7 +85,7 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     hops: list[tuple[str | None, str, int | None]] = []
     for hop in text.split(","):
         user, at, rest = hop.strip().removeprefix("ssh://").rpartition("@")
-        found = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|([0-9A-Fa-f:.]+)", rest)
+        found = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|((?:[0-9A-Fa-f.]*:){2,}[0-9A-Fa-f.]*)", rest)
         if not found or (at and not user):
             raise ConfigError(f"jump {hop.strip()!r} is not [user@]host[:port]")
         name = found[1] or found[3] or found[5]

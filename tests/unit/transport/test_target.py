@@ -1,0 +1,121 @@
+"""Target resolution: the inventory, then ssh's configuration as ssh reads it, then ssh's defaults."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.errors import ConfigError
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport import sshconfig
+from tfdeploy.transport.target import Target, parse_jump, resolve
+
+needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs the OpenSSH client")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / ".ssh").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sshconfig, "SYSTEM_CONFIG", str(tmp_path / "none"))
+    sshconfig.ask.cache_clear()
+    sshconfig._matters.cache_clear()
+    return tmp_path
+
+
+@pytest.fixture
+def configured(home: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        (home / ".ssh/config").write_text(text)
+        return home
+
+    return write
+
+
+def test_without_configuration_openssh_s_defaults_hold(home: Path) -> None:
+    (home / ".ssh/id_rsa").write_text("")
+    target = resolve(Host("n1", "192.0.2.1", user="ml"))
+    assert (target.hostname, target.port, target.user) == ("192.0.2.1", 22, "ml")
+    assert target.identity_files == (str(home / ".ssh/id_rsa"),)
+    assert target.user_known_hosts[0] == str(home / ".ssh/known_hosts")
+    assert not target.identities_only
+    assert target.known_name == "192.0.2.1"
+
+
+def test_the_inventory_expands_and_decides(home: Path) -> None:
+    target = resolve(Host("n1", "Node.Example", 2200, "ml", "~/k", "~/kh"))
+    assert target.identity_files == (str(home / "k"),)
+    assert target.identities_only
+    assert target.user_known_hosts == (str(home / "kh"),)
+    assert target.known_name == "[node.example]:2200"
+
+
+@needs_ssh
+def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(configured: Callable[[str], Path]) -> None:
+    home = configured(
+        "Include more\nHost n1\n  HostName 192.0.2.9\n  Port 2222\n  HostKeyAlias alias\n  ProxyJump me@gate:2022\n"
+    )
+    (home / ".ssh/more").write_text("Host n1\n  User fromconfig\n  IdentityFile ~/.ssh/special\n  IdentitiesOnly yes\n")
+    (home / ".ssh/special").write_text("")
+    target = resolve(Host("n1", "n1"))
+    assert (target.hostname, target.port, target.user) == ("192.0.2.9", 2222, "fromconfig")
+    assert target.identity_files == (str(home / ".ssh/special"),)
+    assert target.identities_only
+    assert target.known_name == "alias"
+    assert target.jump is not None
+    assert (target.jump.hostname, target.jump.port, target.jump.user) == ("gate", 2022, "me")
+    mine = resolve(Host("n1", "n1", 99, "ml", jump="other"))
+    assert (mine.port, mine.user) == (99, "ml")
+    assert mine.jump is not None
+    assert mine.jump.hostname == "other"
+    assert resolve(Host("n1", "n1", jump="none")).jump is None
+
+
+@needs_ssh
+def test_ssh_is_asked_only_where_it_can_matter(configured: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    configured("Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n  # Port 99\n")
+    monkeypatch.setattr(sshconfig.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
+    assert sshconfig.ask("n1", None, None) == {}
+
+
+@needs_ssh
+def test_a_broken_configuration_is_named(configured: Callable[[str], Path]) -> None:
+    configured("Host n1\n  Prot 22\n")
+    with pytest.raises(ConfigError, match="prot"):
+        resolve(Host("n1", "n1"))
+
+
+@pytest.mark.parametrize("bad", ["-oProxyCommand=x", "a;b", "$(x)", "a\nb", "../x", "a" * 300, "", "a b"])
+def test_words_that_are_no_addresses_or_users_are_refused(home: Path, bad: str) -> None:
+    with pytest.raises(ConfigError):
+        resolve(Host("n1", bad))
+    if bad:
+        with pytest.raises(ConfigError):
+            resolve(Host("n1", "n1", user=bad))
+
+
+def test_jumps_are_read_as_openssh_reads_them() -> None:
+    assert parse_jump("a") == ((None, "a", None),)
+    assert parse_jump("me@a:22,[fe80::1]:23, x@b") == (("me", "a", 22), (None, "fe80::1", 23), ("x", "b", None))
+    for bad in ("", "a:b", "@a", "a,,b", "a:22:33:x"):
+        with pytest.raises(ConfigError):
+            parse_jump(bad)
+
+
+def test_a_chain_of_jumps_ends_at_the_host(home: Path) -> None:
+    target = resolve(Host("n1", "n1", user="ml", identity_file="~/k", jump="u@a,v@b:23"))
+    assert target.jump is not None
+    assert target.jump.jump is not None
+    assert (target.jump.user, target.jump.hostname, target.jump.port) == ("v", "b", 23)
+    assert (target.jump.jump.user, target.jump.jump.hostname, target.jump.jump.jump) == ("u", "a", None)
+    assert target.jump.identity_files[0] == str(home / "k")
+
+
+def test_equal_targets_are_one_key_whatever_the_inventory_calls_them(home: Path) -> None:
+    one, two = resolve(Host("x", "a", user="u")), resolve(Host("y", "a", user="u"))
+    assert one == two
+    assert hash(one) == hash(two)
+    assert isinstance(one, Target)

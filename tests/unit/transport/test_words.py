@@ -1,0 +1,140 @@
+"""The words given to ssh, rsync and remote shells, and what is read from rsync. Pure."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused
+from tfdeploy.transport import agentzip, bootstrap, rsyncwords
+from tfdeploy.transport.frames import Frames
+from tfdeploy.transport.quoting import command_line
+from tfdeploy.transport.rsync import push_argv
+from tfdeploy.transport.sshargv import rsync_shell, ssh_argv
+from tfdeploy.transport.target import Target
+
+TARGET = Target("192.0.2.1", 2200, "ml", ("/home/a b/key",), True, ("/k/known hosts",), ("/etc/g",), name="n1")
+
+
+def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
+    words = ssh_argv(TARGET)
+    assert words[:3] == ("ssh", "-F", "none")
+    assert words[words.index("-p") + 1] == "2200"
+    assert words[words.index("-l") + 1] == "ml"
+    for setting in (
+        "HostName=192.0.2.1",
+        "StrictHostKeyChecking=yes",
+        "BatchMode=yes",
+        "IdentitiesOnly=yes",
+        'IdentityFile="/home/a b/key"',
+        'UserKnownHostsFile="/k/known hosts"',
+        "GlobalKnownHostsFile=/etc/g",
+    ):
+        assert words[words.index(setting) - 1] == "-o"
+
+
+def test_jumps_nest_and_percent_signs_survive_each_level() -> None:
+    first = Target("a", 22, "u", ("/k/100%",))
+    second = Target("fe80::1", 23, "v", jump=first)
+    words = ssh_argv(Target("c", 24, "w", jump=second))
+    proxy = next(word for word in words if word.startswith("ProxyCommand="))[13:]
+    outer = shlex.split(proxy.replace("%%", "%"))
+    assert outer[-3:] == ["-W", "c:24", "jump"]
+    inner = next(word for word in outer if word.startswith("ProxyCommand="))[13:]
+    nested = shlex.split(inner.replace("%%", "%"))
+    assert nested[-3:] == ["-W", "[fe80::1]:23", "jump"]
+    assert "IdentityFile=/k/100%%" in nested
+
+
+def test_rsync_s_own_quoting() -> None:
+    assert rsync_shell(("ssh", "-o", "A='b' c")) == "'ssh' '-o' 'A=''b'' c'"
+
+
+def test_rsync_s_words_hold_no_room_for_options() -> None:
+    words = push_argv("/tree", "/there", names=True, delete=False)
+    assert words[-3:] == ["--", "/tree/", "target:/there/"]
+    assert "--from0" in words
+    assert "--delete-delay" not in words
+    assert "--delete-delay" in push_argv("/tree", "/there", names=False, delete=True)
+    for bad in ("there", "-e", "", "/a\nb"):
+        with pytest.raises(Refused):
+            push_argv("/tree", bad, names=False, delete=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind", "words"),
+    [
+        (11, b'rsync: write failed on "/x/big": No space left on device (28)\n', HostFailed, "full"),
+        (23, b"rsync: mkdir: Disk quota exceeded (122)\n", HostFailed, "full"),
+        (127, b"bash: line 1: rsync: command not found\n", Refused, "rsync is missing"),
+        (12, b"sh: 1: rsync: not found\nrsync: connection unexpectedly closed", Refused, "rsync is missing"),
+        (255, b"Host key verification failed.\nrsync: connection", HostUnreachable, "host key"),
+        (255, b"ml@h: Permission denied (publickey).\n", HostUnreachable, "not let in"),
+        (12, b"rsync: connection unexpectedly closed (0 bytes)\n", HostUnreachable, "broke off"),
+        (30, b"timeout\n", HostUnreachable, "broke off"),
+        (23, b"rsync: \x1b[31mopendir failed\n", HostFailed, "ended with 23"),
+        (1, b"rsync: --foo: unknown option\n", Refused, "understand"),
+    ],
+)
+def test_what_rsync_says_becomes_one_cause(code: int, said: bytes, kind: type, words: str) -> None:
+    error = rsyncwords.explain(code, said, TARGET, "/tree")
+    assert type(error) is kind
+    assert words in error.what
+    assert "\x1b" not in error.what
+    assert error.where == "n1"
+
+
+def test_progress_and_totals() -> None:
+    assert rsyncwords.progress(b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)") == (1238099, 12)
+    assert rsyncwords.progress(b"sending incremental file list") is None
+    assert rsyncwords.sent_bytes(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == 123
+    assert rsyncwords.turned_away(255, b"kex_exchange_identification: read: Connection reset by peer")
+    assert not rsyncwords.turned_away(255, b"Permission denied (publickey)")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=4))
+def test_any_words_reach_the_far_end_unchanged(words: list[str]) -> None:
+    line = command_line(("printf", "%s\\0", *words))
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True)
+    assert done.stdout == b"".join(word.encode() + b"\0" for word in words)
+
+
+def test_the_bootstrap_is_read_alike_by_every_shell() -> None:
+    inside = bootstrap.command().removeprefix("exec /bin/sh -c '").removesuffix("'")
+    assert not set("'\\!\n") & set(inside)
+
+
+def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> None:
+    name, packed = agentzip.agent_zip()
+    agentzip.agent_zip.cache_clear()
+    assert agentzip.agent_zip() == (name, packed)
+    import io
+    import zipfile
+
+    names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
+    assert {"__main__.py", "tfdeploy/__init__.py", "tfdeploy/errors.py", "tfdeploy/agent/serve.py"} <= set(names)
+    assert not [found for found in names if "__pycache__" in found or not found.endswith(".py")]
+    assert agentzip.pack({"a": b"1"})[0] != agentzip.pack({"a": b"2"})[0]
+
+
+@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=50)), max_size=6), st.integers(1, 40))
+def test_frames_come_whole_out_of_any_pieces(sent: list[tuple[dict[str, int], bytes]], size: int) -> None:
+    data = b"".join(wire.encode_frame(header, blob) for header, blob in sent)
+    frames = Frames(data[:size])
+    found = list(frames.take())
+    for at in range(size, len(data), size):
+        frames.feed(data[at : at + size])
+        found += frames.take()
+    assert found == sent
+
+
+@pytest.mark.parametrize("foreign", [b"HTTP/1.1 400 Bad Request", b"\0\0\0\2\0\0\0\0[]", b"\0\0\0\2\0\0\0\0{{"])
+def test_foreign_bytes_are_no_frames(foreign: bytes) -> None:
+    with pytest.raises(wire.WireError):
+        list(Frames(foreign).take())
