@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import burial, decide, endgame, knowledge, proc, sockets, wire
 from tfdeploy.agent.atomic import append_line, read_json, write_json
@@ -49,6 +49,7 @@ class Minder:
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
+        self.start_word: Optional[Dict[str, Any]] = None
 
     # --- begin
 

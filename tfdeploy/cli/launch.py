@@ -103,7 +103,8 @@ def _job(args: argparse.Namespace) -> Job:
 
     job = setting.load_job(args)
     if args.after is not None:
-        job = config.override_command(job, args.after)
+        config.check_command(tuple(args.after), job)
+        job = replace(job, command=tuple(args.after))
     if args.mode:
         job = replace(job, mode=args.mode)
     if job.mode is None:
