@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tfdeploy
-from tfdeploy.agent import control, layout, paths, proc, wire
+from tfdeploy.agent import control, family, layout, paths, proc, wire
 from tfdeploy.agent.call import Call, Context
 
 PACKAGE = Path(tfdeploy.__file__).parent
@@ -168,9 +168,9 @@ class Cluster:
         return "".join(path.read_text() for path in found if path.exists())
 
     def alive(self, run: str) -> list[int]:
+        """Everything that carries the marker of this run, on any of these hosts."""
         table = proc.everyone()
-        found = proc.marked({wire.MARKER: run}, table)
-        return [pid for pid in found if table[pid].parent != 0]
+        return [pid for host in self.hosts.values() for pid in proc.marked(family.marks(host.paths(run)), table)]
 
     def clean(self) -> None:
         """Every process of every run, by what our own files say of it."""

@@ -102,14 +102,16 @@ def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: Any) -> None
 
 def test_a_ps_that_exits_0_fails_the_run(hosts: Any) -> None:
     cluster = hosts("n1")
-    cluster.launch("r1", {"ps:0": ("n1", ["sh", "-c", "exit 0"]), "worker:0": ("n1", FOREVER)})
+    cluster.prepare("r1", {"ps:0": ("n1", ["sh", "-c", "exit 0"]), "worker:0": ("n1", FOREVER)})
+    cluster.hosts["n1"].paths("r1").say("start")
     state = cluster.wait_ended("r1")["n1"]
     assert state.abort_reason == "ps:0 on n1 ended too early, with exit code 0"
 
 
 def test_a_program_that_cannot_start_fails_with_the_reason(hosts: Any) -> None:
     cluster = hosts("n1")
-    cluster.launch("r1", {"worker:0": ("n1", ["no-such-program-here"])})
+    cluster.prepare("r1", {"worker:0": ("n1", ["no-such-program-here"])})
+    cluster.hosts["n1"].paths("r1").say("start")
     assert "no-such-program-here" in cluster.wait_ended("r1")["n1"].abort_reason
     assert cluster.status("r1", "worker:0").outcome == "failed"
 

@@ -53,7 +53,7 @@ def from_json(value: Any, tasks: "Dict[str, wire.Peer]") -> Knowledge:
     if not isinstance(value, dict):
         raise ValueError("not an object")
     abort = value.get("abort")
-    ended = value.get("ended") or {}
+    ended = value.get("ended", {})
     if not isinstance(ended, dict) or not set(ended) <= set(tasks):
         raise ValueError("tasks of another run")
     return Knowledge(

@@ -1,0 +1,152 @@
+"""The rules of a run's life on one host, as rows: what is known and how late it is -> what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent.decide import DECIDED, STOPPED_BY_OPERATOR, Abort, Bury, Commit, End, Own, Phase, Start, View, decide
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
+
+PEERS = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n1")]
+PART = HostPart(
+    "r1",
+    "j",
+    "async",
+    "n1",
+    "d",
+    "c",
+    tasks=[TaskSpec("ps:0", "ps", 0, ["x"], {}), TaskSpec("worker:1", "worker", 1, ["x"], {})],
+    peers=PEERS,
+)
+GOOD = {"outcome": "succeeded", "time": 50.0, "up": True, "exit_code": 0}
+BAD = {"outcome": "failed", "time": 40.0, "exit_code": 1}
+LATE_BAD = dict(BAD, time=60.0)
+STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0, "grace_s": 3.0}
+
+
+def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
+    """now is 100 s; `ps`, `w1`: (state, supervised, quiet_s) of the two tasks of this host."""
+    rows = {"ps:0": given.pop("ps", ("running", True, 0.0)), "worker:1": given.pop("w1", ("running", True, 0.0))}
+    own = {task: Own(TaskStatus("r1", task, "n1", state=s), alive, quiet) for task, (s, alive, quiet) in rows.items()}
+    marks = given.pop("marks", {"prepared": 90.0, "started": 90.0})
+    return View(PART, phase, known or Knowledge(), own, 100.0, marks, words or {}, **given)
+
+
+NEW = ("pending", False, 0.0)
+DONE = ("ended", False, 0.0)
+DECIDED_LONG = {"prepared": 0.0, "started": 0.0, "decided": 30.0}
+
+CASES = {
+    "prepared, nothing said": (view("prepared", ps=NEW, w1=NEW), []),
+    "prepared, start": (
+        view("prepared", words={"start": {}}, ps=NEW, w1=NEW),
+        [Phase("started"), Start("ps:0"), Start("worker:1")],
+    ),
+    "prepared for too long": (
+        view("prepared", ps=NEW, w1=NEW, marks={"prepared": 40.0}),
+        [Abort("abort", "prepared, but not started within 60 s")],
+    ),
+    "started, waiting": (view("started"), []),
+    "started, commit": (view("started", words={"commit": {}}), [Commit(), Phase("committed")]),
+    "started, another host was told": (view("started", Knowledge(committed=True)), [Commit(), Phase("committed")]),
+    "prepared, another host was told": (view("prepared", Knowledge(committed=True), ps=NEW, w1=NEW), []),
+    "started for too long": (
+        view("started", marks={"started": 40.0}),
+        [Abort("abort", "started, but not committed within 60 s")],
+    ),
+    "started, short tasks wait for the commit": (view("started", ps=DONE, w1=DONE), []),
+    "a minder took over before all were started": (view("started", ps=NEW), [Start("ps:0")]),
+    "committed, all well": (view("committed"), []),
+    "committed, all done here": (view("committed", ps=DONE, w1=DONE), [Phase("ended")]),
+    "a failure anywhere": (
+        view("committed", Knowledge(ended={"worker:0": BAD})),
+        [Abort("failed", "worker:0 on n2 failed with exit code 1")],
+    ),
+    "a failure before the commit": (
+        view("started", Knowledge(ended={"worker:0": BAD})),
+        [Abort("failed", "worker:0 on n2 failed with exit code 1")],
+    ),
+    "a ps that exits 0": (
+        view("committed", Knowledge(ended={"ps:0": GOOD})),
+        [Abort("failed", "ps:0 on n1 ended too early, with exit code 0")],
+    ),
+    "a worker that exits 0 before it was up": (
+        view("committed", Knowledge(ended={"worker:1": dict(GOOD, up=False)}), w1=DONE),
+        [Abort("failed", "worker:1 on n1 ended too early, with exit code 0")],
+    ),
+    "the deciding one, not up": (
+        view("committed", Knowledge(ended={"worker:0": dict(GOOD, up=False)})),
+        [Abort("failed", "worker:0 on n2 ended too early, with exit code 0")],
+    ),
+    "another worker that exits 0 is done": (view("committed", Knowledge(ended={"worker:1": GOOD}), w1=DONE), []),
+    "decided: the grace of the others runs": (
+        view(
+            "committed", Knowledge(ended={"worker:0": GOOD}), marks=dict(DECIDED_LONG, decided=90.0), w1=("running", True, 99.0)
+        ),
+        [],
+    ),
+    "decided long ago, but it still writes": (
+        view("committed", Knowledge(ended={"worker:0": GOOD}), marks=DECIDED_LONG, w1=("running", True, 1.0)),
+        [],
+    ),
+    "decided, its grace is over; the ps waits for it": (
+        view("committed", Knowledge(ended={"worker:0": GOOD}), marks=DECIDED_LONG, w1=("running", True, 61.0)),
+        [End("worker:1", DECIDED, 20.0)],
+    ),
+    "decided, all workers done: the ps ends": (
+        view("committed", Knowledge(ended={"worker:0": GOOD, "worker:1": GOOD}), marks=DECIDED_LONG, w1=DONE),
+        [End("ps:0", DECIDED, 20.0)],
+    ),
+    "a failure after the decision undoes nothing": (
+        view("committed", Knowledge(ended={"worker:0": GOOD, "worker:1": LATE_BAD}), marks=DECIDED_LONG, w1=DONE),
+        [End("ps:0", DECIDED, 20.0)],
+    ),
+    "stop": (view("committed", words={"stop": {"grace_s": 3.0}}), [Abort("stop", STOPPED_BY_OPERATOR, 3.0)]),
+    "abort": (view("committed", words={"abort": {"reason": "Ctrl-C"}}), [Abort("abort", "Ctrl-C")]),
+    "stop wins over a failure that came with it": (
+        view("committed", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}),
+        [Abort("stop", STOPPED_BY_OPERATOR, None)],
+    ),
+    "stopping": (
+        view("committed", Knowledge(abort=STOP)),
+        [Phase("ending"), End("ps:0", STOPPED_BY_OPERATOR, 3.0), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
+    ),
+    "stopping, now with less patience": (
+        view("ending", Knowledge(abort=STOP), words={"stop": {"grace_s": 0.5}}, ps=DONE),
+        [End("worker:1", STOPPED_BY_OPERATOR, 0.5)],
+    ),
+    "stopped": (view("ending", Knowledge(abort=STOP), ps=DONE, w1=DONE), [Phase("ended")]),
+    "stopped before anything started": (
+        view("prepared", Knowledge(abort=STOP), ps=NEW, w1=NEW),
+        [Phase("ending"), Bury("ps:0", "stopped", STOPPED_BY_OPERATOR), Bury("worker:1", "stopped", STOPPED_BY_OPERATOR)],
+    ),
+    "stopped while a supervisor is about to start its task": (
+        view("ending", Knowledge(abort=STOP), ps=DONE, w1=("pending", True, 0.0)),
+        [],
+    ),
+    "a supervisor died": (view("committed", ps=("running", False, 0.0)), [Bury("ps:0", "lost", "its supervisor was killed")]),
+    "a supervisor died while all is being stopped": (
+        view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
+        [Bury("ps:0", "stopped", STOPPED_BY_OPERATOR)],
+    ),
+    "ended is ended": (view("ended", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}), []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule(name: str) -> None:
+    given, expected = CASES[name]
+    assert decide(given) == expected
+
+
+def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
+    peers = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n3")]
+    part = HostPart("r1", "j", "async", "n1", "d", "c", tasks=[TaskSpec("ps:0", "ps", 0, ["x"], {})], peers=peers)
+    own = {"ps:0": Own(TaskStatus("r1", "ps:0", "n1", state="running"), True)}
+    known = Knowledge(True, None, {"worker:0": GOOD})
+    for silent_s, expected in ((79.0, []), (81.0, [End("ps:0", DECIDED, 20.0)])):
+        given = View(part, "committed", known, own, 200.0, {"decided": 100.0}, {}, {"n3": silent_s})
+        assert decide(given) == expected

@@ -1,0 +1,95 @@
+"""What minders tell each other joins to the same, whoever tells whom, how often, in which order."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import knowledge
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.mesh import MAX_MESSAGE_BYTES
+from tfdeploy.agent.wire import Peer
+
+PEERS = [Peer("worker:0", "worker", "n1", True), Peer("worker:1", "worker", "n2"), Peer("ps:0", "ps", "n3")]
+BY_TASK = {peer.task: peer for peer in PEERS}
+ABORT = {"kind": "abort", "reason": "a", "host": "n1", "time": 2.0}
+PIECES = [
+    Knowledge(committed=True),
+    Knowledge(abort=ABORT),
+    Knowledge(abort=dict(ABORT, reason="b")),
+    Knowledge(abort=dict(ABORT, reason="c", time=1.0)),
+    Knowledge(ended={"worker:1": {"outcome": "failed", "time": 3.0}}),
+    Knowledge(ended={"worker:1": {"outcome": "lost", "time": 2.5}, "ps:0": {"outcome": "stopped", "time": 4.0}}),
+]
+
+
+def test_join_does_not_care_for_order_or_repetition() -> None:
+    results = set()
+    for order in itertools.permutations(PIECES):
+        joined = Knowledge()
+        for piece in order + order[:2]:
+            before = joined
+            joined = joined.join(piece)
+            assert joined.join(before) == joined, "monotone"
+        results.add(joined.digest())
+    assert len(results) == 1
+    assert joined.abort == dict(ABORT, reason="c", time=1.0) and joined.ended["worker:1"]["outcome"] == "lost"
+
+
+def test_it_survives_the_wire() -> None:
+    for piece in PIECES:
+        assert knowledge.from_json(json.loads(json.dumps(piece.as_json())), BY_TASK) == piece
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        None,
+        [],
+        "x",
+        {"ended": []},
+        {"ended": {"worker:7": {"outcome": "failed", "time": 1.0}}},
+        {"ended": {"worker:1": {"outcome": "nice", "time": 1.0}}},
+        {"ended": {"worker:1": {"outcome": "failed"}}},
+        {"ended": {"worker:1": {"outcome": "failed", "time": "now"}}},
+        {"ended": {"worker:1": {"outcome": "failed", "time": 1.0, "reason": {"a": 1}}}},
+        {"abort": {"kind": "because", "time": 1.0}},
+        {"abort": 3},
+    ],
+)
+def test_nonsense_is_refused(nonsense: Any) -> None:
+    with pytest.raises(ValueError):
+        knowledge.from_json(nonsense, BY_TASK)
+
+
+def test_long_reasons_are_cut() -> None:
+    said = {"abort": dict(ABORT, reason="x" * 100000)}
+    assert len(knowledge.from_json(said, BY_TASK).abort["reason"]) == 300
+
+
+def test_a_thousand_failed_tasks_fit_into_a_message() -> None:
+    fields = {"outcome": "failed", "time": 1763719000.123, "host": "h" * 20, "up": True, "exit_code": 1, "reason": "r" * 300}
+    known = Knowledge(True, ABORT, {f"worker:{index}": fields for index in range(1000)})
+    assert len(json.dumps(known.as_json())) < MAX_MESSAGE_BYTES
+
+
+def ended(**rows: Any) -> Knowledge:
+    return Knowledge(ended={task.replace("_", ":"): row for task, row in rows.items()})
+
+
+GOOD = {"outcome": "succeeded", "time": 10.0, "up": True}
+BAD = {"outcome": "failed", "time": 5.0, "exit_code": 1}
+
+
+def test_the_earliest_death_is_the_cause() -> None:
+    found = knowledge.first_death(PEERS, ended(worker_0=dict(BAD, time=7.0), worker_1=BAD, ps_0=dict(BAD, time=6.0)))
+    assert found is not None and (found["task"], found["host"]) == ("worker:1", "n2")
+
+
+def test_a_death_after_the_decision_is_none_and_before_it_is_one() -> None:
+    assert knowledge.first_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0))) is None
+    assert knowledge.first_death(PEERS, ended(worker_0=GOOD, worker_1=BAD)) is not None
+    assert knowledge.first_death(PEERS, ended(worker_1=dict(BAD, outcome="stopped"))) is None

@@ -1,0 +1,140 @@
+"""Minders speak with minders of their run and with nobody else."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import mesh, sockets, tls, wire
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.mesh import Mesh
+
+NAMES = ["n1", "n2", "n3"]
+
+
+@pytest.fixture
+def three(hosts: Any) -> Any:
+    """Meshes of three hosts, with what makes more of them."""
+    cluster = hosts(*NAMES, "stranger")
+    made: dict[str, Mesh] = {}
+    addresses = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
+    peers = [wire.Peer(f"worker:{index}", "worker", name, index == 0) for index, name in enumerate(NAMES)]
+
+    def join(name: str, known: Knowledge = Knowledge()) -> Mesh:  # noqa: B008
+        part = wire.HostPart("r1", "digits", "async", name, "d", "c", peers=peers, mesh=addresses)
+        listener = sockets.claim(cluster.hosts[name].mesh_port, 5.0)
+        made[name] = Mesh(part, cluster.certs[name], listener, known, lambda: None)
+        return made[name]
+
+    cluster.join = join
+    yield cluster
+    for one in made.values():
+        one.close()
+
+
+def ended(task: str) -> Knowledge:
+    return Knowledge(ended={task: {"outcome": "stopped", "time": 1.0}})
+
+
+def test_news_reach_everybody_and_are_acknowledged(three: Any) -> None:
+    all_of = [three.join(name) for name in NAMES]
+    all_of[0].tell(Knowledge(committed=True))
+    three.wait_until(lambda: all(one.known().committed for one in all_of), 5.0)
+    three.wait_until(lambda: all(one.all_heard() for one in all_of), 5.0)
+
+
+def test_a_peer_that_comes_late_hears_it_from_whoever_is_left(three: Any) -> None:
+    first, second = three.join("n1"), three.join("n2")
+    first.tell(ended("worker:0"))
+    three.wait_until(lambda: second.known().ended, 5.0)
+    first.close()
+    late = three.join("n3")
+    three.wait_until(lambda: "worker:0" in late.known().ended, 10.0)
+
+
+@contextmanager
+def channel_to(cluster: Any, certs: Any) -> Iterator[ssl.SSLSocket]:
+    """A connection to the mesh of host n1."""
+    plain = socket.create_connection(("127.0.0.1", cluster.hosts["n1"].mesh_port), timeout=10)
+    with plain, tls.contexts(certs)[1].wrap_socket(plain) as channel:
+        yield channel
+
+
+def speak(cluster: Any, certs: Any, line: bytes) -> bytes:
+    """What host n1 answers to one line; b"" where it hangs up."""
+    with channel_to(cluster, certs) as channel:
+        channel.sendall(line)
+        try:
+            return channel.recv(65536)
+        except OSError:
+            return b""
+
+
+def message(known: Any, run: str = "r1", host: str = "n2") -> bytes:
+    return json.dumps({"v": 1, "run": run, "from": host, "known": known}).encode() + b"\n"
+
+
+def test_only_members_with_sense_are_answered(three: Any, hosts: Any) -> None:
+    one = three.join("n1")
+    good = Knowledge(committed=True).as_json()
+    certs = three.certs
+    for line in (b"hello\n", b"[]\n", message(good, run="r2"), message(good, host="n3"), message({"ended": []}), message(None)):
+        assert speak(three, certs["n2"], line) == b""
+    assert not one.known().committed
+    assert json.loads(speak(three, certs["n2"], message(good)))["from"] == "n1"
+    assert one.known().committed
+
+
+def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Any, tmp_path: Any, agent_dir: str) -> None:
+    one = three.join("n1")
+    good = Knowledge(committed=True).as_json()
+    assert speak(three, three.certs["stranger"], message(good, host="stranger")) == b""
+    other_run = type(three)(tmp_path / "other", agent_dir, ["n2"]).certs["n2"]
+    mixed = dict(other_run, ca=three.certs["n1"]["ca"])  # it trusts us, we do not trust it
+    try:
+        assert speak(three, mixed, message(good)) == b""
+    except ssl.SSLError:
+        pass  # refused in the handshake
+    assert not one.known().committed
+
+
+def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "TIMEOUT_S", 0.5)
+    one, two = three.join("n1"), three.join("n2")
+    port = three.hosts["n1"].mesh_port
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(mesh.MAX_CONNECTIONS + 10)]
+    for index, plain in enumerate(silent):
+        if index % 2:
+            try:
+                plain.sendall(b"\x16\x03\x01" + b"x" * 1000)
+            except OSError:
+                pass
+    two.tell(Knowledge(committed=True))
+    three.wait_until(lambda: one.known().committed, 15.0)
+    for plain in silent:
+        plain.close()
+
+
+def test_an_endless_message_is_cut(three: Any) -> None:
+    three.join("n1")
+    begun = time.monotonic()
+    with channel_to(three, three.certs["n2"]) as channel, pytest.raises(OSError):
+        while time.monotonic() < begun + 20:
+            channel.sendall(b"x" * 65536)
+
+
+def test_threads_do_not_pile_up(three: Any) -> None:
+    before = threading.active_count()
+    one = three.join("n1")  # its peers are not there
+    one.tell(Knowledge(committed=True))
+    three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
+    assert threading.active_count() <= before + 2 + 2
+    assert not one.all_heard()

@@ -1,0 +1,184 @@
+"""run.prepare: whole or not at all, once, and refused with the right word."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import proc
+from tfdeploy.agent.call import VerbError
+
+FOREVER = ["sleep", "1000"]
+TASKS = {"worker:0": ("n1", FOREVER)}
+
+
+def refused(cluster: Any, run: str, tasks: Any = TASKS, **fields: Any) -> VerbError:
+    with pytest.raises(VerbError) as caught:
+        cluster.prepare(run, tasks, **fields)
+    return caught.value
+
+
+def nothing_left(cluster: Any, run: str) -> bool:
+    return not os.path.exists(cluster.hosts["n1"].paths(run).run_dir)
+
+
+def test_the_same_again_is_the_same_answer_and_another_plan_is_not(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r1", TASKS)
+    minder = cluster.state("r1", "n1").minder_pid
+    cluster.prepare("r1", TASKS)
+    assert cluster.state("r1", "n1").minder_pid == minder
+    assert refused(cluster, "r1", plan_digest="other").code == "exists"
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
+    assert refused(cluster, "r1").code == "exists"
+
+
+def test_twenty_at_once_are_one(hosts: Any) -> None:
+    cluster = hosts("n1")
+    answers: list[Any] = []
+    part = cluster.parts("r1", TASKS)["n1"]
+    other = cluster.parts("r2", TASKS)["n1"]
+
+    def one(given: Any) -> None:
+        try:
+            answers.append(cluster.hosts["n1"].call("run.prepare", part=given, plan={}, secrets={}, certs=cluster.certs["n1"]))
+        except VerbError as error:
+            answers.append(error.code)
+
+    cluster.runs += ["r1", "r2"]
+    threads = [threading.Thread(target=one, args=(part if index % 2 else other,)) for index in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers.count({"prepared": True}) == 10 and answers.count("live_run") == 10
+
+
+def test_a_live_run_of_the_job_is_named(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", TASKS)
+    error = refused(cluster, "r2")
+    assert error.code == "live_run" and error.details == {"run": "r1", "who": "me@here", "when": 1.0}
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
+    cluster.prepare("r2", TASKS)
+
+
+def test_a_taken_port_is_named_with_its_owner_and_nothing_stays(hosts: Any) -> None:
+    cluster = hosts("n1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        error = refused(cluster, "r1", {"worker:0": ("n1", FOREVER, {"port": port})})
+        assert error.code == "port_taken" and error.details["port"] == port
+        assert f"process {os.getpid()}" in error.details["owner"]
+    assert nothing_left(cluster, "r1")
+
+
+def test_a_port_held_by_another_run_is_taken(hosts: Any) -> None:
+    cluster = hosts("n1")
+    port = cluster.free_ports(1)[0]
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER, {"port": port})})
+    part = dict(cluster.parts("r2", {"worker:0": ("n1", FOREVER, {"port": port})})["n1"], job="other")
+    release = Path(cluster.hosts["n1"].context.workdir) / "other" / "releases" / part["release"]
+    release.mkdir(parents=True)
+    with pytest.raises(VerbError) as caught:
+        cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs={})
+    assert caught.value.code == "port_taken" and caught.value.details["owner"] == f"run r1 of job {cluster.job}"
+
+
+def test_a_held_port_is_free_after_the_end(hosts: Any) -> None:
+    cluster = hosts("n1")
+    port = cluster.free_ports(1)[0]
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER, {"port": port})})
+    with socket.socket() as other, pytest.raises(OSError):
+        other.bind(("127.0.0.1", port))
+    cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x", purge=True)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+    assert nothing_left(cluster, "r1")
+
+
+def test_no_release_and_no_program(hosts: Any) -> None:
+    cluster = hosts("n1")
+    error = refused(cluster, "r1", {"worker:0": ("n1", ["python3", "-u", "train.py", "--x=1"])})
+    assert error.code == "no_program" and "train.py" in error.what
+    assert nothing_left(cluster, "r1")
+    cluster.write("train.py", "")
+    cluster.prepare("r1", {"worker:0": ("n1", ["python3", "train.py"])})
+    cluster.hosts["n1"].release.rename(str(cluster.hosts["n1"].release) + ".gone")
+    cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x", purge=True)
+    assert refused(cluster, "r2").code == "no_release"
+
+
+def test_a_run_folder_that_is_a_link_is_refused(hosts: Any, tmp_path: Path) -> None:
+    cluster = hosts("n1")
+    place = Path(cluster.hosts["n1"].paths("r1").run_dir)
+    place.parent.mkdir(parents=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    place.symlink_to(elsewhere)
+    with pytest.raises(VerbError) as caught:
+        cluster.hosts["n1"].call("run.prepare", part=cluster.parts("r1", TASKS)["n1"], plan={}, secrets={}, certs={})
+    assert caught.value.code == "refused" and list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "field", [{"run": "../x"}, {"job": "a/b"}, {"host": ""}, {"release": ".."}, {"keep": ["../x"]}, {"links": {"/x": "d"}}]
+)
+def test_names_and_paths_are_checked_again(hosts: Any, field: Any) -> None:
+    cluster = hosts("n1")
+    part = dict(cluster.parts("r1", TASKS)["n1"], **field)
+    with pytest.raises(VerbError) as caught:
+        cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs={})
+    assert caught.value.code == "bad_name"
+
+
+def test_hosts_that_share_a_workdir(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.write("train.sh", "echo $TFDEPLOY_TASK_HOST")
+    cluster.hosts["n2"].context = cluster.hosts["n1"].context
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
+    for name, host in cluster.hosts.items():
+        assert host.paths("r1").state().host == name
+    assert sorted(os.listdir(Path(cluster.hosts["n1"].paths("r1").run_dir, "hosts"))) == ["n1", "n2"]
+
+
+def test_the_copy_is_private_and_data_is_linked(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.write("lib/x.py", "1")
+    os.symlink("lib/x.py", cluster.hosts["n1"].release / "x.py")
+    data = Path(cluster.hosts["n1"].context.workdir, cluster.job, "data")
+    (data / "digits").mkdir(parents=True)
+    (data / "digits" / "a").write_text("a")
+    (data / "one").mkdir()
+    (data / "one" / "set.csv").write_text("b")
+    cluster.prepare("r1", TASKS, keep=["checkpoints", "deep/er"], links={"input/digits": "digits", "set.csv": "one"})
+    cwd = Path(cluster.hosts["n1"].paths("r1").cwd)
+    assert (cwd / "x.py").is_symlink() and (cwd / "x.py").read_text() == "1"
+    assert (cwd / "input" / "digits" / "a").read_text() == "a" and (cwd / "set.csv").read_text() == "b"
+    (cwd / "deep" / "er" / "ck").write_text("c")
+    assert (data.parent / "keep" / "deep" / "er" / "ck").read_text() == "c"
+    (cwd / "lib" / "x.py").write_text("2")
+    assert (cluster.hosts["n1"].release / "lib" / "x.py").read_text() == "1"
+    assert oct(os.stat(cluster.hosts["n1"].paths("r1").run_dir).st_mode)[-3:] == "700"
+
+
+def test_the_minder_holds_nothing_of_ours_open(hosts: Any) -> None:
+    cluster = hosts("n1")
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    cluster.launch("r1", TASKS)
+    os.close(writing)
+    assert os.read(reading, 1) == b""  # would wait for ever
+    os.close(reading)
+    minder = cluster.state("r1", "n1").minder_pid
+    files = {os.readlink(f"/proc/{minder}/fd/{number}") for number in range(3)}
+    assert files == {"/dev/null", cluster.hosts["n1"].paths("r1").file("minder.log")}
+    one = proc.entry(minder)
+    assert one is not None and one.parent != os.getpid()

@@ -1,0 +1,152 @@
+"""Who is whom among real processes; strangers are never signalled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import proc, sockets
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def start(*argv: str, **options: Any) -> Any:
+        made.append(subprocess.Popen(argv, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.kill()
+        one.communicate()
+
+
+def test_a_process_knows_itself() -> None:
+    me = proc.identity(os.getpid())
+    assert me is not None and proc.same(me)
+    assert proc.identity(2**22 + 1) is None
+
+
+def test_a_name_with_parentheses_is_read_right(child: Any, tmp_path: Any) -> None:
+    odd = tmp_path / "a) Z 1 (b"
+    os.symlink("/bin/sleep", odd)
+    one = proc.entry(child(str(odd), "100").pid)
+    assert one is not None and one.parent == os.getpid() and one.state != "Z"
+
+
+@pytest.mark.parametrize("lie", [{"start_ticks": 1}, {"boot_id": "another-boot"}])
+def test_another_identity_with_this_pid_is_never_signalled(child: Any, lie: Any) -> None:
+    bystander = child("sleep", "100")
+    who = proc.identity(bystander.pid)
+    assert who is not None
+    assert not proc.send(who._replace(**lie), signal.SIGKILL)
+    assert bystander.poll() is None
+    assert proc.send(who, signal.SIGKILL) and bystander.wait() == -signal.SIGKILL
+
+
+def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
+    """The kernel is made to give the same pid to a bystander."""
+    first = child("sleep", "100")
+    who = proc.identity(first.pid)
+    assert who is not None
+    first.kill()
+    first.wait()
+    for _ in range(200):
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(who.pid - 1))
+        except OSError:
+            pytest.skip("only root may choose the next pid")
+        stranger = child("sleep", "100")
+        again = proc.identity(stranger.pid)
+        if stranger.pid == who.pid and again != who:  # not born in the same hundredth of a second
+            break
+        stranger.kill()
+        stranger.wait()
+    else:
+        pytest.skip("other processes were always faster")
+    assert not proc.same(who) and not proc.send(who, signal.SIGKILL)
+    assert stranger.poll() is None
+
+
+def test_descendants_and_marked(child: Any) -> None:
+    mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
+    script = "setsid sleep 100 & sleep 100 & echo ready; wait"
+    shell = child("sh", "-c", script, stdout=subprocess.PIPE, env=dict(os.environ, **mark), start_new_session=True)
+    shell.stdout.readline()
+    table = proc.everyone()
+    below = proc.descendants([shell.pid], table)
+    try:
+        assert len(below) == 2
+        assert proc.marked(mark, table) >= below | {shell.pid}
+        assert proc.marked(dict(mark, OTHER="x"), table) == set()
+        with pytest.raises(ValueError):
+            proc.marked({}, table)
+    finally:
+        proc.send_all(below, table, signal.SIGKILL)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("0.0.0.0", 0))
+        return int(one.getsockname()[1])
+
+
+def test_a_held_port_is_refused_to_others_and_open_beside_reuseport() -> None:
+    port = free_port()
+    held = sockets.hold(port)
+    try:
+        with pytest.raises(OSError):
+            sockets.hold(port)
+        for options in ((), (socket.SO_REUSEADDR,)):
+            with socket.socket() as other:
+                for option in options:
+                    other.setsockopt(socket.SOL_SOCKET, option, 1)
+                with pytest.raises(OSError):
+                    other.bind(("0.0.0.0", port))
+        for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+            with socket.socket(family) as task:
+                task.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                task.bind((address, port))
+                task.listen(1)
+        sockets.hold(port, beside=True).close()
+    finally:
+        held.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("options", [(), (socket.SO_REUSEPORT,), (socket.SO_REUSEADDR,)])
+def test_a_port_that_somebody_has_is_not_held(address: str, options: Any) -> None:
+    with socket.socket() as taken:
+        for option in options:
+            taken.setsockopt(socket.SOL_SOCKET, option, 1)
+        taken.bind((address, 0))
+        taken.listen(1)
+        with pytest.raises(OSError):
+            sockets.hold(taken.getsockname()[1])
+
+
+def test_who_listens_is_read_and_not_tried(child: Any) -> None:
+    port = free_port()
+    held = sockets.hold(port)
+    script = (
+        "import socket,sys; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
+        f"s.bind(('', {port})); s.listen(1); print(1, flush=True); sys.stdin.read()"
+    )
+    try:
+        assert sockets.owner(port) is None and not sockets.listens([os.getpid()], port)
+        listener = child(sys.executable, "-c", script, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+        listener.stdout.readline()
+        assert sockets.listens([listener.pid], port) and not sockets.listens([os.getpid()], port)
+        assert f"process {listener.pid}" in str(sockets.owner(port))
+    finally:
+        held.close()

@@ -1,0 +1,157 @@
+"""Stop: TERM, grace, KILL, verify, against programs that do not want to end, and nobody else harmed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import family, proc
+from tfdeploy.agent.call import VerbError
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:                      # a child in a session of its own
+    os.setsid()
+    if os.fork() == 0:                  # and an orphan
+        time.sleep(1000)
+    time.sleep(1000)
+if os.fork() == 0:                      # another that hides: no environment, own session, orphaned
+    os.setsid()
+    if os.fork() > 0:
+        os._exit(0)
+    os.execve("/bin/sh", ["sh", "-c", "trap '' TERM; while :; do sleep 1000; done"], {})
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def bystander() -> Iterator[Any]:
+    """A process of the same user that has nothing to do with us."""
+    one = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    yield one
+    one.kill()
+    one.wait()
+
+
+def launch_stubborn(cluster: Any, run: str = "r1") -> int:
+    """Returns the pid of the program's supervisor."""
+    cluster.write("stubborn.py", STUBBORN)
+    cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
+    cluster.wait_until(lambda: "ready" in cluster.log(run, "worker:0"))
+    cluster.wait_until(lambda: len(all_of(cluster, run)) >= 5)
+    return int(family.supervisor(cluster.hosts["n1"].paths(run), "worker:0").pid)
+
+
+def all_of(cluster: Any, run: str) -> list[proc.Identity]:
+    pids, _ = family.members(cluster.hosts["n1"].paths(run), ["worker:0"])
+    return [who for who in map(proc.identity, pids) if who is not None]
+
+
+def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: Any, bystander: Any) -> None:
+    cluster = hosts("n1")
+    launch_stubborn(cluster)
+    everyone = all_of(cluster, "r1")
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.3)
+    assert answer["survivors"] == [] and 0.3 <= answer["seconds"] < 5
+    assert not any(proc.same(who) for who in everyone)
+    assert bystander.poll() is None
+    status = cluster.status("r1", "worker:0")
+    assert (status.outcome, status.reason) == ("stopped", "stopped by an operator")
+    state = cluster.state("r1", "n1")
+    assert state.stop_requested and state.first_death is None and state.phase == "ended"
+
+
+def test_a_program_that_obeys_is_gone_at_once(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "ps:0": ("n1", ["sleep", "1000"])})
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=20.0)
+    assert answer["survivors"] == [] and answer["seconds"] < 3
+    again = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=20.0)
+    assert again["survivors"] == [] and again["seconds"] < 1
+
+
+def test_one_host_that_is_told_tells_the_others(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
+    assert cluster.wait_ended("r1", "n2")["n2"].stop_requested
+
+
+def test_a_second_stop_may_have_less_patience(hosts: Any) -> None:
+    cluster = hosts("n1")
+    launch_stubborn(cluster)
+    cluster.hosts["n1"].paths("r1").say("stop", grace_s=1000.0)
+    cluster.wait_until(lambda: cluster.state("r1", "n1").phase == "ending")
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
+    assert answer["survivors"] == [] and answer["seconds"] < 5
+
+
+@pytest.mark.parametrize("supervisor_too", [False, True])
+def test_stop_works_with_its_helpers_dead(hosts: Any, bystander: Any, supervisor_too: bool) -> None:
+    cluster = hosts("n1")
+    launch_stubborn(cluster)
+    paths = cluster.hosts["n1"].paths("r1")
+    everyone = all_of(cluster, "r1")
+    state = paths.state()
+    supervisor = family.supervisor(paths, "worker:0")
+    proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGKILL)
+    if supervisor_too:
+        hidden = {who.pid for who in everyone if family.FOLDER_MARK not in proc.environment(who.pid)}
+        proc.send(supervisor, signal.SIGKILL)
+        everyone = [who for who in everyone if who.pid not in hidden]
+        for pid in hidden:  # without supervisor, minder and marker nothing says that it was ours
+            who = proc.identity(pid)
+            assert who is not None and proc.send(who, signal.SIGKILL)
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
+    assert answer["survivors"] == []
+    assert not any(proc.same(who) for who in everyone)
+    assert cluster.status("r1", "worker:0").outcome == "stopped"
+    assert cluster.state("r1", "n1").phase == "ended" and bystander.poll() is None
+
+
+def test_another_run_on_the_same_host_is_untouched(hosts: Any, tmp_path: Any, agent_dir: str) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
+    cluster.hosts["n2"].mesh_port = cluster.free_ports(1)[0]
+    other = hosts("n3")
+    other.launch("r1", {"worker:0": ("n3", ["sleep", "1000"])})
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
+    assert other.status("r1", "worker:0").state in ("starting", "running")
+    assert len(other.alive("r1")) == 1
+
+
+def test_an_identity_that_is_not_ours_is_not_touched(hosts: Any, bystander: Any) -> None:
+    """The status names a living pid with another start time: a reboot, or a pid used again."""
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
+    paths = cluster.hosts["n1"].paths("r1")
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
+    status, state = paths.status("worker:0"), paths.state()
+    cluster.wait_until(lambda: family.supervisor(paths, "worker:0") is None)
+    status.state, status.pid, status.supervisor_pid = "running", bystander.pid, bystander.pid
+    paths.write_status(status)
+    state.phase, state.boot_id = "committed", "another-boot"
+    write_state(paths, state)
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
+    assert answer["survivors"] == [] and bystander.poll() is None
+    assert paths.status("worker:0").outcome == "lost" and paths.state().phase == "ended"
+
+
+def write_state(paths: Any, state: Any) -> None:
+    from tfdeploy.agent import wire
+    from tfdeploy.agent.atomic import write_json
+
+    write_json(paths.file("state.json"), wire.to_wire(state))
+
+
+def test_an_unknown_run(hosts: Any) -> None:
+    with pytest.raises(VerbError) as caught:
+        hosts("n1").hosts["n1"].call("run.stop", run="nothing", job="digits", grace_s=1.0)
+    assert caught.value.code == "unknown_run"

@@ -1,0 +1,177 @@
+"""One task and its supervisor: ready, output, environment, how it ended, what its watcher sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import control, family, proc
+from tfdeploy.agent.call import Call
+
+LISTEN = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET6)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+s.bind(("::", int(sys.argv[1])))
+s.listen(1)
+time.sleep(1000)
+"""
+# A file named like it, mapped: enough to look like a program that loads TensorFlow.
+MAPS = """
+import mmap, sys, time
+file = open("libtensorflow.so", "r+b")
+mapped = mmap.mmap(file.fileno(), 0)
+print("mapped", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+def start(cluster: Any, argv: list[str], **spec: Any) -> Any:
+    cluster.launch("r1", {"worker:0": ("n1", argv, spec)} if spec else {"worker:0": ("n1", argv)})
+    return cluster
+
+
+def test_up_when_its_own_processes_listen_on_its_port(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.write("listen.py", LISTEN)
+    port = cluster.free_ports(1)[0]
+    start(cluster, ["sh", "-c", f"{sys.executable} listen.py {port}; true"], port=port, ready_after_s=1000.0)
+    assert cluster.wait_state("r1", "worker:0", "running").up
+
+
+def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.write("maps.py", MAPS)
+    cluster.write("libtensorflow.so", "x" * 5000)
+    port = cluster.free_ports(1)[0]
+    cluster.prepare("r1", {"worker:0": ("n1", [sys.executable, "maps.py", "1000"], {"port": port, "ready_timeout_s": 1.0})})
+    cluster.each("run.start", "r1")
+    state = cluster.wait_ended("r1")["n1"]
+    status = cluster.status("r1", "worker:0")
+    assert (status.outcome, status.up) == ("failed", False)
+    assert status.reason == f"not listening on port {port} after 1 s"
+    assert state.first_death["task"] == "worker:0"
+
+
+def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.write("maps.py", MAPS)
+    cluster.write("libtensorflow.so", "x" * 5000)
+    port = cluster.free_ports(1)[0]
+    cluster.prepare("r1", {"worker:0": ("n1", [sys.executable, "maps.py", "0.8"], {"port": port})})
+    cluster.each("run.start", "r1")
+    assert "ended too early" in cluster.wait_ended("r1")["n1"].abort_reason
+
+
+def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"GRPC_FAIL_FAST": "", "SSH_AUTH_SOCK": "/x", "TFDEPLOY_INVENTORY": "y", "KEPT": "z"}.items():
+        monkeypatch.setenv(name, text)
+    cluster = hosts("n1")
+    cluster.write(
+        "tell.py", "import json,os,sys; print(json.dumps([dict(os.environ), os.getcwd(), os.umask(0), sys.stdin.read()]))"
+    )
+    given = {"env": {"A": 'it\'s "quoted"\nand more'}, "port": cluster.free_ports(1)[0], "path_prepend": ["/opt/x/bin"]}
+    cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "tell.py"], given)}, secrets={"TOKEN": "s3cret"})
+    cluster.wait_ended("r1")
+    env, cwd, umask, stdin = json.loads(cluster.log("r1", "worker:0"))
+    marks = {name[14:]: text for name, text in env.items() if name.startswith("TFDEPLOY_TASK_")}
+    marks.pop("FOLDER")
+    assert marks == {"RUN_ID": "r1", "JOB": "digits", "ROLE": "worker", "INDEX": "0", "HOST": "n1", "ATTEMPT": "1"}
+    assert env["A"] == given["env"]["A"] and env["TOKEN"] == "s3cret" and env["KEPT"] == "z"
+    assert env["PATH"].startswith("/opt/x/bin:") and env["TF_GRPC_REUSE_PORT"] == "true"
+    assert env["PYTHONPATH"].split(":")[0].endswith("tfdeploy/runtime/site")
+    assert not {"GRPC_FAIL_FAST", "SSH_AUTH_SOCK", "TFDEPLOY_INVENTORY"} & set(env)
+    assert os.path.realpath(cwd) == os.path.realpath(cluster.hosts["n1"].paths("r1").cwd) and (umask, stdin) == (0o77, "")
+
+
+def test_killed_by_a_signal(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", "sleep 0.2; kill -9 $$"])})
+    cluster.each("run.start", "r1")
+    state = cluster.wait_ended("r1")["n1"]
+    status = cluster.status("r1", "worker:0")
+    assert (status.outcome, status.signal, status.exit_code) == ("killed", 9, None)
+    assert state.abort_reason == "worker:0 on n1 killed by signal 9"
+
+
+def test_a_flood_is_stored_whole(hosts: Any) -> None:
+    cluster = hosts("n1")
+    count = 50 << 20
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", f"head -c {count} /dev/zero; echo end >&2"])})
+    cluster.wait_ended("r1")
+    status = cluster.status("r1", "worker:0")
+    assert (status.outcome, status.log_bytes, status.log_lost_bytes) == ("succeeded", count + 4, 0)
+    assert status.ended - status.started < 5.0
+
+
+def test_a_leftover_that_holds_the_pipes_and_hides_does_not_hang_it(hosts: Any) -> None:
+    cluster = hosts("n1")
+    hidden = "import os; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0);"
+    hidden += "os.execve('/bin/sh', ['sh', '-c', 'trap \"\" TERM; while :; do echo x; sleep 0.1; done'], {})"
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", f'{sys.executable} -c "$0"; echo done', hidden])})
+    cluster.wait_ended("r1")
+    assert cluster.status("r1", "worker:0").outcome == "succeeded"
+
+
+def test_a_task_is_started_once_only(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "echo once; sleep 1000"])})
+    cluster.wait_until(lambda: cluster.log("r1", "worker:0"))
+    for _ in range(3):
+        cluster.each("run.start", "r1")
+        cluster.each("run.commit", "r1")
+    assert cluster.log("r1", "worker:0") == "once\n"
+    assert len(cluster.alive("r1")) == 2
+
+
+def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})
+    cluster.wait_state("r1", "worker:0", "running")
+    paths = cluster.hosts["n1"].paths("r1")
+    for pid in (paths.status("worker:0").supervisor_pid, paths.state().minder_pid):
+        words = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        assert int(words["VmRSS"].split()[0]) < 40_000  # kB; goal 20 MB with the hosts' own bare interpreter
+
+
+def test_watch_tells_each_change_and_ends_with_the_run(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
+    items: list[Any] = []
+    call = Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda header, blob: items.append(header))
+    watcher = threading.Thread(target=control.VERBS["run.watch"], args=(call,))
+    watcher.start()
+
+    def seen(*wanted: str) -> bool:
+        phases = [item["host_state"]["phase"] for item in items if "host_state" in item]
+        states = [item["task"]["state"] for item in items if "task" in item]
+        return set(wanted) <= set(phases + states)
+
+    cluster.wait_until(lambda: seen("prepared", "pending"))
+    cluster.each("run.start", "r1")
+    cluster.each("run.commit", "r1")
+    cluster.wait_until(lambda: seen("committed", "running"))
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    watcher.join(20)
+    assert not watcher.is_alive() and seen("ended")
+    assert [item for item in items if "host_state" in item][-1]["host_state"]["phase"] == "ended"
+
+
+def test_watch_ends_when_nobody_is_left(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
+    paths = cluster.hosts["n1"].paths("r1")
+    state = paths.state()
+    proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), 9)
+    proc.send(family.supervisor(paths, "worker:0"), 9)
+    items: list[Any] = []
+    control.VERBS["run.watch"](
+        Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda h, b: items.append(h))
+    )
+    assert [item["task"]["state"] for item in items if "task" in item][-1] == "lost"
