@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable
-from tfdeploy.transport import doors
+from tfdeploy.transport import doors, pulse
 from tfdeploy.transport.fleet import SshFleet
 
 
@@ -207,6 +208,22 @@ def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: 
     with pytest.raises(HostUnreachable):
         session.run(("kill -9 $PPID; sleep 20",), timeout_s=20)
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+
+
+def test_a_server_that_freezes_is_found_by_the_pulse(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "EVERY_S", 0.1)
+    monkeypatch.setattr(pulse, "DEAD_AFTER_S", 1.4)
+    monkeypatch.setattr(pulse, "_thread", None)
+    session = fleet.session(yard.host("n1").host)
+    server = int(session.run(("echo $PPID",)).stdout)
+    began = time.monotonic()
+    os.kill(server, signal.SIGSTOP)
+    try:
+        with pytest.raises(HostUnreachable):
+            session.run(("true",), timeout_s=20)
+        assert time.monotonic() - began < 10
+    finally:
+        os.kill(server, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("shell", ["csh", "tcsh", "fish", "zsh", "dash", "bash"])

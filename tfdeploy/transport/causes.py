@@ -107,7 +107,10 @@ def _words(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         if attempt.connected:
             said = "said nothing that ends in a login" if attempt.greeting else "accepts connections but says nothing"
             return f"{place} {said} within {attempt.timeout_s:g} s", f"ssh -v {_ssh_words(target)}"
-        return f"{place} does not answer within {attempt.timeout_s:g} s", "is the host up, and does a firewall drop port 22?"
+        return (
+            f"{place} does not answer within {attempt.timeout_s:g} s",
+            f"is it up, and does a firewall drop port {target.port}?",
+        )
     if isinstance(error, ConnectionRefusedError):
         return f"{place} refuses connections: no sshd listens there", "check `address:` and `port:`, and that sshd runs"
     if attempt.connected and not attempt.agreed and not attempt.turned_away:

@@ -71,9 +71,7 @@ class SshFleet:
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         with self._lock:
             rooms = dict(self._rooms)
-        return tuple(
-            host for host in hosts if (room := rooms.get(host.name)) and room.session is not None and room.session.alive
-        )
+        return tuple(host for host in hosts if (room := rooms.get(host.name)) and room.session is not None and room.session.alive)
 
     def session(self, host: Host) -> SshSession:
         """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
