@@ -40,7 +40,7 @@ def understand(path: Path) -> Understood:
     if "hosts" not in top or not top["hosts"].value:
         raise root.error("there are no hosts in it", "write hosts: {n1: {address: 192.0.2.10}}")
     defaults = _Defaults(top["defaults"].node if "defaults" in top else None)
-    folder = path.absolute().parent
+    folder = path.parent.resolve()
     given: dict[str, dict[str, Given]] = {}
     hosts: dict[str, Host] = {}
     for pattern, node in top["hosts"].value.items():

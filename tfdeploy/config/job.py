@@ -34,7 +34,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     """The job with its defaults filled in. `environ` is asked for HOME alone. Raises ConfigError."""
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
-    folder, home = path.absolute().parent, environ.get("HOME", "~")
+    folder, home = path.parent.resolve(), environ.get("HOME", "~")
     fields = {field: one.value for field, one in given.items()}
     fields.setdefault("name", _folder_name(folder, root))
     fields.setdefault("mode", None)
@@ -72,7 +72,7 @@ def read_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
 
 
 def _folder_name(folder: Path, root: Node) -> str:
-    name = folder.resolve().name
+    name = folder.name
     if "name" not in root.keys and not NAME.match(name):
         raise root.error(f"the folder's name {name!r} cannot be the job's name", "give the job a name: `name: digits`")
     return name

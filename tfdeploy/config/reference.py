@@ -144,6 +144,15 @@ def not_built(keys: tuple[Key, ...], before: str = "") -> Iterator[str]:
         yield from not_built(key.keys, f"{before}{key.name}.")
 
 
+def reference_rows() -> dict[str, list[dict[str, str]]]:
+    """The same for programs: {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}."""
+    tables = {"inventory": INVENTORY, "host": HOST, "job": JOB}
+    return {
+        name: [{"key": dotted, "text": key.text, "default": key.default, "example": key.example} for dotted, key in rows(table)]
+        for name, table in tables.items()
+    }
+
+
 def reference_text() -> str:
     """The reference of the two files, in plain text."""
     return "\n".join(

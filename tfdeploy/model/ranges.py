@@ -1,4 +1,4 @@
-"""Names in ranges, n[01-16] or rack[1-2]n[1-3,7]: they unfold to names, and fold back for people to read.
+"""Names in ranges, n[01-16] or rack[1-2]n[1-3,7]: they unfold to names (folding.fold_names goes back).
 
 Pure. A range is capped, so that a slip of the finger cannot name a million hosts.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
 
 from tfdeploy.errors import UsageError
 
 MAX_NAMES = 10_000
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
-_NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)\Z", re.ASCII | re.DOTALL)
 
 
 def is_range(text: str) -> bool:
@@ -58,46 +56,6 @@ def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
             )
         found.append((int(low), int(high), width))
     return found
-
-
-def fold(names: Iterable[str]) -> str:
-    """The names as a person would write them: n1,gpu[03-10]. Order and every name are kept: unfolding gives them back."""
-    groups: list[tuple[tuple[str, str, int], list[list[int]]]] = []  # (before, after, width), spans [first, last]
-    for name in names:
-        match = _NUMBERED.match(name)
-        if match is None or set(name) & set("[],"):
-            groups.append(((name, "", -1), []))
-            continue
-        digits, number = match[2], int(match[2])
-        width = len(digits) if digits.startswith("0") else 0
-        spans = _joinable(groups, (match[1], match[3]), digits)
-        if spans is None:
-            groups.append(((match[1], match[3], width), [[number, number]]))
-        elif spans[-1][1] + 1 == number:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(_folded(key, spans) for key, spans in groups)
-
-
-def _joinable(
-    groups: list[tuple[tuple[str, str, int], list[list[int]]]], around: tuple[str, str], digits: str
-) -> list[list[int]] | None:
-    """The spans of the last group if the next name fits behind them."""
-    if not groups:
-        return None
-    (before, after, width), spans = groups[-1]
-    fits = (before, after) == around and width >= 0 and digits == f"{int(digits):0{width}}"
-    return spans if fits and spans[-1][1] < int(digits) else None
-
-
-def _folded(key: tuple[str, str, int], spans: list[list[int]]) -> str:
-    before, after, width = key
-    if not spans:
-        return before
-    texts = [f"{low:0{width}}" + (f"-{high:0{width}}" if high > low else "") for low, high in spans]
-    single = len(spans) == 1 and spans[0][0] == spans[0][1]
-    return before + (texts[0] if single else f"[{','.join(texts)}]") + after
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from tfdeploy.errors import UsageError
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.ranges import fold, is_range, split_list, unfold
+from tfdeploy.model.ranges import is_range, split_list, unfold
 
 
 def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
@@ -56,7 +57,7 @@ def _match(inventory: Inventory, pattern: str) -> set[str]:
 def _hint(inventory: Inventory, pattern: str) -> str:
     names = [host.name for host in inventory.hosts]
     near = difflib.get_close_matches(pattern, [*names, *inventory.roles], n=1)
-    return f"did you mean {near[0]}?" if near else f"the hosts are {fold(names)}"
+    return f"did you mean {near[0]}?" if near else f"the hosts are {fold_names(names)}"
 
 
 def _flags(limit: str | None, exclude: str | None) -> str:

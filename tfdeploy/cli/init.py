@@ -1,0 +1,130 @@
+"""`tfdeploy init`: a commented tfdeploy.yaml and inventory in a folder. Asks on a terminal only; overwrites nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.cli.options import common
+from tfdeploy.errors import ConfigError, UsageError
+
+JOB = "tfdeploy.yaml"
+INVENTORY = "inventories/hosts.yaml"
+_HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z")
+
+
+def add(subparsers: Any) -> None:
+    text = "write a commented tfdeploy.yaml and inventory"
+    parser = subparsers.add_parser(
+        "init", help=text, description=f"Writes tfdeploy.yaml and {INVENTORY}, with every key explained."
+    )
+    parser.add_argument("folder", nargs="?", default=".", help="where (default: here)")
+    parser.add_argument(
+        "--hosts", metavar="LIST", help="[user@]host[:port], several with commas; the first is ps, the others workers"
+    )
+    parser.add_argument("--mode", choices=("async", "sync"), help="how the tasks train together (default async)")
+    parser.add_argument("--command", metavar="LINE", help="the program's words (default: python and the program found here)")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.config.templates import inventory_text, job_text
+    from tfdeploy.model.inventory import NAME
+
+    folder = Path(args.folder)
+    if not folder.is_dir():
+        raise UsageError("no such folder", where=args.folder, next=f"mkdir {shlex.quote(args.folder)}")
+    hosts = _hosts(_answer(args, args.hosts, "Hosts ([user@]host[:port], with commas)", "192.0.2.10,192.0.2.11"))
+    name = folder.resolve().name
+    job = job_text(
+        name=name if NAME.match(name) else "job",
+        mode=_answer(args, args.mode, "Mode (async or sync)", "async"),
+        command=_split(_answer(args, args.command, "Command", f"python {shlex.quote(_program(folder))}")),
+    )
+    texts = {folder / JOB: job, folder / INVENTORY: inventory_text(hosts)}
+    _check(texts)
+    written = [path for path, text in texts.items() if _write(path, text)]
+    _report(args, written, [path for path in texts if path not in written])
+    return 0
+
+
+def _answer(args: argparse.Namespace, given: str | None, question: str, default: str) -> str:
+    """What was said on the command line, else on the terminal, else the default."""
+    if given is not None or args.yes or args.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return given if given is not None else default
+    print(f"{question} [{default}]: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() or default
+
+
+def _hosts(text: str) -> dict[str, dict[str, str]]:
+    hosts = {}
+    for number, word in enumerate(filter(None, map(str.strip, text.split(","))), 1):
+        match = _HOST.match(word)
+        if match is None:
+            raise UsageError(f"{word!r} is not [user@]host[:port]", where="--hosts", next="--hosts ml@192.0.2.10,192.0.2.11:2200")
+        hosts[f"n{number}"] = {key: match[key] for key in ("address", "user", "port") if match[key]}
+    if not hosts:
+        raise UsageError("no host named", where="--hosts", next="--hosts ml@192.0.2.10,192.0.2.11:2200")
+    return hosts
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"{line!r} cannot be split into words: {error}", where="--command", next="close the quotes") from error
+
+
+def _program(folder: Path) -> str:
+    """train.py, or the only program of the folder."""
+    found = sorted(path.name for path in folder.glob("*.py"))
+    return found[0] if len(found) == 1 else "train.py"
+
+
+def _check(texts: dict[Path, str]) -> None:
+    """Whether tfdeploy will read what it is about to write. Raises UsageError that names the flag."""
+    from tfdeploy import config
+
+    with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as place:
+        for path, text in texts.items():
+            draft = Path(place, path.name)
+            draft.write_text(text, encoding="utf-8")
+            flag = "--command" if path.name == JOB else "--hosts"
+            try:
+                config.load_job(draft, environ={}) if path.name == JOB else config.load_inventory(draft)
+            except ConfigError as error:
+                raise UsageError(error.what, where=flag, next=error.next or "tfdeploy init --help") from error
+
+
+def _write(path: Path, text: str) -> bool:
+    """False where the file is there already."""
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {error.strerror}", where=str(path), next="name a folder that you may write to"
+        ) from error
+    return True
+
+
+def _report(args: argparse.Namespace, written: list[Path], kept: list[Path]) -> None:
+    if args.json:
+        print(json.dumps({"written": [str(path) for path in written], "kept": [str(path) for path in kept]}))
+        return
+    for path in written:
+        print(path)
+    for path in kept:
+        print(f"{path} is there already: left as it is", file=sys.stderr)
+    if written and not args.quiet:
+        print("next: put your hosts in, then tfdeploy inventory, tfdeploy trust, tfdeploy launch --dry-run", file=sys.stderr)

@@ -1,0 +1,122 @@
+"""`tfdeploy inventory`: hosts, roles and settings as understood, and where each came from. Contacts nobody."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.options import common
+
+if TYPE_CHECKING:
+    from tfdeploy.config import Understood
+    from tfdeploy.model.inventory import Host, Inventory
+
+
+def add(subparsers: Any) -> None:
+    text = "print hosts, roles and settings as understood"
+    parser = subparsers.add_parser("inventory", help=text, description="What the inventory says, and where. Contacts nobody.")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy import config
+    from tfdeploy.model.selection import select
+
+    path = config.find_inventory(args.inventory, os.environ, None if args.inventory else _of_job(args), Path.cwd())
+    understood = config.understand(path)
+    inventory = select(understood.inventory, args.limit, args.exclude)
+    if args.json:
+        print(json.dumps(as_json(inventory, understood)))
+    else:
+        _show(args, inventory, understood)
+    return 0
+
+
+def _of_job(args: argparse.Namespace) -> str | None:
+    """The job file's `inventory:`, where there is a job file."""
+    from tfdeploy.cli import setting
+
+    return setting.load_job(args).inventory if args.job is not None or Path("tfdeploy.yaml").is_file() else None
+
+
+def as_json(inventory: Inventory, understood: Understood) -> dict[str, Any]:
+    """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles": {role: [names]}}.
+
+    A setting without a place in "from" was left out of the file.
+    """
+    from dataclasses import asdict
+
+    hosts = [
+        {
+            **asdict(host),
+            "roles": _roles_of(host.name, inventory),
+            "from": {key: origin(understood, host, key) for key in understood.given[host.name]},
+        }
+        for host in inventory.hosts
+    ]
+    return {"inventory": inventory.source, "hosts": hosts, "roles": inventory.roles}
+
+
+def origin(understood: Understood, host: Host, key: str) -> str | None:
+    """file:line of the setting, with " (defaults)" where it stands there; None: left out."""
+    given = understood.given[host.name].get(key)
+    if given is None:
+        return None
+    return given.node.place + (" (defaults)" if given.node.path.startswith("defaults.") else "")
+
+
+def _roles_of(name: str, inventory: Inventory) -> list[str]:
+    return [role for role, names in inventory.roles.items() if name in names]
+
+
+def _show(args: argparse.Namespace, inventory: Inventory, understood: Understood) -> None:
+    from tfdeploy.model.folding import fold_names
+    from tfdeploy.ui.tables import show_rows
+    from tfdeploy.ui.terminal import terminal_of
+
+    terminal = terminal_of(sys.stdout, args.color)
+    show_rows(terminal, ("host", "address", "roles", "from"), [_host_row(host, inventory) for host in inventory.hosts])
+    terminal.write("\n")
+    if inventory.roles:
+        rows = [(role, len(names), fold_names(names)) for role, names in inventory.roles.items()]
+        show_rows(terminal, ("role", "hosts", "names"), rows)
+    else:
+        terminal.write("no roles: write `roles:` to say which hosts are ps and worker\n")
+    terminal.write("\n")
+    show_rows(terminal, ("setting", "value", "hosts", "from"), setting_rows(inventory, understood))
+    terminal.write("\nWhat is left out, ~/.ssh/config and ssh's own defaults decide.\n")
+
+
+def _host_row(host: Host, inventory: Inventory) -> tuple[str, ...]:
+    return host.name, host.address, ",".join(_roles_of(host.name, inventory)), host.source
+
+
+def setting_rows(inventory: Inventory, understood: Understood) -> list[tuple[str, str, str, str]]:
+    """(setting, value, folded hosts, where from): a row for each value from each place, in the reference's order."""
+    from tfdeploy.config.reference import HOST
+    from tfdeploy.model.folding import fold_equal, fold_names
+
+    rows = []
+    for key in HOST:
+        if key.name == "address":
+            continue
+        seen = {
+            host.name: (_words(key.name, getattr(host, key.name)), origin(understood, host, key.name)) for host in inventory.hosts
+        }
+        for names, (value, place) in fold_equal(seen):
+            which = "all" if len(names) == len(inventory.hosts) else fold_names(names)
+            rows.append((key.name, value, which, place or f"left out: {key.default}"))
+    return rows
+
+
+def _words(key: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, tuple):
+        return ("-" if key == "ports" else ",").join(map(str, value))
+    return str(value)
