@@ -29,7 +29,11 @@ def plain_view(args: argparse.Namespace) -> PlainView:
 @contextmanager
 def transfer_view(args: argparse.Namespace) -> Iterator[Emit]:
     """Bars with rate and time left on a terminal, else one line a host."""
-    yield plain_view(args)
+    from tfdeploy.ui.progress import SyncView
+    from tfdeploy.ui.terminal import terminal_of
+
+    with SyncView(terminal_of(sys.stderr, args.color), quiet=args.quiet, verbose=args.verbose) as emit:
+        yield emit
 
 
 @contextmanager

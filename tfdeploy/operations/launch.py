@@ -123,6 +123,9 @@ def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:
             ),
         )
         emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
+        for told in plan.notes:
+            note(emit, told, run=plan.run)
+        note(emit, f"training goes on from {plan.resume}" if plan.resume else "training starts from zero", run=plan.run)
         for warning in shipment.manifest.warnings:
             note(emit, warning, level="warning", run=plan.run)
     return plan
