@@ -242,11 +242,19 @@ def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path, need: Non
         lab.down("bare")
 
 
-def test_up_starts_what_died(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
-    fresh = new_lab("loopback", 2)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("victim", ["first process", "sshd"])
+def test_up_starts_what_died(kind: str, victim: str, alone: Path, need: None, ssh: Ssh) -> None:
+    fresh = lab.up("mortal", kind, 2)
     first = fresh.status()
-    os.kill(int(str(first[0]["pid"])), signal.SIGKILL)
-    again = lab.up(fresh.name, "loopback", 2)
+    pid = int(str(first[0]["pid"]))
+    if victim == "sshd":
+        (pid,) = processes.with_descendants([pid]) - {pid}
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: processes.identify(pid) is None, 5, "it is dead")
+    if victim == "sshd" and kind == "isolated":
+        wait_for(lambda: fresh.status()[0]["state"] == "off", 5, "the host ends with its sshd")
+    again = lab.up("mortal", kind, 2)
     assert ssh(again, "n1", "true").returncode == 0
     assert again.status()[1] == first[1]
 

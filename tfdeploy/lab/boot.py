@@ -111,9 +111,9 @@ def _host(host: dict[str, Any], kept: list[int]) -> Newborn:
         if isolated:
             wires.ip(host["ip"])
             wires.tc(host["tc"])
-        firstprocess.start_sshd(host)
+        sshd = firstprocess.start_sshd(host)
         say("up")
-        firstprocess.reap_for_ever()
+        firstprocess.reap_until_the_end(sshd)
 
     return newborn(host["name"], HOST_NAMESPACES if isolated else 0, life)
 

@@ -89,6 +89,14 @@ def _write_names(etc: Path, name: str, spec: dict[str, Any]) -> None:
     (etc / "resolv.conf").write_text("")
 
 
+def _lay_over_machine(folder: Path, root: Path) -> None:
+    try:
+        mount("overlay", str(root), "overlay", 0, f"lowerdir=/,upperdir={folder}/layer,workdir={folder}/work")
+    except OSError as error:
+        reason = "the file system there cannot hold a layer; set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
+        raise OSError(error.errno, f"{error.strerror}: {reason}") from error
+
+
 def enter(name: str, spec: dict[str, Any]) -> None:
     """Makes the host's root and moves this process into it. `spec`: folder, user, uid, shell, hosts_file, read_only (folders),
     shared (folder or None), files (path on the host: path here). Raises OSError."""
@@ -96,7 +104,7 @@ def enter(name: str, spec: dict[str, Any]) -> None:
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
     root = folder / "root"
-    mount("overlay", str(root), "overlay", 0, f"lowerdir=/,upperdir={folder}/layer,workdir={folder}/work")
+    _lay_over_machine(folder, root)
     if os.path.ismount("/usr"):
         _bind(Path("/usr"), root / "usr", read_only=True)
     for path, mode in HIDDEN:

@@ -45,18 +45,23 @@ def take_over_streams(console: str) -> None:
         os.close(handle)
 
 
-def start_sshd(host: dict[str, Any]) -> None:
-    """`host`: sshd (argv), pid_file. Returns once it listens; raises OSError."""
+def start_sshd(host: dict[str, Any]) -> int:
+    """`host`: sshd (argv), pid_file. Returns its pid once it listens; raises OSError."""
     if os.getpid() != 1:
         adopt_orphans()
     pid_file = Path(host["pid_file"])
     pid_file.unlink(missing_ok=True)
-    _wait_until_listening(pid_file, _start(host["sshd"]))
+    sshd = _start(host["sshd"])
+    _wait_until_listening(pid_file, sshd)
+    return sshd
 
 
-def reap_for_ever() -> NoReturn:
+def reap_until_the_end(sshd: int) -> NoReturn:
+    """Isolated, the host ends with its sshd; on loopback it waits for what sshd left."""
     while True:
         try:
-            os.wait()
+            ended, _ = os.wait()
         except ChildProcessError:
             os._exit(0)
+        if ended == sshd and os.getpid() == 1:
+            os._exit(1)

@@ -114,4 +114,5 @@ def remove(root: Path) -> None:
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
         raise Refused(f"{below[0]} is still mounted", where=str(root), next=f"umount {below[0]}")
-    shutil.rmtree(root, ignore_errors=False)
+    if root.exists():
+        shutil.rmtree(root)
