@@ -183,6 +183,26 @@ def test_a_full_disk_is_survived_and_counted(tmp_path: Path, monkeypatch: pytest
     assert attributed(read_all(tmp_path)) == [(0, 1, b"first "), (1, 1, b"123" * 100), (0, 2, b"later")]
 
 
+def test_a_record_whose_bytes_were_lost_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, reader = LogWriter(str(tmp_path), 1 << 20), LogReader(str(tmp_path))
+
+    def full(fd: int, content: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer.append(b"first ", 0, 1, 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        for number in range(100):
+            writer.append(b"lost", 1, 1, 2.0 + number)
+    assert (tmp_path / loglayout.INDEX).stat().st_size <= 2 * loglayout.RECORD.size
+    pieces = [reader.read()]
+    writer.append(b"later", 0, 2, 300.0)
+    pieces.append(reader.read())
+    assert attributed([piece for piece in pieces if piece]) == [(0, 1, b"first "), (0, 2, b"later")]
+    assert writer.lost_bytes == 400
+    reader.close()
+
+
 def test_a_folder_that_cannot_be_written_is_survived(tmp_path: Path) -> None:
     writer = LogWriter(str(tmp_path / "missing"), 1 << 20)
     writer.append(b"12345", 0, 1, 1.0)

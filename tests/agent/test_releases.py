@@ -201,6 +201,21 @@ def test_only_our_own_staging_is_ever_removed(host: Host, path: str | None) -> N
             host.call("release.abort", "r1", staging=given)
         assert caught.value.code == "bad_name"
     assert host.tree("r1") == TREE
+    elsewhere = host.releases.parent / ".staging-x"
+    elsewhere.mkdir()
+    with pytest.raises(VerbError):
+        host.call("release.abort", "r1", staging=str(elsewhere))
+    assert elsewhere.exists()
+
+
+def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "symlink", full)
+    with pytest.raises(OSError):
+        host.begin("r1", TREE)
+    assert os.listdir(host.releases) == []
 
 
 def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

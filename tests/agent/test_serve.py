@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from tfdeploy import __version__
-from tfdeploy.agent import hostfolder, layout, wire
+from tfdeploy.agent import hostfolder, layout, locks, runs, wire
+from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.agent.loglayout import LogWriter
 
 WITHIN_S = 20.0
@@ -275,6 +276,37 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client
         "e-live": (True, "running", None),
     }
     assert rows["b-rebooted"]["tasks"][0]["outcome"] == "lost"
+
+
+def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make_run(tmp_path, "run", "committed", state="running")
+    ended = wire.to_wire(wire.TaskStatus("run", "worker:0", "n1", state="ended", outcome="succeeded"))
+
+    def ends_now(path: str) -> bool:
+        (task / "status.json").write_text(json.dumps(ended))
+        return False
+
+    monkeypatch.setattr(runs, "is_locked", ends_now)
+    paths = runs.run_paths(str(tmp_path), "job", "run")
+    assert paths is not None and runs.task_status(paths, "worker:0").outcome == "succeeded"
+
+
+def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": WITHIN_S}
+    first, second, third = (Call(Context(str(tmp_path), ""), args) for _ in range(3))
+    locks.lock(first)
+    flock = fcntl.flock
+
+    def after_the_holder_left(fd: int, how: int) -> None:
+        locks.unlock(first)  # between the second one's open and its flock: that file has no name any more
+        flock(fd, how)
+
+    monkeypatch.setattr(locks.fcntl, "flock", after_the_holder_left)
+    locks.lock(second)
+    third.args["wait_s"] = 0
+    with pytest.raises(VerbError, match="busy"):
+        locks.lock(third)
+    locks.unlock(second)
 
 
 def test_runs_of_all_jobs_newest_first_and_their_plans(serve: Callable[..., Client], tmp_path: Path) -> None:

@@ -79,8 +79,6 @@ class Server:
 
     def end(self) -> None:
         """Lets go of what the session held. May be called twice."""
-        for cancelled in list(self._running.values()):
-            cancelled.set()
         while self.context.closing:
             try:
                 self.context.closing.popitem()[1]()
