@@ -18,6 +18,7 @@ MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
 MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
 _TRUTH = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
+_TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
 _NEXT = {
     "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words that begin with @ ` or %",
@@ -87,32 +88,24 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent) and root is not None:
                 raise self._fault(event, "another document begins", "keep one document in a file: no second ---")
             if isinstance(event, yaml.NodeEvent):
-                root = self._node(event, events, 0)
+                root = self._node(event, events, None, "", 0)
         return root
 
-    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], parent: Node | None, key: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self.anchors:
-                raise self._fault(event, f"undefined alias *{event.anchor}", "an alias *name must come after its anchor &name")
-            return self._again(self.anchors[event.anchor], _line(event))
+            return self._again(event, parent, key)
         node, anchor = self._empty(event), getattr(event, "anchor", None)
+        node.parent, node.key = parent, key
         if depth > MAX_DEPTH:
             raise node.error(f"more than {MAX_DEPTH} levels deep", "tfdeploy docs shows the form of the file")
         if node.kind == "list":
             while not isinstance(event := next(events), yaml.SequenceEndEvent):
-                self._append(node, self._node(event, events, depth + 1))
+                node.items.append(self._node(event, events, node, str(len(node.items)), depth + 1))
         elif node.kind == "mapping":
             self._fill_mapping(node, events, depth)
         if anchor:
             self.anchors[anchor] = node
         return node
-
-    def _fault(self, event: yaml.Event, what: str, next: str) -> ConfigError:
-        return ConfigError(f"bad YAML: {what}", where=f"{self.file}:{_line(event)}", next=next)
-
-    def _again(self, node: Node, line: int) -> Node:
-        """What an alias stands for: a scalar at the alias's own place, a list or mapping at its anchor's."""
-        return node if node.kind in ("list", "mapping") else Node(node.kind, self.file, line, node.text)
 
     def _empty(self, event: yaml.Event) -> Node:
         kind: Kind = "mapping" if isinstance(event, yaml.MappingStartEvent) else "list"
@@ -120,34 +113,35 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             text = event.value
             kind = _kind(text) if event.implicit[0] else "text"
-        node = Node(kind, self.file, _line(event), text)
         tag = getattr(event, "tag", None)
-        if tag is not None and not tag.startswith("tag:yaml.org,2002:"):
-            raise node.error(f"the tag {tag} means nothing here", "put quotes round a text that begins with !")
-        return node
+        if tag is not None and tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
+            raise self._fault(event, f"the tag {tag} means nothing here", "put quotes round a text that begins with !")
+        return Node(kind, self.file, _line(event), text)
 
-    def _append(self, parent: Node, child: Node) -> None:
-        if child.parent is None:
-            child.parent, child.key = parent, str(len(parent.items))
-        parent.items.append(child)
+    def _again(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
+        """What an alias stands for: a scalar at the alias's own place, a list or mapping at its anchor's."""
+        known = self.anchors.get(event.anchor or "")
+        if known is None:
+            raise self._fault(event, f"undefined alias *{event.anchor}", "an alias *name must come after its anchor &name")
+        if known.kind in ("list", "mapping"):
+            return known
+        node = Node(known.kind, self.file, _line(event), known.text)
+        node.parent, node.key = parent, key
+        return node
 
     def _fill_mapping(self, node: Node, events: Iterator[yaml.Event], depth: int) -> None:
         lines: dict[str, int] = {}
         merges: list[Node] = []
         while not isinstance(event := next(events), yaml.MappingEndEvent):
-            key = self._node(event, events, depth + 1)
+            key = self._node(event, events, node, getattr(event, "value", ""), depth + 1)
             if key.kind in ("list", "mapping"):
-                raise key.error("a key must be a word", "put quotes round a name that begins with [ or {")
-            value = self._node(next(events), events, depth + 1)
-            if value.parent is None:
-                value.parent, value.key = node, key.text
+                raise node.error("a key must be a word", "put quotes round a name that begins with [ or {")
+            value = self._node(next(events), events, node, key.text, depth + 1)
             if key.text == "<<":
                 merges += value.items if value.kind == "list" else [value]
                 continue
             if key.text in lines:
-                what = f"{key.text} stands twice: lines {lines[key.text]} and {key.line}"
-                key.parent, key.key = node, key.text
-                raise key.error(what, "remove one of them")
+                raise key.error(f"{key.text} stands twice: lines {lines[key.text]} and {key.line}", "remove one of them")
             lines[key.text] = key.line
             node.keys[key.text] = value
         for merge in merges:
@@ -159,6 +153,9 @@ class _Builder:
             raise source.error("<<: takes mappings" if source.kind != "mapping" else f"<<: brings in more than {MAX_MERGED} keys")
         for key, value in source.keys.items():
             node.keys.setdefault(key, value)
+
+    def _fault(self, event: yaml.Event, what: str, next: str) -> ConfigError:
+        return ConfigError(f"bad YAML: {what}", where=f"{self.file}:{_line(event)}", next=next)
 
 
 def _line(event: yaml.Event) -> int:

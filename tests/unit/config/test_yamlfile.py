@@ -1,0 +1,128 @@
+"""Any file at all becomes a tree or one clear error."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tfdeploy.config.yamlfile import read_yaml
+from tfdeploy.errors import ConfigError
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def read(content):
+        Path("x.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_yaml(Path("x.yaml"))
+
+    return read
+
+
+def tree(node):
+    if node.kind == "mapping":
+        return {key: tree(child) for key, child in node.keys.items()}
+    return [tree(item) for item in node.items] if node.kind == "list" else node.text
+
+
+@pytest.mark.parametrize("content", [b"a: 1\nb:\n  c: x\n", b"\xef\xbb\xbfa: 1\nb:\n  c: x\n", b"a: 1\r\nb:\r\n  c: x\r\n"])
+def test_bom_and_crlf_are_accepted(read, content):
+    root = read(content)
+    assert tree(root) == {"a": "1", "b": {"c": "x"}}
+    assert root.keys["b"].keys["c"].where == "x.yaml:3:b.c"
+
+
+def test_scalars_keep_their_text_and_kind(read):
+    root = read("a: 0.10\nb: yes\nc: 'yes'\nd:\ne: ~\nf: 1:30\ng: 2026-01-01\nh: 0x10\n")
+    kinds = {key: (node.kind, node.text) for key, node in root.keys.items()}
+    assert kinds == {
+        "a": ("number", "0.10"),
+        "b": ("true or false", "yes"),
+        "c": ("text", "yes"),
+        "d": ("nothing", ""),
+        "e": ("nothing", "~"),
+        "f": ("text", "1:30"),
+        "g": ("text", "2026-01-01"),
+        "h": ("text", "0x10"),
+    }
+
+
+FAULTS = {
+    "empty": (b"", "is empty", "x.yaml", "tfdeploy init"),
+    "blank": (b" \n\n", "is empty", "x.yaml", "tfdeploy init"),
+    "comments": (b"# only\n# comments\n", "only comments", "x.yaml", "tfdeploy init"),
+    "null": (b"---\n~\n", "is empty", "x.yaml", "tfdeploy init"),
+    "latin-1": (b"a: 1\nb: \xe9\n", "not UTF-8", "x.yaml:2", "UTF-8"),
+    "utf-16": ("a: 1\n".encode("utf-16"), "not UTF-8", "x.yaml:1", "UTF-8"),
+    "tab": (b"a:\n\tb: 1\n", "bad YAML", "x.yaml:2", "no tabs"),
+    "open quote": (b"a: 1\nb: 'x\n", "bad YAML", "x.yaml:", "quotes"),
+    "open bracket": (b"a: [1, 2\nb: 1\n", "bad YAML", "x.yaml:2", "brackets"),
+    "colon in text": (b"a: b: c\n", "bad YAML", "x.yaml:1", "quotes"),
+    "NUL": (b"a: 1\nb: \x00\n", "bad YAML", "x.yaml:2", None),
+    "two documents": (b"a: 1\n---\nb: 1\n", "another document", "x.yaml:2", "one document"),
+    "unknown alias": (b"a: *b\n", "undefined alias *b", "x.yaml:1", "&name"),
+    "inside itself": (b"a: &a [*a]\n", "undefined alias *a", "x.yaml:1", "&name"),
+    "tag": (b"a: !!python/object:os.system x\n", "means nothing here", "x.yaml:1", "quotes"),
+    "own tag": (b"a: !x y\n", "means nothing here", "x.yaml:1", "quotes"),
+    "list as key": (b"? [a]\n: b\n", "a key must be a word", "x.yaml:1", "quotes"),
+    "merge of text": (b"<<: x\n", "takes mappings", "x.yaml:1", None),
+    "deep": (b"a: " + b"[" * 200_000, "levels deep", "x.yaml:1", "tfdeploy docs"),
+    "deep block": (b"- " * 20_000 + b"x\n", "levels deep", "x.yaml:1", "tfdeploy docs"),
+}
+
+
+@pytest.mark.parametrize(("content", "what", "where", "next"), FAULTS.values(), ids=FAULTS)
+def test_faults(read, content, what, where, next):
+    with pytest.raises(ConfigError) as caught:
+        read(content)
+    assert what in caught.value.what
+    assert caught.value.where.startswith(where)
+    assert next is None or next in (caught.value.next or "")
+
+
+def test_anchors_cannot_explode(read):
+    levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30))
+    assert read(f"l0: &l0 [x, x]\n{levels}\n").keys["l29"].kind == "list"
+
+
+def test_merges_are_bounded(read):
+    many = "".join(f"  k{n}: 1\n" for n in range(2000))
+    with pytest.raises(ConfigError, match="brings in more than"):
+        read("a: &a\n" + many + "".join(f"b{n}:\n  <<: *a\n" for n in range(60)))
+
+
+def test_own_keys_go_before_merged_ones(read):
+    root = read("a: &a {x: 1, y: 1}\nb: {<<: *a, x: 2}\nc: {<<: [*a, {z: 3}]}\n")
+    assert tree(root.keys["b"]) == {"x": "2", "y": "1"}
+    assert tree(root.keys["c"]) == {"x": "1", "y": "1", "z": "3"}
+
+
+def test_an_alias_of_a_word_stands_where_it_is_used(read):
+    root = read("a: &w word\nb: *w\n")
+    assert (root.keys["b"].where, root.keys["b"].text) == ("x.yaml:2:b", "word")
+
+
+def test_missing_folder_huge_and_unreadable(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no such file") as caught:
+        read_yaml(Path("nowhere.yaml"))
+    assert (caught.value.where, "tfdeploy init" in caught.value.next) == ("nowhere.yaml", True)
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        read_yaml(tmp_path)
+    with open("huge.yaml", "wb") as file:  # noqa: PTH123 - a sparse file
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="not a file of ours"):
+        read_yaml(Path("huge.yaml"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_yaml(Path("a\0b"))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=200) | st.text("ab:-[]{}&*!|>'\"#%@`, \n\t?<~", max_size=80).map(str.encode))
+def test_whatever_stands_there(read, content):
+    try:
+        read(content)
+    except ConfigError as error:
+        assert error.where.startswith("x.yaml")
