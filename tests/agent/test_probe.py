@@ -143,7 +143,7 @@ def test_a_taken_port_is_seen_and_named(tmp_path: Path, family: int, listen: boo
         assert found["free_ports"] == []
         owner = found["taken_ports"][str(port)]
         assert owner.startswith(f"pid {os.getpid()}: ") if listen else owner == "unknown"
-        assert listeners.look_at_ports(port, port, {port: "the mesh of run r"})[1] == {str(port): "the mesh of run r"}
+        assert listeners.look_at_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {str(port): "the mesh of run r"}
     assert facts(tmp_path, ports=[port, port])["free_ports"] == [port]
 
 

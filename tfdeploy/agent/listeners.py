@@ -9,19 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 _LISTEN = "0A"
 
 
-def look_at_ports(low: int, high: int, held: Dict[int, str]) -> Tuple[List[int], Dict[str, str]]:
-    """(free ports in order, {port: owner}) of low to high, both included. `held`: owners known otherwise."""
+def look_at_ports(low: int, high: int, held: Callable[[], Dict[int, str]]) -> Tuple[List[int], Dict[str, str]]:
+    """(free ports in order, {port: owner}) of low to high, both included. `held`: asks for owners known otherwise."""
     free: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
         (free if is_free(port) else taken).append(port)
-    listening = owners(taken) if taken else {}
-    return free, {str(port): held.get(port) or listening.get(port) or "unknown" for port in taken}
+    known = owners(taken) if taken else {}
+    known.update(held() if taken else {})
+    return free, {str(port): known.get(port, "unknown") for port in taken}
 
 
 def is_free(port: int) -> bool:

@@ -37,7 +37,7 @@ def probe(call: Call) -> Dict[str, Any]:
         asked["gpus"] = start_gpus()
     facts = _machine(workdir)
     facts["hosts_file_loopback"] = resolving_to_loopback([str(name) for name in args.get("names") or []])
-    facts["free_ports"], facts["taken_ports"] = look_at_ports(low, high, _held_ports(workdir))
+    facts["free_ports"], facts["taken_ports"] = look_at_ports(low, high, lambda: _held_ports(workdir))
     facts["keep"] = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
     facts["live_runs"] = _live_runs(workdir, job) if job else []
     facts["problems"] = _problems(workdir, facts)
