@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -175,3 +176,34 @@ def test_watch_ends_when_nobody_is_left(hosts: Any) -> None:
         Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda h, b: items.append(h))
     )
     assert [item["task"]["state"] for item in items if "task" in item][-1] == "lost"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Any:
+    """A file system of 2 MB, where the workdir of n1 is going to lie."""
+    place = tmp_path / "n1"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip("only root may mount")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts: Any) -> None:
+    cluster = hosts("n1")
+    host = cluster.hosts["n1"]
+    script = "while [ ! -e go ]; do sleep 0.05; done; head -c 5000000 /dev/zero; exec sleep 1000"
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", script]), "ps:0": ("n1", ["sleep", "1000"])}, finish_grace_s=0.2)
+    paths = host.paths("r1")
+    Path(paths.cwd, "go").touch()
+    cluster.wait_until(lambda: os.statvfs(small_disk).f_bavail == 0)
+    assert len(cluster.alive("r1")) == 2
+    answer = host.call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
+    assert answer["survivors"] == [] and answer["seconds"] < 5 and cluster.alive("r1") == []
+    for name in ("out.log", "out.log.1"):
+        if os.path.exists(os.path.join(paths.task_dir("worker:0"), name)):
+            os.unlink(os.path.join(paths.task_dir("worker:0"), name))
+    cluster.wait_ended("r1")
+    assert cluster.status("r1", "worker:0").outcome == "stopped"
+    assert cluster.status("r1", "worker:0").log_lost_bytes > 0

@@ -10,7 +10,7 @@ from tfdeploy.agent.paths import RunPaths, take_lock
 
 
 def bury(paths: RunPaths, task: str, outcome: str, reason: str, grace_s: float = 0.0) -> bool:
-    """False: its supervisor lives after all, or something would not die (try again)."""
+    """False: its supervisor lives after all, something would not die, or the disk is full (try again)."""
     os.makedirs(paths.task_dir(task), mode=0o700, exist_ok=True)
     lock = take_lock(family.supervisor_lock(paths, task))  # none can start while we hold it
     if lock is None:
@@ -23,7 +23,10 @@ def bury(paths: RunPaths, task: str, outcome: str, reason: str, grace_s: float =
             return False
         status.state = "lost" if outcome == "lost" else "ended"
         status.outcome, status.reason, status.ended = outcome, reason, time.time()
-        paths.write_status(status)
+        try:
+            paths.write_status(status)
+        except OSError:
+            return False
         return True
     finally:
         os.close(lock)

@@ -22,11 +22,16 @@ from tfdeploy.agent.watch import watch
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL to nothing left
+SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from saying that all has ended
+LOOK_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
 
 def start(call: Call) -> Dict[str, Any]:
     paths = runs.paths_of(call)
+    state = paths.state()
+    if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
+        return {}  # started, and over in good order already
     _refuse_ended(paths)
     if paths.word("start") is None or _phase(paths) == "started":  # said again: the wait for the commit begins anew
         paths.say("start", time=time.time())
@@ -68,7 +73,7 @@ def abort(call: Call) -> Dict[str, Any]:
         return {}
     reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
     if _phase(paths) != "ended":
-        paths.say("abort", reason=reason, time=time.time())
+        _say_the_end(paths, "abort", reason=reason)
     left = _end(paths, paths.part().stop_grace_s, reason)
     if purge and not left:
         _purge(paths)
@@ -84,12 +89,21 @@ def stop(call: Call) -> Dict[str, Any]:
     if _phase(paths) != "ended":
         before = paths.word("stop")
         if before is None or before.get("grace_s", grace_s) > grace_s:
-            paths.say("stop", grace_s=grace_s, time=time.time())
+            _say_the_end(paths, "stop", grace_s=grace_s)
     left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
     return {"survivors": left, "seconds": round(time.monotonic() - begun, 3)}
 
 
 # --- the effect
+
+
+def _say_the_end(paths: RunPaths, word: str, **fields: Any) -> None:
+    """Leaves the word; where the disk is full, the supervisors are told by signal, and the minder sees the effect."""
+    try:
+        paths.say(word, time=time.time(), **fields)
+    except OSError:
+        for spec in paths.part().tasks:
+            tell_supervisor(paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s)
 
 
 def _phase(paths: RunPaths) -> str:
@@ -118,15 +132,23 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
 
 def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
     """Waits for the minder to end the run; where there is none, does it. Returns the survivors."""
+    tasks = [spec.task for spec in paths.part().tasks]
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S
     pause = 0.005
     while _phase(paths) != "ended" and time.monotonic() < deadline:
         if not is_locked(paths.file("minder.lock")) and _end_without_minder(paths, grace_s, reason):
             break
+        if pause >= LOOK_S and not _lives(paths, tasks):
+            deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
-    tasks = [spec.task for spec in paths.part().tasks]
+        pause = min(pause * 1.5, LOOK_S)
     return family.survivors(*family.members(paths, tasks))
+
+
+def _lives(paths: RunPaths, tasks: List[str]) -> bool:
+    """Something runs, or a supervisor is about to start it. One that only cannot write how it ended does not count."""
+    coming = [task for task in tasks if paths.status(task).state == "pending"]
+    return any(is_locked(family.supervisor_lock(paths, task)) for task in coming) or bool(family.members(paths, tasks)[0])
 
 
 def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:

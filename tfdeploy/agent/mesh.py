@@ -35,6 +35,7 @@ class _Peer:
         self.failures = 0
         self.not_before = 0.0
         self.busy = False
+        self.tried = 0.0
 
 
 class Mesh:
@@ -52,7 +53,8 @@ class Mesh:
         self._known = known
         self._digest = known.digest()
         self._peers = {one.host: _Peer(one) for one in part.mesh if one.host != part.host}
-        self._open = 0
+        self._open: Dict[int, socket.socket] = {}  # the connections of others, oldest first
+        self._attend_s: Optional[float] = None
         self._closed = False
         self._next_exchange = time.monotonic() + EXCHANGE_S * random.random()
         self._begun = time.monotonic()
@@ -80,6 +82,13 @@ class Mesh:
         with self._lock:
             begin = self._begun if since is None else since
             return {host: now - max(begin, peer.heard or begin) for host, peer in self._peers.items()}
+
+    def attend(self, every_s: float) -> None:
+        """From now on nobody who still has something running goes unasked for longer than that."""
+        with self._lock:
+            if self._attend_s != every_s:
+                self._attend_s = every_s
+                self._lock.notify_all()
 
     def close(self) -> None:
         with self._lock:
@@ -133,14 +142,14 @@ class Mesh:
                     self._lock.wait(self._pause_s(now))
                     continue
                 for peer in chosen:
-                    peer.busy = True
+                    peer.busy, peer.tried = True, now
             for peer in chosen:
                 threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
             time.sleep(SETTLE_S)
 
     def _due(self, now: float) -> List[_Peer]:
         room = FANOUT - sum(peer.busy for peer in self._peers.values())
-        lacking = [p for p in self._concerned() if p.digest != self._digest and not p.busy and p.not_before <= now]
+        lacking = [peer for peer in self._concerned() if not peer.busy and self._when(peer) <= now]
         random.shuffle(lacking)
         chosen = lacking[: max(room, 0)]
         if now >= self._next_exchange and self._peers:
@@ -150,8 +159,16 @@ class Mesh:
         return chosen
 
     def _pause_s(self, now: float) -> float:
-        times = [p.not_before for p in self._concerned() if p.digest != self._digest and not p.busy]
-        return max(0.01, min([self._next_exchange] + times) - now)
+        if sum(peer.busy for peer in self._peers.values()) >= FANOUT:
+            return TIMEOUT_S  # whoever is done wakes us
+        times = [self._when(peer) for peer in self._concerned() if not peer.busy]
+        return max(0.01, min([self._next_exchange, *times]) - now)
+
+    def _when(self, peer: _Peer) -> float:
+        """When it is to be spoken to (monotonic), if the random exchange does not come first."""
+        if peer.digest != self._digest:
+            return peer.not_before
+        return max(peer.tried, peer.heard or 0.0) + (self._attend_s if self._attend_s is not None else float("inf"))
 
     def _speak(self, peer: _Peer) -> None:
         try:
@@ -197,15 +214,22 @@ class Mesh:
                     return
                 time.sleep(0.1)  # out of descriptors
                 continue
-            with self._lock:
-                welcome = self._open < MAX_CONNECTIONS and not self._closed
-                self._open += welcome
-            if welcome:
-                threading.Thread(target=self._listen_to, args=(plain,), daemon=True).start()
-            else:
-                plain.close()
+            threading.Thread(target=self._listen_to, args=(plain, self._admit(plain)), daemon=True).start()
 
-    def _listen_to(self, plain: socket.socket) -> None:
+    def _admit(self, plain: socket.socket) -> int:
+        """Counts a connection; where there are too many, the oldest is hung up: members need milliseconds."""
+        guard = plain.dup()  # stays ours when TLS takes the socket over
+        with self._lock:
+            self._open[guard.fileno()] = guard
+            oldest = next(iter(self._open.values())) if len(self._open) > MAX_CONNECTIONS else None
+            if oldest is not None:
+                try:
+                    oldest.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # it hung up itself
+        return guard.fileno()
+
+    def _listen_to(self, plain: socket.socket, admission: int) -> None:
         try:
             with plain:
                 plain.settimeout(TIMEOUT_S)
@@ -218,7 +242,7 @@ class Mesh:
             pass  # a stranger, or a peer that will try again
         finally:
             with self._lock:
-                self._open -= 1
+                self._open.pop(admission).close()
 
 
 def _receive(channel: ssl.SSLSocket) -> Any:

@@ -1,7 +1,7 @@
 """One per run and host: holds the ports, talks to the other hosts, starts supervisors, ends the run. Needs no control machine.
 
-It looks (files, the mesh), lets decide.py decide, and acts. All it knows is on disk before it acts on it, so that
-another minder can take over at any moment.
+It looks (files, the mesh), lets decide.py decide, and acts. What it knows is on disk before it acts on it (unless
+the disk is full), so that another minder can take over at any moment.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Minder:
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
+        self.saved = True
         self.start_word: Optional[Dict[str, Any]] = None
 
     # --- begin
@@ -109,9 +110,11 @@ class Minder:
 
     def run(self) -> None:
         fifo = os.open(self.paths.file("minder.fifo"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        while self.state.phase != "ended" and os.path.isdir(self.paths.host_dir):
+        while (self.state.phase != "ended" or not self.saved) and os.path.isdir(self.paths.host_dir):
             if not self.step():
                 self._wait(fifo)
+            if not self.saved:
+                self._save()
         self._linger(fifo)
 
     def step(self) -> bool:
@@ -134,7 +137,7 @@ class Minder:
                 pass
 
     def _learn(self, own: Dict[str, decide.Own]) -> None:
-        """Own tasks that ended, and what the peers said, become knowledge, on disk first."""
+        """Own tasks that ended, and what the peers said, become knowledge."""
         ended = {
             task: knowledge.ending_of(one.status)
             for task, one in own.items()
@@ -147,7 +150,6 @@ class Minder:
 
     def _know(self, known: Knowledge) -> None:
         if known != self.known:
-            write_json(self.paths.file("knowledge.json"), known.as_json())
             self.known = known
             self._save()
         if self.mesh is not None:
@@ -165,6 +167,8 @@ class Minder:
         if "decided" not in self.state.marks and knowledge.decided(self.part.peers, self.known) is not None:
             self.state.marks["decided"] = now
             self._save()
+        if self.mesh is not None and "decided" in self.state.marks:
+            self.mesh.attend((self.part.finish_grace_s + self.part.stop_grace_s) / 4)
         silent = {} if self.mesh is None else self.mesh.silent_s(now, self.state.marks.get("decided"))
         return decide.View(self.part, self.state.phase, self.known, own, now, self.state.marks, words, silent)
 
@@ -224,9 +228,11 @@ class Minder:
             elif abort["kind"] == "abort":
                 state.abort_reason = str(abort["reason"])
         try:
+            write_json(self.paths.file("knowledge.json"), self.known.as_json())
             write_json(self.paths.file("state.json"), wire.to_wire(state))
-        except FileNotFoundError:
-            pass  # purged
+            self.saved = True
+        except OSError:
+            self.saved = not os.path.isdir(self.paths.host_dir)  # a full disk; or purged
 
     def _journal(self, what: str, **fields: object) -> None:
         try:

@@ -71,7 +71,7 @@ def _part(fields: Any) -> wire.HostPart:
 def _alone(paths: RunPaths) -> Iterator[None]:
     """One prepare of a job on this host at a time."""
     folder = layout.locks_dir(paths.workdir, paths.job)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    workplace.make_private(folder)
     deadline = time.monotonic() + MINDER_WITHIN_S
     lock = take_lock(os.path.join(folder, "prepare." + paths.host))
     while lock is None:
@@ -94,14 +94,13 @@ def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     if not os.path.isdir(paths.host_dir):
         return False
     there = read_json(paths.file("part.json"))
-    if there is not None and (
-        there.get("plan_digest") != part.plan_digest or paths.state().phase != "prepared" or paths.word("abort")
-    ):
+    same = there is not None and there.get("plan_digest") == part.plan_digest
+    if same and runs.is_live(paths) and not paths.word("abort"):
+        return True
+    if there is not None and (not same or paths.state().phase != "prepared" or paths.word("abort")):
         raise VerbError(
             "exists", "run %s is here already" % part.run, where=paths.run_dir, next="tfdeploy launch with another --name"
         )
-    if there is not None and runs.is_live(paths):
-        return True
     shutil.rmtree(paths.host_dir)
     return False
 
@@ -164,11 +163,10 @@ def _missing_program(argv: List[str], cwd: str) -> Optional[str]:
 
 
 def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
-    os.makedirs(paths.run_dir, mode=0o700, exist_ok=True)
+    workplace.make_private(paths.host_dir)  # first: while it is there, no host that shares the folder removes the run's
     workplace.make_cwd(paths, part.release, part.keep, part.links)
-    os.makedirs(paths.host_dir, mode=0o700)
     for spec in part.tasks:
-        os.makedirs(paths.task_dir(spec.task), mode=0o700)
+        workplace.make_private(paths.task_dir(spec.task))
     write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {})
     write_json(paths.file("env.json"), args.get("secrets") or {})
     write_json(paths.file("mesh.json"), args.get("certs") or {})

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Dict
+from typing import Dict, Tuple
 
 from tfdeploy.agent import decide, family, proc, wire
 from tfdeploy.agent.atomic import read_json, write_json
@@ -19,6 +19,7 @@ class Staff:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
+        self._outputs: Dict[str, Tuple[object, float]] = {}  # task -> its log as last seen, and since when (monotonic)
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, task: str) -> bool:
@@ -52,7 +53,7 @@ class Staff:
 
     def look(self) -> Dict[str, decide.Own]:
         """Every task of this host as it is now."""
-        now = time.time()
+        now = time.monotonic()
         return {spec.task: self._own(spec.task, now) for spec in self._part.tasks}
 
     def _own(self, task: str, now: float) -> decide.Own:
@@ -62,14 +63,18 @@ class Staff:
         status = self._paths.status(task)
         if child is not None and not supervised and status.state == "pending":
             status.state = "starting"  # its supervisor died before it wrote anything
-        return decide.Own(status, supervised, self._quiet_s(task, status, now))
+        return decide.Own(status, supervised, self._quiet_s(task, now))
 
-    def _quiet_s(self, task: str, status: wire.TaskStatus, now: float) -> float:
-        """Since its last output. By the wall clock, which a jump moves: the grace is counted monotonic beside it."""
+    def _quiet_s(self, task: str, now: float) -> float:
+        """Since its log last changed, as far as we have watched it. No clock that can jump is asked."""
         try:
-            return max(0.0, now - os.stat(os.path.join(self._paths.task_dir(task), LOG)).st_mtime)
+            about = os.stat(os.path.join(self._paths.task_dir(task), LOG))
+            stamp: object = (about.st_ino, about.st_size)
         except OSError:
-            return max(0.0, now - (status.started or now))
+            stamp = None
+        if self._outputs.get(task, (self, 0.0))[0] != stamp:
+            self._outputs[task] = (stamp, now)
+        return now - self._outputs[task][1]
 
 
 def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float) -> None:
@@ -77,7 +82,10 @@ def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float) -> 
     path = os.path.join(paths.task_dir(task), STOP_FILE)
     said = read_json(path)
     if said is None or said.get("grace_s") != grace_s:
-        write_json(path, {"reason": reason, "grace_s": grace_s})
+        try:
+            write_json(path, {"reason": reason, "grace_s": grace_s})
+        except OSError:
+            pass  # a full disk: TERM alone ends it as well
     who = family.supervisor(paths, task)
     if who is not None:
         proc.send(who, signal.SIGTERM)

@@ -19,6 +19,18 @@ from tfdeploy.agent.paths import RunPaths
 _FICLONE = 0x40049409
 
 
+def make_private(folder: str) -> None:
+    """The folder with all that is missing above it, for its owner only. There already: success."""
+    parent = os.path.dirname(folder)
+    if not os.path.isdir(parent):
+        make_private(parent)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise
+
+
 def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str]) -> None:
     """Raises OSError. There already: success."""
     if os.path.isdir(paths.cwd):
@@ -28,7 +40,7 @@ def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, st
         _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary)
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
-            os.makedirs(target, mode=0o700, exist_ok=True)
+            make_private(target)
             _link(temporary, path, target, seed=True)
         for path, name in links.items():
             _link(temporary, path, _data(layout.data_dir(paths.workdir, paths.job, name), path))
@@ -49,7 +61,7 @@ def _data(folder: str, path: str) -> str:
 def _link(root: str, path: str, target: str, seed: bool = False) -> None:
     """`path` below `root` becomes a link to `target`. `seed`: what the release had there fills an empty target."""
     place = os.path.join(root, path)
-    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+    make_private(os.path.dirname(place))
     if os.path.isdir(place) and not os.path.islink(place):
         if seed and not os.listdir(target):
             for name in os.listdir(place):
