@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from tfdeploy.ui.dashboard import Dashboard
 from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.frame import compose
 from tfdeploy.ui.screen import Frame
+
+
+_FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # a picture asks nobody for anything
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None, title: str = "tfdeploy launch") -> str:
@@ -41,7 +45,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         dashboard.ring.mark(clock[0])
     dashboard.scene.rule = "─"
     console.print(Frame(compose(dashboard.scene, width, height, (first or 0.0) + clock[0])), end="")
-    return console.export_svg(title=title)
+    return _FOREIGN.sub("", console.export_svg(title=title))
 
 
 def main(words: Sequence[str] | None = None) -> int:
