@@ -21,7 +21,6 @@ from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.frame import compose
 from tfdeploy.ui.screen import Frame
 
-
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # a picture asks nobody for anything
 
 
