@@ -127,7 +127,8 @@ def env(node: Node) -> dict[str, str]:
 
 
 def check_variable(name: str, node: Node) -> None:
-    values.variable(node.replaced(name))
+    if not values.VARIABLE.match(name):
+        raise node.error(f"{name[:80]!r} is not the name of a variable", "write letters, digits and _")
     if name in RESERVED or name.startswith("TFDEPLOY_TASK_"):
         raise node.error(f"{name} is set by tfdeploy for each task", f"remove {name}; tfdeploy launch --dry-run shows its value")
 
@@ -154,11 +155,11 @@ def metrics(node: Node) -> dict[str, str]:
             groups = re.compile(pattern).groups
         except (re.error, OverflowError, RecursionError) as error:
             raise child.error(f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes") from error
-        if groups != 1 or len(pattern) > 1000:
-            raise child.error(
-                f"{name} has {groups} groups and {len(pattern)} characters: one group and at most 1000 are needed",
-                r"write it as 'step[ =:]+(\d+)', and (?:...) for other groups",
-            )
+        if len(pattern) > 1000:
+            raise child.error(f"{name} has {len(pattern)} characters: at most 1000 are taken", "write a simpler expression")
+        if groups != 1:
+            hint = r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups"
+            raise child.error(f"{name} has {groups} groups: the one with the number is needed", hint)
         found[name] = pattern
     return found
 

@@ -1,0 +1,237 @@
+"""Job files as people write them, and what they are told when something is wrong."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.config import check_command, find_job, load_job, read_secrets
+from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.job import DEFAULT_METRICS, Job, RoleRule
+
+CONTRACT = r"""
+name: digits
+inventory: inventories/lab.yaml
+mode: async
+code: .
+data: {digits: ./data/digits, home: ~/big, abs: /srv/one.npz}
+keep: [checkpoints, out/models/]
+command: [python, train.py, "--data={data.digits}", "--steps=2000", --lr, 0.10, "{keep.out/models}"]
+flags: auto
+roles: {ps: {count: 2}, worker: {per_host: 1, gpus: 1}}
+env: {TF_CPP_MIN_LOG_LEVEL: "1", LR: 1e-3, N: 010, WHO: "{job_name}-{task_index}", EMPTY: "", OFF: "no"}
+secrets: [WANDB_API_KEY]
+ready: {after: 5s, timeout: 2m}
+finish: {grace: 1.5h}
+restart: {max: 0}
+stop: {grace: 500ms}
+logs: {max: 500MB}
+metrics: {loss: 'cost=([\d.]+)', acc: 'acc (?:is )?([\d.]+)'}
+"""
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """load(text): the job of tfdeploy.yaml with this content, in a current folder named `job`."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def load(text):
+        Path("tfdeploy.yaml").write_text(text)
+        return load_job(Path("tfdeploy.yaml"), environ={"HOME": "/home/me"})
+
+    return load
+
+
+def test_the_contracts_example(load, tmp_path):
+    here = str(tmp_path / "job")
+    assert load(CONTRACT) == Job(
+        name="digits",
+        mode="async",
+        command=("python", "train.py", "--data={data.digits}", "--steps=2000", "--lr", "0.10", "{keep.out/models}"),
+        code=here,
+        inventory=f"{here}/inventories/lab.yaml",
+        data={"digits": f"{here}/data/digits", "home": "/home/me/big", "abs": "/srv/one.npz"},
+        keep=("checkpoints", "out/models"),
+        flags="auto",
+        roles={"ps": RoleRule(count=2), "worker": RoleRule(per_host=1, gpus=1)},
+        env={
+            "TF_CPP_MIN_LOG_LEVEL": "1",
+            "LR": "1e-3",
+            "N": "010",
+            "WHO": "{job_name}-{task_index}",
+            "EMPTY": "",
+            "OFF": "no",
+        },
+        secrets=("WANDB_API_KEY",),
+        ready_after_s=5.0,
+        ready_timeout_s=120.0,
+        finish_grace_s=5400.0,
+        restart_max=0,
+        stop_grace_s=0.5,
+        logs_max_bytes=500_000_000,
+        metrics={"step": DEFAULT_METRICS["step"], "loss": r"cost=([\d.]+)", "acc": r"acc (?:is )?([\d.]+)"},
+        source="tfdeploy.yaml",
+    )
+
+
+def test_defaults(load, tmp_path):
+    job = load("command: [python, train.py]\n")
+    assert job == Job("job", None, ("python", "train.py"), str(tmp_path / "job"), metrics=DEFAULT_METRICS, source="tfdeploy.yaml")
+
+
+def test_without_a_command_one_must_come_behind_the_dashes(load):
+    assert load("mode: sync\n").command == ()
+
+
+REFUSED = {
+    # text: (what, path, next)
+    "comand: [a]": ("unknown key 'comand'", "comand", "did you mean command?"),
+    "name: -x": ("name must be a name of letters", "name", None),
+    "name: a/b": ("name must be a name of letters", "name", None),
+    "mode: asynk": ("mode must be", "mode", "did you mean async?"),
+    "mode: mirrored": ("mode `mirrored` is not built yet", "mode", "use one of async, sync"),
+    "setup: {requirements: r.txt}": ("`setup` is not built yet", "setup", "remove `setup`"),
+    "stall: {after: 5m}": ("`stall` is not built yet", "stall", "remove `stall`"),
+    "compat: auto": ("`compat` is not built yet", "compat", "remove `compat`"),
+    "cluster: planned": ("`cluster` is not built yet", "cluster", "remove `cluster`"),
+    "cluster:": ("`cluster` is not built yet", "cluster", "remove `cluster`"),
+    "restart: {max: 3}": ("restarts are not built yet", "restart.max", "max: 0"),
+    "restart: {backoff: [1s, 60s]}": ("`restart.backoff` is not built yet", "restart.backoff", "remove"),
+    "restart: {mx: 0}": ("unknown key 'mx'", "restart.mx", "max?"),
+    "command: python train.py --x": ("command must be a list of words", "command", '["python", "train.py", "--x"]'),
+    'command: "it\'s"': ("command must be a list of words", "command", "[python, train.py]"),
+    "command: []": ("names no program", "command", "[python, train.py]"),
+    "command: [-c, x]": ("names no program", "command", "[python, train.py]"),
+    'command: [""]': ("names no program", "command", "[python, train.py]"),
+    "command: [python, {job_name}]": ("must be a word", "command[1]", "quotes"),
+    "command: [python, ~]": ("must be a word", "command[1]", "quotes"),
+    'command: [python, "a\\0b"]': ("NUL", "command[1]", "remove"),
+    'command: [python, "{jobname}"]': ("unknown placeholder {jobname}", "command[1]", "{job_name}"),
+    'command: [python, "{data.x}"]': ("unknown placeholder {data.x}", "command[1]", "{run_id}"),
+    'command: [python, "{x"]': ("unclosed brace", "command[1]", "{{"),
+    "flags: all": ("flags must be auto | classic | none", "flags", "one of"),
+    "data: [a]": ("data must be a mapping", "data", None),
+    "data: {../x: a}": ("'../x' is not a name", "data.../x", "data:"),
+    "data: {x: -a}": ("does not begin with -", "data.x", None),
+    "data: {x: }": ("x must be text", "data.x", None),
+    "data: {x: .}": ("data set x is the code folder itself", "data.x", "in it"),
+    "keep: checkpoints": ("keep must be a list", "keep", "[checkpoints]"),
+    "keep: [/tmp/x]": ("'/tmp/x' is not a folder inside the code", "keep[0]", "[checkpoints]"),
+    "keep: [~/x]": ("'~/x' is not a folder inside", "keep[0]", "[checkpoints]"),
+    "keep: [a/../../x]": ("is not a folder inside", "keep[0]", "[checkpoints]"),
+    "keep: [.]": ("is not a folder inside", "keep[0]", "[checkpoints]"),
+    "keep: [-x]": ("does not begin with -", "keep[0]", None),
+    "keep: [a, a/b]": ("'a/b' and 'a' (line 1) overlap", "keep[1]", "one of them"),
+    "keep: [a, ./a/]": ("overlap", "keep[1]", "one of them"),
+    "{keep: [out], data: {x: out/digits}}": ("data set x and keep folder out overlap", "data.x", None),
+    "roles: {wroker: {}}": ("unknown role 'wroker'", "roles.wroker", "worker?"),
+    "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", None),
+    "roles: {ps: {cuont: 2}}": ("unknown key 'cuont'", "roles.ps.cuont", "count?"),
+    "roles: {ps: {count: -1}}": ("whole number", "roles.ps.count", None),
+    "roles: {worker: {per_host: 0}}": ("whole number from 1", "roles.worker.per_host", None),
+    "env: {A: true}": ("A is a boolean", "env.A", '"true" with quotes'),
+    "env: {A: no}": ("A is a boolean", "env.A", '"no" with quotes'),
+    "env: {A: ~}": ("A must be text or a number", "env.A", '""'),
+    "env: {A: [1]}": ("A must be text or a number", "env.A", None),
+    "env: {A-B: 1}": ("'A-B' is not the name of a variable", "env.A-B", "letters"),
+    "env: {TF_CONFIG: x}": ("TF_CONFIG is set by tfdeploy", "env.TF_CONFIG", "--dry-run"),
+    "env: {CUDA_VISIBLE_DEVICES: 0}": ("is set by tfdeploy", "env.CUDA_VISIBLE_DEVICES", None),
+    "env: {CUDA_DEVICE_ORDER: x}": ("is set by tfdeploy", "env.CUDA_DEVICE_ORDER", None),
+    "env: {PYTHONUNBUFFERED: 0}": ("is set by tfdeploy", "env.PYTHONUNBUFFERED", None),
+    "env: {no_proxy: a}": ("is set by tfdeploy", "env.no_proxy", None),
+    "env: {no_grpc_proxy: a}": ("is set by tfdeploy", "env.no_grpc_proxy", None),
+    "env: {TFDEPLOY_TASK_ANY: a}": ("is set by tfdeploy", "env.TFDEPLOY_TASK_ANY", None),
+    'env: {GRPC_FAIL_FAST: ""}': ("aborts TensorFlow", "env.GRPC_FAIL_FAST", "use_caller"),
+    'env: {A: "{x}"}': ("unknown placeholder {x}", "env.A", "{job_name}"),
+    'env: {A: "a\\0b"}': ("NUL", "env.A", None),
+    "secrets: {A: x}": ("secrets must be a list", "secrets", None),
+    "secrets: [A=b]": ("the name of a variable", "secrets[0]", None),
+    "secrets: [A, A]": ("A stands twice", "secrets[1]", None),
+    "secrets: [TF_CONFIG]": ("is set by tfdeploy", "secrets[0]", None),
+    "{secrets: [A], env: {A: x}}": ("A stands in env and in secrets", "env.A", None),
+    "ready: {after: 5}": ("after must be a duration with its unit, not '5'", "ready.after", "5s"),
+    "ready: {after: -5s}": ("duration", "ready.after", "5s"),
+    "ready: {timeout: 1y}": ("duration", "ready.timeout", "2m"),
+    "ready: 5s": ("ready must be a mapping", "ready", None),
+    "stop: {grace: 9999999999d}": ("at most 365d", "stop.grace", None),
+    "stop: {grace: soon}": ("duration", "stop.grace", "1h"),
+    "logs: {max: 1}": ("a size with its unit", "logs.max", "1GiB"),
+    "logs: {max: 1KB}": ("from 64KiB", "logs.max", None),
+    "logs: {max: 1gb}": ("a size with its unit", "logs.max", "500MB"),
+    "metrics: {step: '('}": ("bad regular expression", "metrics.step", "Python's syntax"),
+    "metrics: {step: 'x'}": ("0 groups", "metrics.step", "(?:"),
+    "metrics: {step: '(x)(y)'}": ("2 groups", "metrics.step", "(?:"),
+    "metrics: {step: true}": ("step must be a regular expression", "metrics.step", None),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), REFUSED.items(), ids=REFUSED)
+def test_refused(load, text, expected):
+    what, path, next = expected
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert what in caught.value.what
+    assert caught.value.where == f"tfdeploy.yaml:1:{path}"
+    assert next is None or next in (caught.value.next or "")
+    assert caught.value.exit_code == 2
+
+
+def test_a_folder_that_cannot_name_the_job(tmp_path):
+    folder = tmp_path / "my job"
+    folder.mkdir()
+    (folder / "tfdeploy.yaml").write_text("mode: async")
+    with pytest.raises(ConfigError, match="'my job' cannot be the job's name") as caught:
+        load_job(folder / "tfdeploy.yaml", environ={})
+    assert "name: digits" in caught.value.next
+    (folder / "tfdeploy.yaml").write_text("name: mine")
+    assert load_job(folder / "tfdeploy.yaml", environ={}).name == "mine"
+
+
+def test_a_data_set_reached_by_a_link_is_found_to_be_the_code(load, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "job")
+    with pytest.raises(ConfigError, match="is the code folder itself"):
+        load(f"data: {{x: {tmp_path}/link}}")
+
+
+def test_finding_the_job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no job file") as caught:
+        find_job(None, tmp_path)
+    assert (caught.value.where, "tfdeploy init" in caught.value.next) == ("tfdeploy.yaml", True)
+    (tmp_path / "tfdeploy.yml").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        find_job(None, tmp_path)
+    assert caught.value.next == "-j tfdeploy.yml"
+    (tmp_path / "sub").mkdir()
+    for path in ("tfdeploy.yaml", "sub/tfdeploy.yaml", "other.yaml"):
+        (tmp_path / path).write_text("mode: async")
+    assert find_job(None, tmp_path) == tmp_path / "tfdeploy.yaml"
+    assert find_job("other.yaml", tmp_path) == tmp_path / "other.yaml"
+    assert find_job("sub", tmp_path) == tmp_path / "sub/tfdeploy.yaml"
+    with pytest.raises(ConfigError, match="no job file"):
+        find_job("nowhere.yaml", tmp_path)
+
+
+def test_the_words_behind_the_dashes(load):
+    job = load("data: {d: x}\nkeep: [k]\n")
+    check_command(("python", "train.py", "{data.d}", "{keep.k}", "{task_index}"), job)
+    for words in ((), ("",), ("-c",), ("python", "{x}"), ("python", "{")):
+        with pytest.raises(UsageError):
+            check_command(words, job)
+
+
+def test_secrets_are_taken_from_the_environment_and_never_shown():
+    found = read_secrets(["A", "B"], {"A": "geheim", "B": "", "C": "x"})
+    assert {name: secret.reveal() for name, secret in found.items()} == {"A": "geheim", "B": ""}
+    assert "geheim" not in repr(found)
+    with pytest.raises(UsageError, match="A, B") as caught:
+        read_secrets(["A", "B", "C"], {"C": "x"})
+    assert caught.value.next.startswith("export A=")
+
+
+def test_the_digits_example_is_read(tmp_path):
+    example = Path(__file__).parents[3] / "examples/digits/tfdeploy.yaml"
+    shutil.copy(example, tmp_path / "tfdeploy.yaml")
+    assert load_job(tmp_path / "tfdeploy.yaml", environ={}).name == "digits"

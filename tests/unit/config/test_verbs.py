@@ -1,0 +1,193 @@
+"""`tfdeploy inventory`, `init` and `docs`, from their words to their output."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.cli.main import main
+from tfdeploy.config import load_inventory, load_job, reference
+from tfdeploy.config.templates import inventory_text, job_text, quoted
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "inventories").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    folder = tmp_path / "digits"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("TFDEPLOY_")]:
+        monkeypatch.delenv(name)
+    return folder
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 3
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_inventory_is_read_and_shown(path, capsys):
+    inventory = load_inventory(path)
+    assert {"ps", "worker"} <= inventory.roles.keys()
+    assert main(["inventory", "-i", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(re.search(rf"^{re.escape(host.name)} +{re.escape(host.address)} ", shown, re.M) for host in inventory.hosts)
+    assert main(["inventory", "-i", str(path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [host["name"] for host in answer["hosts"]] == [host.name for host in inventory.hosts]
+
+
+def test_an_inventory_says_where_each_setting_came_from(capsys, here):
+    (here / "inventories").mkdir()
+    (here / "inventories/lab.yaml").write_text(
+        "defaults: {user: ml}\nhosts:\n  n[1-2]: {}\n  n3: {user: me}\nroles: {ps: [n1]}\n"
+    )
+    assert main(["inventory"]) == 0
+    shown = re.sub(r" +", " ", capsys.readouterr().out)
+    assert "user ml n[1-2] inventories/lab.yaml:1 (defaults)" in shown
+    assert "user me n3 inventories/lab.yaml:4" in shown
+    assert "workdir ~/tfdeploy all left out: ~/tfdeploy" in shown
+    assert main(["inventory", "--json", "--exclude", "n[2-3]"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    (host,) = answer["hosts"]
+    assert (host["name"], host["roles"], host["from"]) == ("n1", ["ps"], {"user": "inventories/lab.yaml:1 (defaults)"})
+    assert answer["roles"] == {"ps": ["n1"]}
+
+
+def test_the_job_file_names_the_inventory(capsys, here):
+    (here / "mine.yaml").write_text("hosts: {n7: {}}")
+    (here / "tfdeploy.yaml").write_text("inventory: mine.yaml")
+    assert main(["inventory", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hosts"][0]["name"] == "n7"
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]])
+def test_an_error_is_one_message_with_exit_code_2(capsys, here, json_flag):
+    (here / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
+    assert main(["inventory", "-i", "bad.yaml", *json_flag]) == 2
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err + said.out
+    assert all(words in said.err + said.out for words in ("unknown key 'prot'", "bad.yaml:2:hosts.n1.prot", "did you mean port?"))
+
+
+def test_init_writes_files_that_are_read(capsys, here):
+    (here / "program.py").write_text("")
+    assert main(["init"]) == 0
+    said = capsys.readouterr()
+    assert said.out.split() == ["tfdeploy.yaml", "inventories/hosts.yaml"]
+    job = load_job(here / "tfdeploy.yaml", environ={})
+    assert (job.name, job.mode, job.command) == ("digits", "async", ("python", "program.py"))
+    assert load_inventory(here / "inventories/hosts.yaml").roles == {"ps": ("n1",), "worker": ("n2",)}
+
+
+def test_init_takes_its_answers_from_the_command_line(here):
+    hosts = "ml@192.0.2.10,[2001:db8::1]:2200,one.example.org"
+    assert main(["init", "--hosts", hosts, "--mode", "sync", "--command", "python -u 'my train.py' {task_index}"]) == 0
+    job = load_job(here / "tfdeploy.yaml", environ={})
+    assert (job.mode, job.command) == ("sync", ("python", "-u", "my train.py", "{task_index}"))
+    n1, n2, n3 = load_inventory(here / "inventories/hosts.yaml").hosts
+    assert (n1.user, n1.address, n2.address, n2.port, n3.address) == ("ml", "192.0.2.10", "2001:db8::1", 2200, "one.example.org")
+
+
+def test_init_overwrites_nothing(capsys, here):
+    (here / "tfdeploy.yaml").write_text("mine")
+    assert main(["init"]) == 0
+    assert capsys.readouterr().out.split() == ["inventories/hosts.yaml"]
+    assert (here / "tfdeploy.yaml").read_text() == "mine"
+    assert main(["init", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"written": [], "kept": ["tfdeploy.yaml", "inventories/hosts.yaml"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--hosts", "-oProxyCommand=x"], "--hosts"),
+        (["--hosts", "a;b"], "--hosts"),
+        (["--hosts", "a,a"], "--hosts"),
+        (["--hosts", "a:b:c"], "--hosts"),
+        (["--hosts", ","], "--hosts"),
+        (["--command", "python 'x"], "--command"),
+        (["--command", "python {x}"], "--command"),
+        (["--command", ""], "--command"),
+        (["--mode", "mirrored"], "--mode"),
+        (["nowhere"], "mkdir nowhere"),
+    ],
+)
+def test_init_refuses_and_writes_nothing(capsys, here, words, said):
+    assert main(["init", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+
+
+def ask(here, answers, *words):
+    """Runs `tfdeploy init` with a terminal on stdin and stderr; what it asked."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tfdeploy", "init", *words]
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen(command, cwd=here, env=env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE) as process:
+        os.close(theirs)
+        os.write(ours, answers)
+        said = b""
+        try:
+            while block := os.read(ours, 4096):
+                said += block
+        except OSError:  # the terminal's other end is closed
+            pass
+        assert process.wait(30) == 0
+    os.close(ours)
+    return said.decode()
+
+
+def test_init_asks_on_a_terminal(here):
+    said = ask(here, b"192.0.2.7\nsync\n\n")
+    assert "Hosts" in said and "Mode" in said and "Command" in said
+    assert load_inventory(here / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
+    assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
+
+
+def test_init_asks_nothing_when_told_yes(here):
+    assert "Hosts" not in ask(here, b"", "--yes")
+
+
+def uncommented(text):
+    """With every key switched on: explanations have a blank behind their #, keys have none."""
+    return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
+
+
+def test_all_commented_keys_are_right_too(here):
+    Path("job.yaml").write_text(uncommented(job_text(name="x", mode="async", command=["python", "{data.digits}"])))
+    job = load_job(Path("job.yaml"), environ={})
+    assert (job.keep, job.secrets, job.roles["ps"].count) == (("checkpoints",), ("WANDB_API_KEY",), 2)
+    Path("hosts.yaml").write_text(uncommented(inventory_text({"n1": {"address": "192.0.2.1"}, "n2": {"user": "me"}})))
+    n1, n2 = load_inventory(Path("hosts.yaml")).hosts
+    assert (n1.jump, n1.ports, n2.user) == ("bastion.example.org", (2222, 2299), "me")
+
+
+def test_every_built_key_is_explained_and_its_example_is_right(here, capsys):
+    assert main(["docs"]) == 0
+    text = capsys.readouterr().out
+    for table in (reference.INVENTORY, reference.HOST, reference.JOB):
+        for dotted, key in reference.rows(table):
+            assert re.search(rf"^  {re.escape(dotted)} ", text, re.M), dotted
+            assert key.text and key.example
+    for dotted in reference.not_built(reference.JOB):
+        assert dotted in text.partition("NOT BUILT YET")[2]
+    assert main(["docs", "--json"]) == 0
+    assert [row["key"] for row in json.loads(capsys.readouterr().out)["job"]][:2] == ["name", "inventory"]
+
+
+@pytest.mark.parametrize(
+    "word", ["a", "a b", "yes", "", "-x", "a: b", "{x}", '"', "\\", "ü", "1", "#", "~", "192.0.2.1", "line\nbreak", "null"]
+)
+def test_words_are_quoted_so_that_they_come_back(here, word):
+    Path("x.yaml").write_text(f"command: [python, {quoted(word)}]", encoding="utf-8")
+    if "{" in word:
+        word = "{job_name}"
+        Path("x.yaml").write_text(f"command: [python, {quoted(word)}]")
+    assert load_job(Path("x.yaml"), environ={}).command[1] == word
