@@ -1,0 +1,264 @@
+"""The house keeps its floors: who may import whom, which names are banned, who prints, how long a file may be.
+
+Everything is read as syntax trees, so imports inside functions count too. The rules are functions of one source text:
+the tests below hold them against the tree, and against planted violations.
+"""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FLOORS = (
+    ("errors", "agent", "runtime"),
+    ("model",),
+    ("config", "tree", "planning"),
+    ("transport", "store"),
+    ("operations", "lab"),
+    ("ui",),
+    ("cli",),
+)
+HEIGHT = {name: height for height, names in enumerate(FLOORS) for name in names}
+# foreign library -> the only places that may import it
+DOORS = {
+    "rich": ("tfdeploy/ui/", "tfdeploy/cli/"),
+    "fabric": ("tfdeploy/transport/",),
+    "paramiko": ("tfdeploy/transport/",),
+    "invoke": ("tfdeploy/transport/",),
+    "yaml": ("tfdeploy/config/",),
+    "tensorflow": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
+    "tf_keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
+    "keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
+}
+STANDARD_LIBRARY_ONLY = ("tfdeploy/agent/", "tfdeploy/runtime/", "tfdeploy/errors.py", "tfdeploy/__init__.py")
+OF_THE_AGENT = ("tfdeploy.agent.wire", "tfdeploy.agent.layout")
+WITHOUT = {"planning": ("transport", "config"), "config": ("planning",), "operations": ("ui",)}
+UI_SEES = ("model", "errors", "ui")
+BANNED_NAMES = {"utils", "helpers", "common", "core", "manager", "misc", "data", "info"}
+MAY_PRINT = ("tfdeploy/ui/", "tfdeploy/cli/")
+MOST_LINES = 400
+LONGEST_PAUSE_S = 0.1
+NOTE = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
+STDLIB = frozenset(__import__("sys").stdlib_module_names) | {"__future__"}
+
+
+def imports(source, path):
+    """(line, full dotted name) of every import, wherever it stands; `from a import b` counts as a.b."""
+    package = path.removesuffix(".py").split("/")[: -1 if not path.endswith("__init__.py") else None]
+    package = [step for step in package if step != "__init__"]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def floor_of(path):
+    """config, ui, errors, ... of a file of tfdeploy; None for the package's own two modules."""
+    steps = path.split("/")
+    name = steps[1].removesuffix(".py")
+    return name if name in HEIGHT else None
+
+
+def import_faults(source, path):
+    for line, name in imports(source, path):
+        fault = foreign_fault(name, path) if not name.startswith("tfdeploy") else own_fault(name, path)
+        if fault:
+            yield f"{path}:{line}: {name}: {fault}"
+
+
+def foreign_fault(name, path):
+    top = name.partition(".")[0]
+    if top in DOORS and not path.startswith(DOORS[top]):
+        return f"{top} is for {' and '.join(DOORS[top])} alone"
+    own = top in ("tensorflow", "tf_keras", "keras") and path.startswith("tfdeploy/runtime/")
+    if path.startswith(STANDARD_LIBRARY_ONLY) and top not in STDLIB and not own:
+        return "only the standard library here"
+    return None
+
+
+def own_fault(name, path):
+    if not path.startswith("tfdeploy/"):
+        return None
+    here, steps = floor_of(path), name.split(".")
+    there = steps[1] if len(steps) > 1 and steps[1] in HEIGHT else None
+    if there is None or here is None or there == here:
+        return None
+    if here in ("agent", "runtime") and there != here:
+        return f"{here} sees only itself and the standard library"
+    if HEIGHT[there] >= HEIGHT[here]:
+        return f"{there} is no floor below {here}"
+    if there in WITHOUT.get(here, ()):
+        return f"{here} must not see {there}"
+    if here == "ui" and there not in UI_SEES:
+        return "ui sees only model and errors"
+    if there == "agent" and not name.startswith(OF_THE_AGENT):
+        return "of the agent only wire and layout are seen"
+    if there == "runtime":
+        return "the runtime runs with the user's program, nowhere else"
+    return None
+
+
+def name_faults(source, path):
+    for step in path.removesuffix(".py").split("/"):
+        if step.lower() in BANNED_NAMES:
+            yield f"{path}: {step} is a banned name"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and any(word.lower() in BANNED_NAMES for word in words_of(node.name)):
+            yield f"{path}:{node.lineno}: class {node.name} has a banned name"
+
+
+def words_of(name):
+    """The whole name, and its last word: HostInfo is banned like Info, DataListing is not."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    return {name.strip("_"), *words[-1:]}
+
+
+def print_faults(source, path):
+    if path.startswith(MAY_PRINT):
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"{path}:{node.lineno}: only ui and cli print"
+
+
+def sleep_faults(source, path):
+    """A short pause between two looks at a condition, in a loop, is how one waits; any other sleep is a guess."""
+    tree = ast.parse(source)
+    looping = {id(node) for loop in ast.walk(tree) if isinstance(loop, (ast.While, ast.For)) for node in ast.walk(loop)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("time.sleep", "sleep"):
+            continue
+        pause = node.args[0] if node.args else None
+        short = not isinstance(pause, ast.Constant) or pause.value <= LONGEST_PAUSE_S
+        if id(node) not in looping or not short:
+            yield f"{path}:{node.lineno}: tests wait for conditions, they do not sleep"
+
+
+def note_faults(source, path):
+    for number, line in enumerate(source.splitlines(), 1):
+        if NOTE.search(line):
+            yield f"{path}:{number}: {line.strip()}"
+
+
+def length_faults(source, path):
+    lines = source.count("\n")
+    if lines > MOST_LINES:
+        yield f"{path}: {lines} lines; {MOST_LINES} is the most"
+
+
+RULES = {
+    "imports": (import_faults, ("tfdeploy/", "examples/", "benchmarks/")),
+    "names": (name_faults, ("tfdeploy/",)),
+    "print": (print_faults, ("tfdeploy/",)),
+    "sleep": (sleep_faults, ("tests/",)),
+    "notes": (note_faults, ("tfdeploy/", "tests/", "examples/", "benchmarks/", "scripts/")),
+    "length": (length_faults, ("tfdeploy/",)),
+}
+MAY_SLEEP = ("tests/lab/programs/",)  # programs that tests start do what programs do
+
+
+def sources():
+    """Every Python file of the project that git knows or would add."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    paths = listed.stdout.split("\0") if listed.returncode == 0 else []
+    found = {path for path in paths if path} or {path.relative_to(ROOT).as_posix() for path in ROOT.glob("t*/**/*.py")}
+    return sorted(path for path in found if (ROOT / path).is_file())
+
+
+def test_the_tree_is_seen():
+    found = sources()
+    assert {"tfdeploy/errors.py", "tfdeploy/config/inventory.py", "tests/architecture/test_floors.py"} <= set(found)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_tree_keeps(rule):
+    check, folders = RULES[rule]
+    faults = []
+    for path in sources():
+        if path.startswith(folders) and not (rule == "sleep" and path.startswith(MAY_SLEEP)):
+            faults += check((ROOT / path).read_text(encoding="utf-8"), path)
+    assert not faults, "\n".join(faults)
+
+
+def test_every_folder_has_a_floor():
+    folders = {path.name for path in (ROOT / "tfdeploy").iterdir() if (path / "__init__.py").exists()}
+    assert folders <= HEIGHT.keys()
+
+
+PLANTED = [
+    # rule, path, source
+    ("imports", "tfdeploy/model/x.py", "import tfdeploy.config"),
+    ("imports", "tfdeploy/model/x.py", "from tfdeploy import config"),
+    ("imports", "tfdeploy/model/x.py", "from .. import config"),
+    ("imports", "tfdeploy/model/x.py", "from ..config.node import Node"),
+    ("imports", "tfdeploy/model/x.py", "def f():\n    from tfdeploy.ui import plain"),
+    ("imports", "tfdeploy/config/x.py", "from tfdeploy.planning.plan import make_plan"),
+    ("imports", "tfdeploy/config/x.py", "import tfdeploy.tree"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.config import load_job"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.transport.seam import Fleet"),
+    ("imports", "tfdeploy/store/x.py", "from tfdeploy.transport.seam import Fleet"),
+    ("imports", "tfdeploy/operations/x.py", "from tfdeploy.ui import plain"),
+    ("imports", "tfdeploy/operations/x.py", "import rich.console"),
+    ("imports", "tfdeploy/operations/x.py", "def f():\n    import paramiko"),
+    ("imports", "tfdeploy/ui/x.py", "from tfdeploy.store.runs import RunStore"),
+    ("imports", "tfdeploy/ui/x.py", "from tfdeploy.agent import wire"),
+    ("imports", "tfdeploy/tree/x.py", "import yaml"),
+    ("imports", "tfdeploy/cli/x.py", "import tensorflow as tf"),
+    ("imports", "tfdeploy/cli/x.py", "from tfdeploy.agent.serve import main"),
+    ("imports", "tfdeploy/cli/x.py", "from tfdeploy.agent import serve"),
+    ("imports", "tfdeploy/cli/x.py", "from tfdeploy.runtime import hooks"),
+    ("imports", "tfdeploy/agent/x.py", "from tfdeploy.model.job import Job"),
+    ("imports", "tfdeploy/agent/x.py", "from tfdeploy.errors import Refused"),
+    ("imports", "tfdeploy/agent/x.py", "try:\n    import msgspec\nexcept ImportError:\n    pass"),
+    ("imports", "tfdeploy/runtime/x.py", "import numpy"),
+    ("imports", "tfdeploy/errors.py", "import msgspec"),
+    ("imports", "benchmarks/x.py", "import fabric"),
+    ("names", "tfdeploy/config/utils.py", ""),
+    ("names", "tfdeploy/helpers/x.py", ""),
+    ("names", "tfdeploy/config/x.py", "class Manager: pass"),
+    ("names", "tfdeploy/config/x.py", "class _HostInfo: pass"),
+    ("print", "tfdeploy/config/x.py", "def f():\n    print('x')"),
+    ("sleep", "tests/unit/test_x.py", "import time\ntime.sleep(1)"),
+    ("sleep", "tests/unit/test_x.py", "from time import sleep\nsleep(1)"),
+    ("sleep", "tests/unit/test_x.py", "import time\nwhile True:\n    time.sleep(1)"),
+    ("notes", "tfdeploy/config/x.py", "# TO" + "DO: later"),
+    ("notes", "tests/test_x.py", "x = 1  # FIX" + "ME"),
+    ("length", "tfdeploy/config/x.py", "\n" * 401),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), PLANTED)
+def test_a_planted_violation_is_found(rule, path, source):
+    assert list(RULES[rule][0](source, path)), (rule, source)
+
+
+ALLOWED = [
+    (
+        "imports",
+        "tfdeploy/config/x.py",
+        "import yaml\nfrom tfdeploy.agent import wire\nfrom tfdeploy.agent.wire import TASK_MARKERS",
+    ),
+    ("imports", "tfdeploy/transport/x.py", "import fabric\nfrom tfdeploy.agent.layout import agent_dir"),
+    ("imports", "tfdeploy/runtime/x.py", "import tensorflow\nfrom tfdeploy.runtime import hooks\nfrom . import task"),
+    ("imports", "tfdeploy/agent/x.py", "import os\nfrom tfdeploy.agent import wire\nfrom . import layout"),
+    ("imports", "tfdeploy/cli/x.py", "import rich\nfrom tfdeploy import __version__, config, lab"),
+    ("imports", "tfdeploy/ui/x.py", "from tfdeploy.model.plan import Plan\nfrom tfdeploy.errors import Refused"),
+    ("names", "tfdeploy/tree/datasets.py", "class DataListing: pass"),
+    ("print", "tfdeploy/cli/x.py", "print('x')"),
+    ("print", "tfdeploy/config/x.py", "text = 'print(1)'"),
+    ("sleep", "tests/conditions.py", "import time\nwhile not reached():\n    time.sleep(0.05)"),
+    ("length", "tfdeploy/config/x.py", "\n" * 400),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), ALLOWED)
+def test_what_is_allowed_passes(rule, path, source):
+    assert list(RULES[rule][0](source, path)) == []
