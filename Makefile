@@ -11,7 +11,7 @@ check: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m vermin --quiet --no-tips --violations --target=3.8- $(OLD_PYTHON_FLOOR)
+	.venv/bin/vermin --quiet --no-tips --violations --target=3.8- $(OLD_PYTHON_FLOOR)
 	$(PY) -m pytest tests/architecture
 
 test: check

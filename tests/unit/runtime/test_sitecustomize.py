@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import pytest
 
@@ -68,13 +67,7 @@ def test_an_error_of_ours_costs_one_line_and_never_the_program(run_python, broke
     assert done.stderr.splitlines() == ["tfdeploy: the runtime is not in effect: ValueError: broken for the test"]
 
 
-def test_a_start_of_python_costs_nothing_that_shows(run_python):  # 0.9 ms on an idle machine
-    def best(task):
-        took = []
-        for _ in range(15):
-            began = time.perf_counter()
-            run_python("pass", task=task)
-            took.append(time.perf_counter() - began)
-        return min(took)
-
-    assert best("worker:0") - best(None) < 0.005
+def test_a_start_of_python_brings_little_in(run_python):  # 0.9 ms on an idle machine
+    count = "import sys; print(len(sys.modules))"
+    more = int(run_python(count, task="worker:0").stdout) - int(run_python(count, task=None).stdout)
+    assert more <= 20

