@@ -203,10 +203,13 @@ def test_a_broken_git_folder_counts_as_none(tmp_path):
 
 
 def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkeypatch):
-    put(checkout, "train.py")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
-    assert paths(checkout) == ["train.py"]
+    git(tmp_path, "init", "-q", "other")
+    put(checkout, "tracked.log")
+    git(checkout, "add", "-A")
+    put(checkout, ".gitignore", "*.log\n")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
+    assert paths(checkout) == [".gitignore", "tracked.log"]
 
 
 LINKS = {
@@ -217,19 +220,23 @@ LINKS = {
     "absolute": ("/etc/passwd", False),
     "climbs": ("../outside", False),
     "sub/climbs": ("../../outside", False),
-    "through": ("sub/../../outside", False),
+    "out and in again": ("../code/train.py", False),
+    "sub/deep/top": ("../..", True),
+    "through": ("sub/deep/top/../outside", False),
 }
 
 
 def test_links_inside_are_kept_and_others_reported(root):
     put(root, "train.py")
     put(root.parent, "outside/secret.txt")
-    put(root, "sub/a.py")
+    put(root, "sub/deep/a.py")
+    (root / "absolute but inside").symlink_to(root / "train.py")
     for path, (target, _) in LINKS.items():
         (root / path).symlink_to(target)
     manifest = read_tree(root)
     kept = {entry.path: entry.target for entry in manifest.entries if entry.kind == "link"}
     assert kept == {path: target for path, (target, stays) in LINKS.items() if stays}
+    assert any(warning.startswith("absolute but inside ") for warning in manifest.warnings)
     for path, (_, stays) in LINKS.items():
         assert stays != any(warning.startswith(path + " ") for warning in manifest.warnings), path
 
