@@ -100,6 +100,7 @@ def _job(args: argparse.Namespace) -> Job:
     from tfdeploy import config
     from tfdeploy.cli import setting
     from tfdeploy.errors import UsageError
+    from tfdeploy.model.job import MODES_BUILT
 
     job = setting.load_job(args)
     if args.after is not None:
@@ -111,6 +112,8 @@ def _job(args: argparse.Namespace) -> Job:
         raise UsageError(
             "which mode?", where=job.source or "tfdeploy launch", next="--mode async, or `mode: async` in the job file"
         )
+    if job.mode not in MODES_BUILT:
+        raise UsageError(f"mode {job.mode} is not built yet", where="--mode", next=f"modes so far: {', '.join(MODES_BUILT)}")
     if not job.command:
         raise UsageError("no command to run", where=job.source, next="`command: [python, train.py]` in the job file, or after --")
     return job

@@ -6,6 +6,7 @@ import argparse
 import getpass
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,15 +55,25 @@ def inventory_here(args: argparse.Namespace) -> Inventory:
 
 
 def where_to_look(args: argparse.Namespace) -> tuple[tuple[Host, ...], str | None]:
-    """(the hosts to ask for runs, the job's name or None). A run that the store knows needs no inventory."""
+    """(the hosts to ask for runs, the job's name or None). To read or stop a run, neither file needs to be in order:
+    a broken job file is said and passed over, and a run that the store knows has its own hosts."""
     here = args.job is not None or Path("tfdeploy.yaml").is_file()
-    job = load_job(args) if here else None
+    job, broken = None, None
     try:
-        return load_inventory(args, job).hosts, job.name if job else None
+        job = load_job(args) if here else None
+    except UsageError as error:
+        broken = error
+    try:
+        hosts = load_inventory(args, job).hosts
     except UsageError:
-        if getattr(args, "wanted", None) and store().plan(args.wanted) is not None:
-            return (), job.name if job else None
-        raise
+        if not any(run.startswith(args.wanted or "\0") for run in store().runs()):
+            if broken is not None:
+                raise broken from None
+            raise
+        hosts = ()
+    if broken is not None:
+        print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
+    return hosts, job.name if job else None
 
 
 def with_roles(inventory: Inventory) -> Inventory:
