@@ -1,8 +1,8 @@
 """What one minder knows reaches all minders of the run: mutual TLS, one port per host, one message that may be repeated.
 
-A message is one JSON line with all that the sender knows; the answer is the same from the other side. News goes to every
-peer that has something running, again with growing pauses until it is acknowledged; besides, one random peer is asked
-every ten seconds. Nobody without a certificate of this run is listened to. It decides nothing.
+A message is one JSON line with all that the sender knows; the answer is the same from the other side. News goes to the
+peers that have something running, again with growing pauses until acknowledged; who hears news tells it on; besides, one
+random peer is asked every ten seconds. Nobody without a certificate of this run is listened to. It decides nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tfdeploy.agent.knowledge import Knowledge
 MAX_MESSAGE_BYTES = 1 << 20  # a thousand tasks, each ended with a long reason
 TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 32  # that others may have open here
-FANOUT = 16  # peers spoken to at once; with more of them, news travels on by those who heard it
+FEW = 8  # peers: all of them hear of news at once. With more, it travels on by those who heard it,
+FANOUT = 4  # and each minder tells so many at once and asks the others slowly: n hosts, 4n handshakes instead of n * n
+SLOW_S = 2.0
+AT_ONCE = 16  # conversations that we have begun
 EXCHANGE_S = 10.0
 SETTLE_S = 0.02  # news that come together go out together
 _BACKOFF_S = (0.2, 8.0)
@@ -30,7 +33,7 @@ _BACKOFF_S = (0.2, 8.0)
 class _Peer:
     def __init__(self, address: wire.MeshHost) -> None:
         self.address = address
-        self.digest = ""  # of what it knew when we last heard
+        self.digest = Knowledge().digest()  # of what it knew when we last heard: nothing, at the beginning
         self.heard: Optional[float] = None
         self.failures = 0
         self.not_before = 0.0
@@ -54,6 +57,9 @@ class Mesh:
         self._digest = known.digest()
         self._peers = {one.host: _Peer(one) for one in part.mesh if one.host != part.host}
         self._open: Dict[int, socket.socket] = {}  # the connections of others, oldest first
+        self._fanout = FEW if len(part.mesh) - 1 <= FEW else FANOUT
+        self._at_once = 0  # how many more may be told now
+        self._next_slow = 0.0 if len(part.mesh) - 1 <= FEW else time.monotonic() + SLOW_S
         self._attend_s: Optional[float] = None
         self._closed = False
         self._next_exchange = time.monotonic() + EXCHANGE_S * random.random()
@@ -108,6 +114,7 @@ class Mesh:
             if joined == self._known:
                 return False
             self._known, self._digest = joined, joined.digest()
+            self._at_once = self._fanout
             for peer in self._peers.values():
                 peer.failures, peer.not_before = 0, 0.0
             self._lock.notify_all()
@@ -148,27 +155,35 @@ class Mesh:
             time.sleep(SETTLE_S)
 
     def _due(self, now: float) -> List[_Peer]:
-        room = FANOUT - sum(peer.busy for peer in self._peers.values())
-        lacking = [peer for peer in self._concerned() if not peer.busy and self._when(peer) <= now]
-        random.shuffle(lacking)
-        chosen = lacking[: max(room, 0)]
-        if now >= self._next_exchange and self._peers:
+        room = AT_ONCE - sum(peer.busy for peer in self._peers.values())
+        free = [peer for peer in self._concerned() if not peer.busy]
+        random.shuffle(free)
+        lacking = [peer for peer in free if peer.digest != self._digest and peer.not_before <= now]
+        chosen = lacking[: max(min(room, self._at_once), 0)]
+        self._at_once -= len(chosen)
+        if lacking and not chosen and now >= self._next_slow:
+            chosen = lacking[:1]
+            self._next_slow = now + (SLOW_S * random.uniform(0.5, 1.5) if len(self._peers) > FEW else 0.0)
+        chosen += [peer for peer in free if self._unheard(peer) <= now and peer not in chosen]
+        if now >= self._next_exchange:
             self._next_exchange = now + EXCHANGE_S * random.uniform(0.8, 1.2)
-            anybody = [peer for peer in self._concerned() if not peer.busy and peer not in chosen]
-            chosen += random.sample(anybody, min(1, len(anybody)))
-        return chosen
+            chosen += [peer for peer in free if peer not in chosen][:1]
+        return chosen[: max(room, 0)]
 
     def _pause_s(self, now: float) -> float:
-        if sum(peer.busy for peer in self._peers.values()) >= FANOUT:
+        if sum(peer.busy for peer in self._peers.values()) >= AT_ONCE:
             return TIMEOUT_S  # whoever is done wakes us
-        times = [self._when(peer) for peer in self._concerned() if not peer.busy]
-        return max(0.01, min([self._next_exchange, *times]) - now)
+        free = [peer for peer in self._concerned() if not peer.busy]
+        news = min((peer.not_before for peer in free if peer.digest != self._digest), default=float("inf"))
+        unheard = min((self._unheard(peer) for peer in free), default=float("inf"))
+        soonest = min(self._next_exchange, unheard, news if self._at_once > 0 else max(news, self._next_slow))
+        return max(0.01, soonest - now)
 
-    def _when(self, peer: _Peer) -> float:
-        """When it is to be spoken to (monotonic), if the random exchange does not come first."""
-        if peer.digest != self._digest:
-            return peer.not_before
-        return max(peer.tried, peer.heard or 0.0) + (self._attend_s if self._attend_s is not None else float("inf"))
+    def _unheard(self, peer: _Peer) -> float:
+        """When it will have gone unasked for too long (monotonic)."""
+        if self._attend_s is None:
+            return float("inf")
+        return max(peer.tried, peer.heard or 0.0) + self._attend_s
 
     def _speak(self, peer: _Peer) -> None:
         try:
