@@ -22,6 +22,8 @@ def claim(port: int, patience_s: float = 0.0) -> socket.socket:
         try:
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _bind(claimed, port)
+            # From now on: what its connections leave behind (TIME_WAIT) must not keep the next run from this port.
+            claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             return claimed
         except OSError:
             claimed.close()
