@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import time
 from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import layout, wire
@@ -89,14 +90,19 @@ class RunPaths:
 
 
 def take_lock(path: str) -> Optional[int]:
-    """An open file that holds the lock until it is closed or its process dies; None: somebody else holds it."""
+    """An open file that holds the lock until it is closed or its process dies; None: somebody else holds it.
+
+    Who only looks (is_locked) is in the way for microseconds: that is waited out.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    for pause in (0.001, 0.004, 0.015, 0.03, 0.0):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except OSError:
+            time.sleep(pause)
+    os.close(descriptor)
+    return None
 
 
 def is_locked(path: str) -> bool:
