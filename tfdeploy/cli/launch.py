@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.operations.launch import launch, plan_only
 
     asked = asked_for(args)
-    with setting.open_fleet(args) as fleet, events_to(args.events) as recorded:
-        store = setting.store()
+    store = setting.store()
+    recording = nullcontext() if args.dry_run else closing(store.recorder(asked.run))
+    with setting.open_fleet(args) as fleet, events_to(args.events) as recorded, recording as recorder:
         say = plain_view(args)
-        recorder = None if args.dry_run else store.recorder(asked.run)
 
         def record(event: Any) -> None:
             for sink in (recorded, recorder):

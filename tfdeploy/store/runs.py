@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -72,14 +73,20 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self.left = EVENTS_KEPT
+        self.file: BinaryIO | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.file = path.open("ab", buffering=0)
         except OSError:
             self.left = 0
 
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
     def __call__(self, event: Event) -> None:
-        if event.kind == "line" or self.left <= 0:
+        if event.kind == "line" or self.left <= 0 or self.file is None:
             return
         self.left -= 1
         try:

@@ -1,0 +1,60 @@
+"""Chunks of a log, however they are cut, become the same lines."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.operations.lines import MAX_LINE_BYTES, LineSplitter
+
+CHUNKS = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(min_size=1, max_size=12)), max_size=20)
+
+
+def split(chunks: list[tuple[int, bytes]], attempt: int = 1) -> list[tuple[str, bytes, int]]:
+    splitter, offset, found = LineSplitter("worker:0", "n1"), 0, []
+    for number, (stream, chunk) in enumerate(chunks):
+        found += splitter.feed(offset, [[0, float(number), stream, attempt]], chunk)
+        offset += len(chunk)
+    found += splitter.rest()
+    return [(line.stream, line.line, line.offset) for line in found]
+
+
+@given(CHUNKS)
+def test_each_stream_has_its_own_lines_however_chunks_are_cut(chunks: list[tuple[int, bytes]]) -> None:
+    found = split(chunks)
+    for stream, name in ((0, "out"), (1, "err")):
+        whole = b"".join(chunk for which, chunk in chunks if which == stream)
+        expected = whole.split(b"\n")
+        if not expected[-1]:
+            expected.pop()
+        assert [line for which, line, _ in found if which == name] == expected
+
+
+@given(CHUNKS)
+def test_one_blob_with_records_is_the_same_as_its_chunks(chunks: list[tuple[int, bytes]]) -> None:
+    records, blob = [], b""
+    for number, (stream, chunk) in enumerate(chunks):
+        records.append([len(blob), float(number), stream, 1])
+        blob += chunk
+    splitter = LineSplitter("worker:0", "n1")
+    found = [*splitter.feed(0, records, blob), *splitter.rest()]
+    assert [(line.stream, line.line, line.offset) for line in found] == split(chunks)
+
+
+def test_offsets_name_the_first_byte_of_a_line() -> None:
+    assert split([(0, b"ab\ncd"), (0, b"e\n")]) == [("out", b"ab", 0), ("out", b"cde", 3)]
+
+
+def test_a_new_attempt_begins_a_new_line() -> None:
+    splitter = LineSplitter("worker:0", "n1")
+    found = [*splitter.feed(0, [[0, 1.0, 0, 1]], b"cut o"), *splitter.feed(5, [[0, 2.0, 0, 2]], b"again\n")]
+    assert [(line.attempt, line.line) for line in found] == [(1, b"cut o"), (2, b"again")]
+
+
+def test_a_line_without_end_is_cut_and_memory_stays_bounded() -> None:
+    splitter = LineSplitter("worker:0", "n1")
+    found = []
+    for number in range(40):
+        found += splitter.feed(number << 16, [[0, 1.0, 0, 1]], b"x" * (1 << 16))
+    assert [len(line.line) for line in found] == [MAX_LINE_BYTES] * 2
+    assert sum(len(line.line) for line in splitter.rest()) == (40 << 16) - 2 * MAX_LINE_BYTES

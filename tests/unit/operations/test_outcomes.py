@@ -1,0 +1,34 @@
+"""Several hosts' results become one error that keeps every host's words and the worst exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
+from tfdeploy.operations.outcomes import all_or_error, split, together
+
+
+def test_one_host_keeps_its_own_error() -> None:
+    error = HostUnreachable("timed out", next="is it on?")
+    assert together("probe", {"n2": error}, 3) is error
+    assert error.where == "n2"
+
+
+def test_many_hosts_are_named_each_with_its_words() -> None:
+    errors: dict[str, TfdeployError] = {"n1": Refused("no rsync", next="apt install rsync"), "n2": HostUnreachable("timed out")}
+    error = together("sync", errors, 8)
+    assert error.exit_code == 4
+    assert error.what.splitlines() == ["sync failed on 2 of 8 hosts:", "  n1: no rsync", "  n2: timed out"]
+    assert error.next == "apt install rsync"
+
+
+def test_all_or_error() -> None:
+    assert all_or_error("x", {"n1": 1}) == {"n1": 1}
+    with pytest.raises(HostFailed):
+        all_or_error("x", {"n1": 1, "n2": HostFailed("no")})
+    assert split({"n1": 1, "n2": HostFailed("no")})[0] == {"n1": 1}
+
+
+@pytest.mark.parametrize(("codes", "code"), [([], 0), ([1, 3], 3), ([1, 4, 3], 4), ([4, 5], 5), ([1, 0], 1), ([130, 5], 130)])
+def test_the_worst_exit_code_wins(codes: list[int], code: int) -> None:
+    assert worst(codes) == code

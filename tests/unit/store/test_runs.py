@@ -1,0 +1,65 @@
+"""The store is a cache: what is not there, torn or not writable costs nothing but itself."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from tfdeploy.model.events import Event
+from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.store.places import state_root
+from tfdeploy.store.runs import RunStore
+
+
+def plan(run: str) -> Plan:
+    return Plan(
+        run=run,
+        job="digits",
+        mode="async",
+        created=1.0,
+        operator="ml@desk",
+        release="r",
+        command=("python", "train.py"),
+        cluster={},
+        hosts=(HostPlan("n1", "10.0.0.1", 2222, "/w", "/usr/bin/python3"),),
+        tasks=(),
+        deciding=(),
+        flags_appended=(),
+    )
+
+
+def test_a_saved_plan_comes_back_equal(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert store.save(plan("digits-1"))
+    assert store.plan("digits-1") == plan("digits-1")
+    assert store.runs() == ["digits-1"]
+
+
+def test_what_is_torn_or_strange_is_not_there(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.save(plan("digits-1"))
+    (tmp_path / "runs" / "digits-1" / "plan.json").write_text('{"run": "dig')
+    assert store.plan("digits-1") is None
+    assert store.plan("../../etc") is None
+    assert list(store.plans()) == []
+
+
+def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file where the folder should be")
+    store = RunStore(tmp_path)
+    assert not store.save(plan("digits-1"))
+    with closing(store.recorder("digits-1")) as record:
+        record(Event("note", 1.0))
+    assert store.runs() == []
+
+
+def test_lines_of_tasks_are_not_recorded(tmp_path: Path) -> None:
+    with closing(RunStore(tmp_path).recorder("digits-1")) as record:
+        record(Event("line", 1.0, data={"line": "x"}))
+        record(Event("note", 1.0, data={"text": "y"}))
+    assert len((tmp_path / "runs" / "digits-1" / "events.jsonl").read_text().splitlines()) == 1
+
+
+def test_where_the_state_is() -> None:
+    assert state_root({"XDG_STATE_HOME": "/s"}) == Path("/s/tfdeploy")
+    assert state_root({"XDG_STATE_HOME": "relative", "HOME": "/home/ml"}) == Path("/home/ml/.local/state/tfdeploy")
