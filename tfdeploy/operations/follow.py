@@ -9,11 +9,12 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView
+from tfdeploy.operations.listening import listen
 from tfdeploy.operations.logs import Follower, LogQuery
 from tfdeploy.operations.watching import Watch
 from tfdeploy.transport.seam import Fleet
 
-ROUND_S = 0.5
+ROUND_S = 0.2
 SILENT_S = 90.0  # after the others have ended, an unreachable host is waited for this long
 LINES_S = 20.0  # the last lines, after the end
 
@@ -31,9 +32,12 @@ def follow(
         query = LogQuery(tasks=tuple(task.task for task in plan.tasks), last=last)
         follower = Follower(fleet, plan, query, lambda line: emit(line_event(plan, line)), stop=stop)
         follower.start()
+    listen(watch, stop)
     ended_since: float | None = None
-    while not stop.is_set():
-        view = watch.ask()
+    while not stop.wait(ROUND_S):
+        if not watch.complete():
+            continue
+        view = watch.view()
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
         watch.tell(view)
@@ -45,7 +49,6 @@ def follow(
                 return view
         else:
             ended_since = None
-        stop.wait(ROUND_S)
     return watch.view()
 
 

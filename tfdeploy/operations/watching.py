@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -25,6 +26,7 @@ class Watch:
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
         self._state: str | None = None
+        self._taking = threading.Lock()
 
     def look(self) -> RunView:
         """One round over all hosts, told at once."""
@@ -35,7 +37,7 @@ class Watch:
     def ask(self) -> RunView:
         """One round over all hosts: emits what changed of hosts and tasks, not yet what became of the run."""
         for host, answer in ask_all(self.fleet, self.plan, "run.status", again=False, timeout_s=15.0).items():
-            self._take(host, answer)
+            self.take(host, answer)
         return self.view()
 
     def tell(self, view: RunView) -> None:
@@ -48,25 +50,37 @@ class Watch:
         self.emit(Event("run", time.time(), run=self.plan.run, data=data))
 
     def view(self) -> RunView:
-        return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors))
+        with self._taking:
+            return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors))
 
-    def _take(self, host: str, answer: Any) -> None:
-        if isinstance(answer, AgentError) and answer.code == "unknown_run":
-            self.states[host] = None
-            self.errors.pop(host, None)
-            self.reached.add(host)
-            return
-        if isinstance(answer, TfdeployError):
-            if host not in self.errors:
-                host_news(self.emit, host, "unreachable", answer.what, run=self.plan.run)
-            self.errors[host] = answer
-            return
+    def complete(self) -> bool:
+        """True once every host has answered, or has been found unreachable."""
+        return all(host.host in self.states or host.host in self.errors for host in self.plan.hosts)
+
+    def take(self, host: str, answer: Any) -> None:
+        """What one host said: run.status's value, an item of run.watch, or its error. Thread-safe."""
+        with self._taking:
+            if isinstance(answer, AgentError) and answer.code == "unknown_run":
+                self.states[host] = None
+                self.errors.pop(host, None)
+            elif isinstance(answer, TfdeployError):
+                self._lose(host, answer)
+            else:
+                self._hear(host, answer)
+
+    def _lose(self, host: str, error: TfdeployError) -> None:
+        if host not in self.errors:
+            host_news(self.emit, host, "unreachable", error.what, run=self.plan.run)
+        self.errors[host] = error
+
+    def _hear(self, host: str, answer: dict[str, Any]) -> None:
         if self.errors.pop(host, None) or host not in self.reached:
             self.reached.add(host)
             host_news(self.emit, host, "connected", run=self.plan.run)
-        state = answer.get("host_state")
-        self.states[host] = wire.from_wire(wire.HostRunState, state) if state else None
-        for fields in answer.get("tasks", ()):
+        if "host_state" in answer:
+            state = answer["host_state"]
+            self.states[host] = wire.from_wire(wire.HostRunState, state) if state else None
+        for fields in answer.get("tasks") or ([answer["task"]] if "task" in answer else ()):
             status = wire.from_wire(wire.TaskStatus, fields)
             before = self.tasks.get(status.task)
             self.tasks[status.task] = status

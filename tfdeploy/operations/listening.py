@@ -1,0 +1,45 @@
+"""Every host of a run listened to on its own: a host that is silent holds up nobody's news but its own."""
+
+from __future__ import annotations
+
+import threading
+
+from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.watching import Watch
+
+AGAIN_S = 1.0  # after a lost connection; a try that meets silence takes 10 s by itself
+
+
+def listen(watch: Watch, stop: threading.Event) -> None:
+    """Feeds the watch, from one thread per host, until the run has ended there or `stop` is set."""
+    for host in hosts_of(watch.plan):
+        threading.Thread(target=_mind, args=(watch, host, stop), name=f"watch {host.name}", daemon=True).start()
+
+
+def _mind(watch: Watch, host: Host, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            _hear(watch, host, stop)
+            return
+        except TfdeployError as error:
+            watch.take(host.name, error)
+            if isinstance(error, AgentError) and error.code == "unknown_run":
+                return
+        stop.wait(AGAIN_S)
+
+
+def _hear(watch: Watch, host: Host, stop: threading.Event) -> None:
+    """Returns when the run has ended there. Raises the host's error when the connection is lost."""
+    session = watch.fleet.connect((host,))[host.name]
+    if isinstance(session, TfdeployError):
+        raise session
+    stream = session.agent().stream("run.watch", {"run": watch.plan.run, "job": watch.plan.job})
+    try:
+        for item, _ in stream:
+            watch.take(host.name, item)
+            if stop.is_set():
+                return
+    finally:
+        stream.close()
