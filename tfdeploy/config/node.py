@@ -50,7 +50,7 @@ class Node:
         return f"{self.place}:{self.path}" if self.path else self.place
 
     def error(self, what: str, next: str | None = None) -> ConfigError:
-        return ConfigError(what, where=self.where, next=next)
+        return ConfigError(what, where=self.where, next=next or "tfdeploy docs shows every key and what may stand there")
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
         """The error for a value of another kind or form than wanted."""

@@ -29,7 +29,7 @@ from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.parts import host_parts
-from tfdeploy.planning.plan import make_plan
+from tfdeploy.planning.plan import make_plan, wished_roles
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet
 
@@ -55,11 +55,13 @@ class Launch:
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
     """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
+    wished_roles(asked.inventory, asked.job, asked.options)
     return _plan(asked, fleet, read_shipment(asked.job, asked.cache), emit)
 
 
 def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then nothing runs."""
+    wished_roles(asked.inventory, asked.job, asked.options)  # refused before any host is bothered
     lock = locked(fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, emit)
     with step(emit, "lock", asked.run):
         lock.__enter__()

@@ -16,7 +16,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.planning import addresses, checks, commands, datasets, environment, keep, notes, ports, program
 from tfdeploy.planning.layout import lay_out, ports_needed
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import role_hosts, wishes
+from tfdeploy.planning.placement import Wish, role_hosts, wishes
 from tfdeploy.planning.tasks import host_plan, task_plan
 
 
@@ -39,8 +39,7 @@ def make_plan(
     roles, placeholders) and Refused.
     """
     mode = checks.mode(job)
-    wished = wishes(inventory, job, options)
-    checks.roles(inventory, job, wished)
+    wished = wished_roles(inventory, job, options)
     hosts = _probed(inventory, facts)
 
     seats, moved = keep.seat_tasks(wished, hosts, facts, job, options)
@@ -97,6 +96,14 @@ def make_plan(
             *environment.proxy_notes(used),
         ),
     )
+
+
+def wished_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, Wish]:
+    """What each role is asked for. Raises UsageError for a mode or roles that make no cluster, before any host is asked."""
+    checks.mode(job)
+    wished = wishes(inventory, job, options)
+    checks.roles(inventory, job, wished)
+    return wished
 
 
 def hosts_to_probe(inventory: Inventory) -> tuple[str, ...]:

@@ -1,0 +1,68 @@
+"""What a test does to a host behind tfdeploy's back, and the inventory rewritten for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from commandline import Tfdeploy
+
+from tfdeploy.lab import Lab
+
+WAIT_S = 60
+
+
+def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool = True) -> str:
+    """What the script (for sh) prints there, run without SSH. `check`: it must succeed."""
+    words = lab.on(host, ["sh", "-c", script], root=root)
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False)
+    assert not check or done.returncode == 0, f"{script}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+@contextmanager
+def changed_host(lab: Lab, host: str, do: str, undo: str) -> Iterator[None]:
+    """Both scripts run as root on an isolated host."""
+    on_host(lab, host, do, root=True)
+    try:
+        yield
+    finally:
+        on_host(lab, host, undo, root=True)
+
+
+def set_inventory(
+    operator: Tfdeploy,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    hosts: Mapping[str, Mapping[str, Any]] | None = None,
+    roles: Mapping[str, Any] | None = None,
+) -> Path:
+    """The lab's inventory with these changes is the operator's from now on. A value of None takes a key out."""
+    read = yaml.safe_load(operator.lab.inventory.read_text())
+    read["defaults"] = _without_none({**read["defaults"], **(defaults or {})})
+    for name, keys in (hosts or {}).items():
+        read["hosts"][name] = _without_none({**read["hosts"].get(name, {}), **keys})
+    if roles is not None:
+        read["roles"] = dict(roles)
+    path = operator.home / "inventory.yaml"
+    path.write_text(json.dumps(read, indent=1))
+    operator.env["TFDEPLOY_INVENTORY"] = str(path)
+    return path
+
+
+def _without_none(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def reboot(lab: Lab, host: str, *, sshd_lines: str = "") -> None:
+    """Boots the host again, with lines before those of its sshd_config (the first of a kind counts)."""
+    config = lab.root / "hosts" / host / "sshd_config"
+    text = config.read_text().partition("# changed\n")[2] or config.read_text()
+    config.write_text(f"{sshd_lines}\n# changed\n{text}" if sshd_lines else text)
+    lab.kill(host)
+    lab.boot(host)
