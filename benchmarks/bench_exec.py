@@ -1,0 +1,45 @@
+"""`tfdeploy exec -- true` on 64 hosts, cold, whole process, beside clush with the ssh that it starts.
+
+The hosts live on this machine: their sshds' CPU time on all cores is a floor that no client gets below.
+"""
+
+from __future__ import annotations
+
+import os
+
+import rivals
+from figures import Figures, options
+from place import Place, a_lab
+from turns import in_turns, median, ratio
+
+
+def main() -> None:
+    args = options(__doc__, rounds=5, hosts=64)
+    with a_lab(args.hosts) as place:
+        measure(place, args.hosts, args.rounds, Figures("exec", args.json))
+
+
+def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
+    other = rivals.clush(place, "true", hosts=place.addresses)
+    runs = {"tfdeploy": lambda: place.tfdeploy("exec", "--", "true")}
+    if other is not None:
+        runs["clush"] = lambda: place.run(other)
+    found = in_turns(runs, rounds)
+    ours = found["tfdeploy"]
+    floor = median(ours, lambda run: run.beside["hosts_cpu_s"]) / (os.cpu_count() or 1)
+    what = f"exec -- true, {hosts} hosts, cold"
+    if "clush" in found:
+        figures.add("clush, " + what, median(found["clush"]), "s")
+        figures.add(what, median(ours), "s", ratio=ratio(ours, found["clush"]), against="clush", goal=0.35)
+    else:
+        figures.add(what, median(ours), "s")
+        figures.skip("the same by clush", rivals.CLUSH_MISSING)
+    figures.add("the hosts' own CPU, on all cores", floor, "s")
+    figures.add(what, median(ours), "s", ratio=median(ours) / floor, against="the hosts' own CPU")
+    for name, spent in found.items():
+        cpu_ms = 1000 * median(spent, lambda run: run.cpu_s) / hosts
+        figures.add(f"client CPU per host, {name}", cpu_ms, "ms", goal=5.0 if name == "tfdeploy" else None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What tfdeploy costs before it does anything: --version and --help against an empty interpreter."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from figures import Figures, options
+from place import TFDEPLOY
+from turns import Spent, in_turns, median, spend
+
+EXTRA_MS = {"--version": 50.0, "--help": 150.0}
+
+
+def main() -> None:
+    args = options(__doc__, rounds=15)
+    figures = Figures("startup", args.json)
+
+    def run(*argv: str) -> Spent:
+        return spend(argv, env=dict(os.environ), cwd=Path("/"))
+
+    found = in_turns(
+        {
+            "empty": lambda: run(sys.executable, "-c", "pass"),
+            "--version": lambda: run(TFDEPLOY, "--version"),
+            "--help": lambda: run(TFDEPLOY, "--help"),
+        },
+        args.rounds,
+    )
+    empty = 1000 * median(found["empty"])
+    figures.add("an empty interpreter", empty, "ms")
+    for flag, goal in EXTRA_MS.items():
+        figures.add(f"tfdeploy {flag}, beyond that", 1000 * median(found[flag]) - empty, "ms", goal=goal)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""`tfdeploy sync` of 2,000 files to 32 hosts, cold process: fresh, one file changed, nothing changed.
+
+Beside it `xargs -P32 rsync -a --delete`, with ssh as it is, and with ssh's quickest key exchange and cipher.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import rivals
+import trees
+from figures import Figures, options
+from place import Place, a_lab
+from turns import Spent, in_turns, median, ratio
+
+JOB = "name: bench\nmode: async\ncommand: [python, package000/module00.py]\n"
+CASES = {"fresh": None, "one file changed": 0.7, "nothing changed": 0.5}  # -> goal against stock
+FRESH_ROUNDS = 2
+
+
+def main() -> None:
+    args = options(__doc__, rounds=5, hosts=32, files=2000)
+    with a_lab(args.hosts) as place:
+        measure(place, args.files, args.rounds, Figures("sync", args.json))
+
+
+def measure(place: Place, files: int, rounds: int, figures: Figures) -> None:
+    some_file = trees.write(place.work, files)
+    (place.work / "tfdeploy.yaml").write_text(JOB)
+    addresses = "\n".join(place.addresses).encode()
+
+    def ours(before: Callable[[], object]) -> Spent:
+        before()
+        spent = place.tfdeploy("sync", "--json")
+        assert json.loads(spent.output)["ok"]
+        return spent
+
+    def theirs(before: Callable[[], object], *, tuned: bool) -> Spent:
+        before()
+        return place.run(rivals.rsync(place, place.work, "rsynced", tuned=tuned), stdin=addresses)
+
+    def clear() -> None:
+        place.everywhere("rm -rf tfdeploy rsynced")
+
+    before: dict[str, Callable[[], object]] = {
+        "fresh": clear,
+        "one file changed": lambda: trees.change(some_file),
+        "nothing changed": lambda: None,
+    }
+    for case, goal in CASES.items():
+        step = before[case]
+        runs = {
+            "tfdeploy": lambda step=step: ours(step),
+            "xargs rsync": lambda step=step: theirs(step, tuned=False),
+            "xargs rsync, tuned ssh": lambda step=step: theirs(step, tuned=True),
+        }
+        found = in_turns(runs, min(rounds, FRESH_ROUNDS) if case == "fresh" else rounds)
+        show(figures, f"{case}, {len(place.lab.hosts)} hosts x {files} files", found, goal)
+        if case == "fresh":
+            ours(lambda: None)
+    check(place, files, some_file.relative_to(place.work).as_posix(), some_file.read_bytes().count(b"\n"))
+
+
+def show(figures: Figures, what: str, found: dict[str, list[Spent]], goal: float | None) -> None:
+    ours = found.pop("tfdeploy")
+    for name, runs in found.items():
+        figures.add(f"{name}: {what}", median(runs), "s")
+    for name, runs in found.items():
+        judge = {"xargs rsync": goal, "xargs rsync, tuned ssh": 1.0 if what.startswith("nothing") else None}[name]
+        figures.add(what, median(ours), "s", ratio=ratio(ours, runs), against=name, goal=judge)
+
+
+def check(place: Place, files: int, name: str, lines: int) -> None:
+    """The release that tfdeploy names is on every host, whole, with the last change in it."""
+    hosts = json.loads(place.tfdeploy("sync", "--json").output)["hosts"]
+    script = f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < {name}"
+    wanted = [str(files + 1), str(lines)]
+    if wrong := [said for said in place.everywhere(script) if said.split() != wanted]:
+        raise SystemExit(f"a host holds {wrong[0].split()}, not {wanted}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Where benchmarks run: a lab of isolated hosts, and an operator with a home of its own. Gone afterwards, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from figures import say
+from turns import Spent, spend
+
+from tfdeploy import lab
+from tfdeploy.lab import Lab
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+TFDEPLOY = str(Path(sys.executable).parent / "tfdeploy")
+USER = "lab"
+TICKS = os.sysconf("SC_CLK_TCK")
+BURIAL_S = 3.0
+
+
+@dataclass(frozen=True)
+class Place:
+    lab: Lab
+    home: Path  # of the operator
+    work: Path  # where its commands run
+    env: dict[str, str]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [str(row["address"]) for row in self.lab.status()]
+
+    def tfdeploy(self, *words: str, piped: bool = False) -> Spent:
+        return self.run([TFDEPLOY, *words], piped=piped)
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", piped: bool = False) -> Spent:
+        """As the operator, with what the hosts' own processes cost meanwhile beside it."""
+        before = self._served()
+        spent = spend(self.lab.operator(argv), env=self.env, cwd=self.work, stdin=stdin, piped=piped)
+        return Spent(spent.seconds, spent.cpu_s, spent.peak_bytes, spent.output, {"hosts_cpu_s": self._served() - before})
+
+    def everywhere(self, script: str) -> list[str]:
+        """Runs a script on every host, without SSH and all at once; what each said."""
+        started = [
+            subprocess.Popen(self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True)
+            for host in self.lab.hosts
+        ]
+        said = [process.communicate()[0] for process in started]
+        if failed := [process.returncode for process in started if process.returncode]:
+            raise SystemExit(f"{script}: exit {failed[0]} on a host")
+        return said
+
+    def _served(self) -> float:
+        """CPU seconds of the hosts' first processes and sshds, and of all sessions that they have buried: waits for that."""
+        first = [int(str(row["pid"])) for row in self.lab.status()]
+        servers = [child for pid in first for child in _children(pid)]
+        deadline = time.monotonic() + BURIAL_S
+        while any(_children(pid) for pid in servers) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return sum(map(_ticks, [*first, *servers])) / TICKS
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _ticks(pid: int) -> int:
+    """Of the process and of its dead children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(ticks) for ticks in fields[11:15])
+
+
+@contextmanager
+def a_lab(hosts: int) -> Iterator[Place]:
+    """Isolated hosts n1..nN. Needs root. Beginning and end take some seconds and are never part of a figure."""
+    if os.geteuid() != 0:
+        raise SystemExit("isolated hosts need root: sudo make bench")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    name = f"bench-{os.getpid()}"
+    home = Path(tempfile.mkdtemp(prefix="tfdeploy-bench-"))
+    work = home / "work"
+    work.mkdir()
+    try:
+        say(f"{hosts} isolated hosts (lab {name})")
+        up = lab.up(name, "isolated", hosts)
+        yield Place(up, home, work, _environment(home, up))
+    finally:
+        if name in lab.names():
+            lab.down(name)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _environment(home: Path, up: Lab) -> dict[str, str]:
+    return {
+        "HOME": str(home),
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "LC_ALL": "C.UTF-8",
+        "XDG_STATE_HOME": str(home / "state"),
+        "TFDEPLOY_INVENTORY": str(up.inventory),
+    }

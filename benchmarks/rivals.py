@@ -1,0 +1,31 @@
+"""The other tools' command lines: as anybody would type them, with only what the lab needs to be reached and trusted."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+from place import USER, Place
+
+TUNED = ("-o", "KexAlgorithms=curve25519-sha256", "-o", "Ciphers=aes128-gcm@openssh.com")
+CLUSH_MISSING = "clush is not installed (Debian's package clustershell)"
+
+
+def clush(place: Place, command: str, *, hosts: list[str], fanout: int = 64) -> list[str] | None:
+    """None where it is not installed."""
+    if shutil.which("clush") is None:
+        return None
+    return ["clush", "-q", "-f", str(fanout), "-l", USER, "-o", shlex.join(_settings(place)), "-w", ",".join(hosts), command]
+
+
+def rsync(place: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False) -> list[str]:
+    """xargs starts one rsync per address on its standard input."""
+    shell = shlex.join(["ssh", *_settings(place), *(TUNED if tuned else ())])
+    to = f"{USER}@{{}}:{destination}/"
+    return ["xargs", f"-P{parallel}", "-I{}", "rsync", "-a", "--delete", "-e", shell, f"{source}/", to]
+
+
+def _settings(place: Place) -> list[str]:
+    known, identity = place.lab.known_hosts, place.lab.root / "id_ed25519"
+    return ["-o", f"UserKnownHostsFile={known}", "-o", f"IdentityFile={identity}"]

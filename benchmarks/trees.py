@@ -1,0 +1,24 @@
+"""Trees of source-like files for benchmarks: many small ones, the same ones each time."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+PER_FOLDER = 50
+
+
+def write(root: Path, files: int) -> Path:
+    """`files` files of 0.2 to 4 KiB in folders of 50. Returns one of them."""
+    words = random.Random(files)
+    for number in range(files):
+        path = root / f"package{number // PER_FOLDER:03}" / f"module{number % PER_FOLDER:02}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"x{words.randrange(10**9)} = {words.random()}\n" for _ in range(words.randrange(6, 120))))
+    return path
+
+
+def change(path: Path) -> None:
+    """One line more: size, time and content differ."""
+    with path.open("a") as stream:
+        stream.write(f"changed = {random.random()}\n")

@@ -1,0 +1,88 @@
+"""Whole processes, measured from outside, in turns: A B A B, so that a busy machine is busy for all of them.
+
+It knows nothing of what the processes do.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+COMMAND_S = 600.0
+_SHOWN_BYTES = 2000
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one process cost. cpu_s: its own and its children's, here; peak_bytes: of the largest of them."""
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+    output: bytes = b""
+    beside: dict[str, float] = field(default_factory=dict)  # more figures of the same run
+
+
+def spend(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: bytes = b"", may_fail: bool = False, piped: bool = False
+) -> Spent:
+    """Runs it to its end. Its standard output goes to a file, or (`piped`) through a pipe that is read at once.
+
+    Raises SystemExit, with what it said, when it fails: a failed run measures nothing.
+    """
+    with tempfile.TemporaryFile() as words, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        words.write(stdin)
+        words.seek(0)
+        began = time.monotonic()
+        process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=words, stdout=subprocess.PIPE if piped else out, stderr=err)
+        try:
+            blocks = _blocks(process) if piped else []
+            _, status, usage = os.wait4(process.pid, 0)  # with what it cost, its children included
+            seconds = time.monotonic() - began
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        output = b"".join(blocks) if piped else out.read()
+        err.seek(0)
+        if process.returncode and not may_fail:
+            said = (output + err.read())[-_SHOWN_BYTES:].decode(errors="replace")
+            raise SystemExit(f"{' '.join(argv)}: exit {process.returncode}\n{said}")
+    return Spent(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, output)
+
+
+def _blocks(process: subprocess.Popen[bytes]) -> list[bytes]:
+    assert process.stdout is not None
+    blocks = []
+    with process.stdout as pipe:
+        while block := os.read(pipe.fileno(), 1 << 20):
+            blocks.append(block)
+    return blocks
+
+
+def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
+    """Each once to warm caches, uncounted; then `rounds` times one after the other."""
+    for run in rivals.values():
+        run()
+    found: dict[str, list[Spent]] = {name: [] for name in rivals}
+    for _ in range(rounds):
+        for name, run in rivals.items():
+            found[name].append(run())
+    return found
+
+
+def median(runs: Sequence[Spent], what: Callable[[Spent], float] = lambda run: run.seconds) -> float:
+    return statistics.median(what(run) for run in runs)
+
+
+def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
+    """The median of the ratios within each round: what slowed both down counts for neither."""
+    return statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
