@@ -10,6 +10,7 @@ from tfdeploy.transport.target import Target
 
 _PROGRESS = re.compile(rb"^\s*(\d+)\s+(\d+)%")
 _SENT = re.compile(rb"^sent (\d+) bytes")
+_RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d+) bytes")
 VANISHED = 24
 _TURNED_AWAY = (b"kex_exchange_identification", b"Connection reset by", b"Connection closed by", b"Exceeded MaxStartups")
 
@@ -25,6 +26,11 @@ def sent_bytes(line: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
+def received_bytes(line: bytes) -> int | None:
+    found = _RECEIVED.match(line)
+    return int(found[1]) if found else None
+
+
 def turned_away(code: int, said: bytes) -> bool:
     """sshd did not let this connection in at all (MaxStartups): worth another try."""
     return code == 255 and any(sign in said for sign in _TURNED_AWAY)
@@ -35,12 +41,14 @@ def noisy(code: int, said: bytes) -> bool:
     return code in (2, 12) and b"is your shell clean" in said
 
 
-def explain(code: int, said: bytes, target: Target, root: str) -> TfdeployError:
-    """What a failed rsync means for the user."""
+def explain(code: int, said: bytes, target: Target, root: str, *, into: str | None = None) -> TfdeployError:
+    """What a failed rsync means for the user. `root`: the source; `into`: the folder here that it was brought to."""
     host = target.name or target.where
     line = _first(said)
     if b"No space left on device" in said or b"Disk quota exceeded" in said:
         full = next(words for words in said.splitlines() if b"No space left" in words or b"quota exceeded" in words)
+        if into is not None:
+            return HostFailed(f"the disk here is full: {clean(full)}", where=into, next="free some space here")
         return HostFailed(f"the disk is full: {clean(full)}", where=host, next="free some space there, or set `workdir:`")
     if code == 127 or re.search(rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", said):
         return Refused("rsync is missing there", where=host, next="install the package rsync on the host")
@@ -51,7 +59,7 @@ def explain(code: int, said: bytes, target: Target, root: str) -> TfdeployError:
     if code in (10, 12, 30, 35, 255):
         return HostUnreachable(f"the transfer broke off: {line}", where=host, next="the same command again goes on from there")
     if b"change_dir" in said and code == 23 and root.encode(errors="surrogateescape") in said:
-        return HostFailed(f"the source is gone: {line}", where=root)
+        return HostFailed(f"the source is gone: {line}", where=root if into is None else f"{host}: {root}")
     if code in (1, 4):
         return Refused(
             f"the two rsyncs do not understand each other: {line}", where=host, next="rsync 3.1 or newer on both sides"

@@ -1,0 +1,153 @@
+"""Files back from a host, over real sshds: what comes, what goes on, and what no host can make us write."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostFailed, HostUnreachable, Interrupted, Refused
+from tfdeploy.transport import rsync
+from tfdeploy.transport.rsync import pull
+from tfdeploy.transport.target import resolve
+
+ODD_NAMES = [b"plain", b"with space", b"quo'te\"s", b"-dash", b"#hash", b"new\nline", b"bytes\xff\xfe", b"a/b/c", b"star*"]
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """A tree on the "host"."""
+    root = tmp_path / "tree the're"
+    for name in ODD_NAMES:
+        path = os.path.join(os.fsencode(root), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(os.fsdecode(path)).write_bytes(name * 3)
+    return root
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    folder = tmp_path / "brought"
+    folder.mkdir()
+    return folder
+
+
+def contents(root: Path) -> dict[bytes, bytes]:
+    found = {}
+    for folder, _, names in os.walk(os.fsencode(root)):
+        for name in names:
+            path = os.path.join(folder, name)
+            assert not os.path.islink(path), path
+            found[os.path.relpath(path, os.fsencode(root))] = Path(os.fsdecode(path)).read_bytes()
+    return found
+
+
+def test_a_tree_comes_back_identical_and_then_nothing_more(yard: Any, there: Path, here: Path) -> None:
+    target = resolve(yard.host("n1").host)
+    os.utime(there / "plain", (1_000_000_000, 1_000_000_000))
+    first = pull(target, str(there), str(here))
+    assert contents(here) == contents(there)
+    assert (here / "plain").stat().st_mtime == 1_000_000_000
+    assert (here / "plain").stat().st_mode & 0o777 == 0o600
+    assert 0 < pull(target, str(there), str(here)) < first
+
+
+def test_only_the_names_come_and_one_that_is_gone_is_no_error(yard: Any, there: Path, here: Path) -> None:
+    seen: list[int] = []
+    names = [name for name in ODD_NAMES if name != b"plain"]
+    pull(
+        resolve(yard.host("n1").host),
+        str(there),
+        str(here),
+        names=[*names, b"rotated/away"],
+        on_progress=lambda done, _: seen.append(done),
+    )
+    assert sorted(contents(here)) == sorted(names)
+    assert seen
+
+
+@pytest.mark.parametrize("name", [b"../x", b"/etc/passwd", b"a/../../x", b"", b"a//b", b".", b"a\0b"])
+def test_a_name_that_leads_out_is_refused_before_anything_is_asked(yard: Any, there: Path, here: Path, name: bytes) -> None:
+    sshd = yard.host("n1")
+    with pytest.raises(Refused, match="leads out"):
+        pull(resolve(sshd.host), str(there), str(here), names=[b"plain", name])
+    assert "Accepted" not in sshd.trace()
+
+
+def test_what_a_link_leads_to_is_not_written_to(yard: Any, there: Path, here: Path, tmp_path: Path) -> None:
+    """The host shows a link where a folder is said to be: neither the link nor what is behind it comes."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (there / "out").symlink_to(outside)
+    (there / "up").symlink_to("../outside")
+    (there / "near").symlink_to("plain")
+    pull(resolve(yard.host("n1").host), str(there), str(here))
+    assert contents(here).keys() == set(ODD_NAMES)
+    assert not list(outside.iterdir())
+
+
+def lying(yard: Any, root: Path) -> Any:
+    """A host that answers every request with the whole of `root`, whatever was asked for."""
+    return yard.host("liar", f"ForceCommand cat /dev/null; exec rsync --server --sender -rpt . {shlex.quote(str(root))}/")
+
+
+def test_a_host_that_answers_with_other_files_writes_nowhere_else(yard: Any, there: Path, here: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises((HostFailed, HostUnreachable, Refused)):
+        pull(resolve(lying(yard, there).host), str(there), str(here), names=[b"wanted"])
+    assert set(contents(here)) <= set(ODD_NAMES)
+    assert sorted(path for path in tmp_path.iterdir() if path.name not in ("liar", "key", "key.pub", "known_hosts")) == [
+        path for path in before if path.name not in ("key", "key.pub", "known_hosts")
+    ]
+
+
+def slow(yard: Any) -> Any:
+    """A host whose rsync sends 20 MB/s."""
+    limit = 'sed "s/--server/--server --bwlimit=20000/"'
+    return yard.host("slow", f'ForceCommand eval "$(printf %s "$SSH_ORIGINAL_COMMAND" | {limit})"')
+
+
+def test_more_than_was_said_is_not_taken(yard: Any, there: Path, here: Path) -> None:
+    (there / "big").write_bytes(os.urandom(64 << 20))
+    with pytest.raises(HostFailed, match="more than"):
+        pull(resolve(slow(yard).host), str(there), str(here), names=[b"big"], max_bytes=1 << 20)
+    assert not (here / "big").exists()
+
+
+def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Path) -> None:
+    target = resolve(slow(yard).host)
+    (there / "big").write_bytes(os.urandom(40 << 20))
+    begun = threading.Event()
+
+    def stop() -> None:
+        assert begun.wait(20)
+        rsync.end({target})
+
+    ender = threading.Thread(target=stop)
+    ender.start()
+    with pytest.raises(Interrupted):
+        pull(replace(target), str(there), str(here), names=[b"big"], on_progress=lambda done, _: begun.set())
+    ender.join()
+    assert (here / ".tfdeploy-partial" / "big").stat().st_size > 0
+    again = pull(target, str(there), str(here), names=[b"big"])
+    assert (here / "big").read_bytes() == (there / "big").read_bytes()
+    assert again < 40 << 20
+
+
+def test_a_source_that_is_gone_and_a_full_disk_here_are_named(yard: Any, there: Path, here: Path) -> None:
+    target = resolve(yard.host("n1").host)
+    with pytest.raises(HostFailed, match="gone") as caught:
+        pull(target, str(there / "nothing"), str(here))
+    assert caught.value.where == f"n1: {there / 'nothing'}"
+
+
+def test_a_noisy_login_shell_and_a_jump_host_are_no_obstacle(yard: Any, there: Path, here: Path) -> None:
+    jump = yard.host("jump")
+    noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
+    pull(resolve(replace(noisy.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")), str(there), str(here))
+    assert contents(here) == contents(there)

@@ -1,0 +1,192 @@
+"""One rsync process at a time: started, fed with names, listened to, tried again, ended, and never left behind.
+
+What its words mean is rsyncwords'; what is to be transferred is its caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfdeploy.errors import Interrupted
+from tfdeploy.transport import quiet, rsyncwords
+from tfdeploy.transport.sshargv import rsync_shell, ssh_argv
+from tfdeploy.transport.target import Target
+
+GOOD = (0, rsyncwords.VANISHED)
+TURNED_AWAY_TRIES = 6
+STARTS_PER_DOOR = 6  # ssh connections being opened through one jump host at once
+STDERR_BYTES = 32 << 10
+END_S = 3.0
+
+_lock = threading.Lock()
+_running: dict[subprocess.Popen[bytes], Target] = {}
+_ended: set[subprocess.Popen[bytes]] = set()  # by us
+_starts: dict[Target, threading.BoundedSemaphore] = {}
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What one transfer is to do. `argv`: without the remote shell."""
+
+    target: Target
+    argv: list[str]
+    names: list[bytes] | None
+    on_progress: Progress | None
+    max_bytes: int | None = None
+
+
+@dataclass
+class Done:
+    code: int = 0
+    sent: int = 0
+    received: int = 0
+    said: bytes = b""
+    interrupted: bool = False
+    too_much: bool = False
+
+
+def transfer(wish: Transfer) -> Done:
+    """Tries until it is let in, past a noisy login shell if need be. Raises Interrupted."""
+    noise = False
+    for attempt in range(TURNED_AWAY_TRIES):
+        done = _Process(wish, [wish.argv[0], *_shell(wish.target, noise), *wish.argv[1:]]).run()
+        if done.code in GOOD or done.too_much:
+            break
+        if done.interrupted:
+            raise Interrupted("the transfer was interrupted", where=wish.target.name or wish.target.where)
+        if rsyncwords.noisy(done.code, done.said) and not noise:
+            noise = True
+        elif not rsyncwords.turned_away(done.code, done.said):
+            break
+        time.sleep(random.uniform(0.1, 0.3) * 2 ** min(attempt, 3))
+    return done
+
+
+def end(targets: Collection[Target]) -> None:
+    """Ends the transfers to these targets, their processes with them."""
+    with _lock:
+        mine = [process for process, target in _running.items() if target in targets]
+        _ended.update(mine)
+    for process in mine:
+        _signal(process, signal.SIGTERM)
+
+
+@dataclass
+class _Process:
+    """One rsync process: names in, progress out, its complaints kept, and never left behind."""
+
+    wish: Transfer
+    argv: list[str]
+    done: Done = field(default_factory=Done)
+
+    def run(self) -> Done:
+        with contextlib.ExitStack() as start:
+            if self.wish.target.jump is not None:
+                with _lock:
+                    gate = _starts.setdefault(self.wish.target.jump, threading.BoundedSemaphore(STARTS_PER_DOOR))
+                start.enter_context(gate)
+            process = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                start_new_session=True,  # neither the terminal's Ctrl-C nor its password prompt
+            )
+            with _lock:
+                _running[process] = self.wish.target
+            try:
+                self._mind(process, start)
+            finally:
+                self._bury(process)
+        return self.done
+
+    def _mind(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
+        beside = [threading.Thread(target=work, args=(process,), daemon=True) for work in (self._feed, self._listen)]
+        for thread in beside:
+            thread.start()
+        assert process.stdout is not None
+        rest = b""
+        while block := os.read(process.stdout.fileno(), 1 << 16):
+            start.close()
+            *lines, rest = re.split(rb"[\r\n]", rest + block)
+            rest = rest[-4096:]
+            self._read(lines)
+            if self.done.too_much:
+                _signal(process, signal.SIGTERM)
+        self._read([rest])
+        self.done.code = process.wait()
+        for thread in beside:
+            thread.join(END_S)
+
+    def _read(self, lines: list[bytes]) -> None:
+        newest = None
+        for line in lines:
+            newest = rsyncwords.progress(line) or newest
+            self.done.sent = rsyncwords.sent_bytes(line) or self.done.sent
+            self.done.received = rsyncwords.received_bytes(line) or self.done.received
+        if newest is None:
+            return
+        if self.wish.max_bytes is not None and newest[0] > self.wish.max_bytes:
+            self.done.too_much = True
+        if self.wish.on_progress is not None:
+            self.wish.on_progress(newest[0], None)
+
+    def _feed(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError), process.stdin as pipe:
+            for name in self.wish.names or ():
+                pipe.write(b"./" + name + b"\0")  # a leading # or ; would be a comment
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stderr is not None
+        while block := os.read(process.stderr.fileno(), 1 << 14):
+            if len(self.done.said) < STDERR_BYTES:
+                self.done.said += block
+
+    def _bury(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            _signal(process, signal.SIGTERM)
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                _signal(process, signal.SIGKILL)
+                process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        with _lock:
+            _running.pop(process, None)
+            self.done.interrupted = process in _ended
+            _ended.discard(process)
+
+
+def _shell(target: Target, noise: bool) -> list[str]:
+    words = ssh_argv(target)
+    if not noise:
+        return ["-e", rsync_shell(words)]
+    words = (sys.executable, "-S", "-E", str(Path(quiet.__file__).resolve()), *words)
+    return ["-e", rsync_shell(words), f"--rsync-path=echo {quiet.MARK.decode().strip()}; exec rsync"]
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RSYNC_", "LC_"))}
+    return {**kept, "LC_ALL": "C", "SHELL": "/bin/sh", "SSH_ASKPASS_REQUIRE": "never"}
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
