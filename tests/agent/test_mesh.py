@@ -135,3 +135,13 @@ def test_threads_do_not_pile_up(three: Any) -> None:
     three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
     assert threading.active_count() <= before + 2 + 2
     assert not one.all_heard()
+
+
+def test_who_left_before_it_was_told_is_not_waited_for(three: Any) -> None:
+    one, two = three.join("n1"), three.join("n2")
+    one.tell(Knowledge(committed=True))
+    three.wait_until(lambda: two.known().committed, 5.0)
+    two.close()
+    one.tell(ended("worker:0"))  # n2 and n3 have tasks as far as n1 knows, and nobody listens there
+    assert not one.all_heard()
+    three.wait_until(one.all_heard, 20.0)

@@ -72,7 +72,7 @@ def abort(call: Call) -> Dict[str, Any]:
             raise
         return {}
     reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
-    if _phase(paths) != "ended":
+    if _phase(paths) != "ended" or _lingers(paths):
         _say_the_end(paths, "abort", reason=reason)
     left = _end(paths, paths.part().stop_grace_s, reason)
     if purge and not left:
@@ -86,7 +86,7 @@ def stop(call: Call) -> Dict[str, Any]:
     paths = runs.paths_of(call)
     given = call.args.get("grace_s")
     grace_s = float(given) if isinstance(given, (int, float)) else paths.part().stop_grace_s
-    if _phase(paths) != "ended":
+    if _phase(paths) != "ended" or _lingers(paths):
         before = paths.word("stop")
         if before is None or before.get("grace_s", grace_s) > grace_s:
             _say_the_end(paths, "stop", grace_s=grace_s)
@@ -104,6 +104,11 @@ def _say_the_end(paths: RunPaths, word: str, **fields: Any) -> None:
     except OSError:
         for spec in paths.part().tasks:
             tell_supervisor(paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s)
+
+
+def _lingers(paths: RunPaths) -> bool:
+    """Its minder still waits for its peers; it goes once it is told, for then they are told too."""
+    return is_locked(paths.file("minder.lock"))
 
 
 def _phase(paths: RunPaths) -> str:

@@ -27,6 +27,7 @@ SLOW_S = 2.0
 AT_ONCE = 16  # conversations that we have begun
 EXCHANGE_S = 10.0
 SETTLE_S = 0.02  # news that come together go out together
+GONE_S = 4.0  # a port refused for so long: no minder is there any more, and none was started again
 _BACKOFF_S = (0.2, 8.0)
 
 
@@ -39,6 +40,7 @@ class _Peer:
         self.not_before = 0.0
         self.busy = False
         self.tried = 0.0
+        self.refused: Optional[float] = None  # since when its host answers that nobody listens
 
 
 class Mesh:
@@ -79,9 +81,12 @@ class Mesh:
         self._join(known)
 
     def all_heard(self) -> bool:
-        """Whether everybody who still has something running knows all that we know."""
+        """Whether everybody who still has something running, and somebody to hear it, knows all that we know."""
+        gone = time.monotonic() - GONE_S
         with self._lock:
-            return all(peer.digest == self._digest for peer in self._concerned())
+            return all(
+                peer.digest == self._digest or (peer.refused is not None and peer.refused <= gone) for peer in self._concerned()
+            )
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
         """For each host, since when it was last heard of, counted from `since` at most."""
@@ -131,7 +136,7 @@ class Mesh:
         news = self._join(told)
         with self._lock:
             peer = self._peers[host]
-            peer.digest, peer.heard, peer.failures = told.digest(), time.monotonic(), 0
+            peer.digest, peer.heard, peer.failures, peer.refused = told.digest(), time.monotonic(), 0, None
             self._lock.notify_all()
         if news:
             self._changed()
@@ -188,9 +193,11 @@ class Mesh:
     def _speak(self, peer: _Peer) -> None:
         try:
             self._exchange(peer.address)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            refused = isinstance(error, ConnectionRefusedError)
             with self._lock:
                 peer.failures += 1
+                peer.refused = (peer.refused or time.monotonic()) if refused else None
                 pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), _BACKOFF_S[1])
                 peer.not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
         finally:

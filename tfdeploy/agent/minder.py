@@ -244,9 +244,10 @@ class Minder:
         """Until the peers that still have something running know how it ended here."""
         if self.mesh is None:
             return
-        told = self.paths.word("stop") or self.paths.word("abort")
-        until = time.monotonic() + (LINGER_TOLD_S if told else LINGER_S)
+        until = time.monotonic() + LINGER_S
         while time.monotonic() < until and not self.mesh.all_heard() and os.path.isdir(self.paths.host_dir):
+            if self.paths.word("stop") or self.paths.word("abort"):  # perhaps only now
+                until = min(until, time.monotonic() + LINGER_TOLD_S)
             self._wait(fifo)
             self._know(self.known.join(self.mesh.known()))
         self.mesh.close()

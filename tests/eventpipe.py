@@ -1,0 +1,84 @@
+"""A FIFO for `launch --events`, by which a test stops tfdeploy at one event, acts, and lets it go on."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import os
+import select
+import termios
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 60.0
+
+
+class EventPipe:
+    """Whoever reads a line but not its newline holds tfdeploy in the middle of writing it."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.words = ("--events", str(path))
+        self.events: list[dict[str, Any]] = []
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self._held = False
+        self._reader: threading.Thread | None = None
+
+    def hold_at(self, kind: str, **data: str) -> dict[str, Any]:
+        """Lets everything pass up to the event of that kind with these fields, and holds tfdeploy there."""
+        while True:
+            event = self._next()
+            if event is None:
+                raise AssertionError(f"tfdeploy ended before {kind} {data}: {self.events[-3:]}")
+            if event["kind"] == kind and all(event.get(name, event["data"].get(name)) == value for name, value in data.items()):
+                return event
+
+    def go_on(self) -> None:
+        """From now on all passes."""
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
+
+    def close(self) -> None:
+        """Once tfdeploy has ended."""
+        if self._reader is not None:
+            self._reader.join(DEADLINE_S)
+        os.close(self._fd)
+
+    def _drain(self) -> None:
+        while self._next() is not None:
+            pass
+
+    def _next(self) -> dict[str, Any] | None:
+        """One event, its newline not taken. None: nobody writes any more."""
+        deadline = time.monotonic() + DEADLINE_S
+        text = b""
+        if self._held:
+            os.read(self._fd, 1)
+            self._held = False
+        while True:
+            if not select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise AssertionError(f"no event within {DEADLINE_S:g} s, last {self.events[-1:]}")
+            waiting = self._waiting()
+            if not waiting:
+                return None
+            if waiting == 1 and (event := _parsed(text)) is not None:
+                self._held = True
+                self.events.append(event)
+                return event
+            text += os.read(self._fd, max(1, waiting - 1))
+
+    def _waiting(self) -> int:
+        count = array.array("i", [0])
+        fcntl.ioctl(self._fd, termios.FIONREAD, count)
+        return count[0]
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    return found

@@ -1,0 +1,19 @@
+"""Job files for tests of the command line: one small program without TensorFlow, up as soon as it can be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from commandline import Tfdeploy
+
+PROGRAMS = Path(__file__).parent / "lab" / "programs"
+
+
+def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: object) -> None:
+    """tfdeploy.yaml and the program in the operator's folder. `keys`: more keys of the job file."""
+    shutil.copy(PROGRAMS / program, operator.cwd / program)
+    job: dict[str, object] = {"name": name, "mode": "async", "command": ["python", program, *flags], "ready": {"after": "300ms"}}
+    rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
+    (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")

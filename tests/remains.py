@@ -1,0 +1,82 @@
+"""What a run may leave on its hosts, seen from the hosts themselves: processes, ports, locks, secrets, half-written files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from commandline import Tfdeploy
+from conditions import wait_for
+
+LOOK = r"""
+import fcntl, glob, json, os, socket, sys
+run, job, low, high = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+found = []
+marker = ("TFDEPLOY_TASK_RUN_ID=" + run).encode()
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        words = open("/proc/%s/cmdline" % pid, "rb").read().replace(b"\0", b" ").decode("utf-8", "replace")
+        if marker in open("/proc/%s/environ" % pid, "rb").read().split(b"\0"):
+            found.append("marked %s: %s" % (pid, words))
+        elif "/runs/%s/" % run in words and pid != str(os.getpid()):
+            found.append("agent %s: %s" % (pid, words))
+    except OSError:
+        pass
+here = os.path.join(os.path.expanduser("~/tfdeploy"), job)
+for folder, folders, names in os.walk(here):
+    for name in folders + names:
+        path = os.path.join(folder, name)
+        if name.endswith((".tmp", ".sync")) or name.startswith((".cwd.", ".staging", ".tfdeploy-partial")):
+            found.append("temporary " + path)
+        elif name.endswith(".lock") or name.startswith("prepare."):
+            if folder.endswith("/locks") and name.endswith(".lock"):
+                found.append("lock " + path)
+            try:
+                fd = os.open(path, os.O_RDWR)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.close(fd)
+            except OSError:
+                found.append("held " + path)
+        elif "/runs/%s/" % run in path and name in ("env.json", "mesh.json"):
+            found.append("secret " + path)
+for port in range(low, high + 1):
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        one.bind(("", port))
+    except OSError:
+        found.append("port %d" % port)
+    one.close()
+print(json.dumps(found))
+"""
+NO_PORTS = (1, 0)
+PORTS = (2222, 2240)  # of an isolated host, as far as tests use them
+
+
+def remains(operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = PORTS) -> dict[str, list[str]]:
+    """host -> what is left of the run there (hosts with nothing left out). A host that is off has nothing."""
+    found = {}
+    for row in operator.lab.status():
+        host = str(row["host"])
+        if row["state"] == "off":
+            continue
+        words = operator.lab.on(host, ["python3", "-c", LOOK, run, job, *map(str, ports)])
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 0, done.stderr
+        if left := json.loads(done.stdout):
+            found[host] = left
+    return found
+
+
+def assert_nothing_left(operator: Tfdeploy, run: str, job: str, *, within_s: float = 5.0, ports: tuple[int, int] = PORTS) -> None:
+    """Within that time nothing of the run is left on any host: its minders too may take a moment to tell their peers."""
+    seen: list[dict[str, list[str]]] = [{}]
+
+    def gone() -> bool:
+        seen[0] = remains(operator, run, job, ports=ports)
+        return not seen[0]
+
+    try:
+        wait_for(gone, within_s, f"nothing of {run} is left")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{json.dumps(seen[0], indent=1)}") from None
