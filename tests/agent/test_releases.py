@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import complaints, datasets, layout, releases, retention, wire
+from tfdeploy.agent import complaints, layout, releases, retention, wire
 from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.verbs import find_verb
 
 Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
 
@@ -36,7 +37,7 @@ class Host:
         self.releases = workdir / "job" / "releases"
 
     def call(self, verb: str, release: str, blob: bytes = b"", **args: Any) -> Any:
-        return releases.VERBS[verb](Call(self.context, dict(args, job="job", release=release), blob))
+        return find_verb(verb)(Call(self.context, dict(args, job="job", release=release), blob))
 
     def begin(self, release: str, tree: Any) -> Any:
         manifest = rows(tree) if isinstance(tree, dict) else tree
@@ -270,7 +271,7 @@ class Data:
         self.folder = workdir / "job" / "data" / "digits"
 
     def call(self, verb: str, **args: Any) -> Any:
-        return datasets.VERBS[verb](Call(self.context, {"job": "job", "name": "digits", **args}))
+        return find_verb(verb)(Call(self.context, {"job": "job", "name": "digits", **args}))
 
     def fill(self) -> str:
         (self.folder / "deep").mkdir(exist_ok=True)

@@ -93,7 +93,7 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[Callable[..., Client]]:
     def start(before: str = "", **env: str) -> Client:
         command = [sys.executable, "-S", "-E", agent_dir, "serve", "--workdir", str(tmp_path)]
         if before:
-            line = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import main, wire; %s; main.main(sys.argv[1:])"
+            line = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; main.main(sys.argv[1:])"
             command[3:4] = ["-c", line % (agent_dir, before)]
         made.append(Client(command, dict(os.environ, **env) if env else None))
         return made[-1]
@@ -158,7 +158,7 @@ def test_files_are_private(serve: Callable[..., Client], tmp_path: Path) -> None
 
 
 def test_silence_ends_it(serve: Callable[..., Client]) -> None:
-    client = serve("wire.SILENCE_S = 0.3")
+    client = serve("frames.SILENCE_S = 0.3")
     client.call("lock", job="job", operation="sync", holder=HOLDER, wait_s=0)
     assert client.process.wait(WITHIN_S) == 0
 

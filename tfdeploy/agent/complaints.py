@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-import traceback
 from typing import Any, Dict, Optional
 
 from tfdeploy.agent.call import VerbError
@@ -25,6 +24,8 @@ def complaint(error: BaseException) -> Dict[str, Any]:
         error = _of_the_system(error)
     if isinstance(error, VerbError):
         return {"code": error.code, "what": error.what, "where": error.where, "next": error.next, "details": error.details}
+    import traceback
+
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
     return {"code": "bug", "what": what, "where": None, "next": None, "details": {"traceback": "".join(lines)}}

@@ -10,12 +10,29 @@ import os
 from typing import List, Optional
 
 from tfdeploy.agent import atomic, layout
+from tfdeploy.agent.call import NAME
 
 
 def boot_id() -> str:
     """This boot of this machine's kernel."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return stream.read().strip()
+
+
+def job_names(workdir: str) -> List[str]:
+    """The jobs that have runs in this workdir."""
+    return [name for name in _names(workdir) if os.path.isdir(layout.runs_dir(workdir, name))]
+
+
+def run_names(workdir: str, job: str) -> List[str]:
+    return _names(layout.runs_dir(workdir, job))
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if NAME.match(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def host_names(workdir: str, job: str, run: str) -> List[str]:

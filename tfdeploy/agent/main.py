@@ -10,7 +10,7 @@ import os
 import sys
 from typing import List
 
-from tfdeploy.agent.paths import AGENT_DIR
+from tfdeploy.agent import AGENT_DIR
 
 WORDS = ("serve", "minder", "supervise")
 

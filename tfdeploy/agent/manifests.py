@@ -11,7 +11,7 @@ import re
 import zlib
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
 
-from tfdeploy.agent import atomic, wire
+from tfdeploy.agent import atomic, frames
 from tfdeploy.agent.call import VerbError
 
 MOST_BYTES = 512 << 20  # of an unpacked manifest: a million files and more
@@ -81,7 +81,7 @@ def folders(paths: Iterable[str]) -> Set[str]:
 
 
 def save(path: str, entries: List[Entry], **more: Any) -> None:
-    atomic.write_json(path, dict(more, v=wire.VERSION, entries=[list(entry) for entry in entries]))
+    atomic.write_json(path, dict(more, v=frames.VERSION, entries=[list(entry) for entry in entries]))
 
 
 def load(path: str) -> Optional[Dict[str, Any]]:

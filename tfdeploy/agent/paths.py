@@ -12,11 +12,10 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import AGENT_DIR, layout, wire
 from tfdeploy.agent.atomic import read_json, write_json
 
 WORDS = ("start", "commit", "abort", "stop")
-AGENT_DIR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def agent_command(*words: str) -> List[str]:

@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from tfdeploy.agent import family, layout, runs, sockets, wire, workplace
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
+from tfdeploy.agent.hostfolder import job_names, run_names
 from tfdeploy.agent.paths import RunPaths, agent_command, take_lock
 
 MINDER_WITHIN_S = 20.0
@@ -117,7 +118,7 @@ def _refuse_foreign(folder: str) -> None:
 
 
 def _refuse_live_run(paths: RunPaths) -> None:
-    for run in runs.run_names(paths.workdir, paths.job):
+    for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run == paths.run or read_json(other.file("part.json")) is None or not _is_alive(other):
             continue
@@ -225,8 +226,8 @@ def _last_words(paths: RunPaths) -> str:
 
 def _holder(workdir: str, port: int) -> Optional[str]:
     """A held port is seen nowhere in /proc: which live run of ours planned it?"""
-    for job in runs.job_names(workdir):
-        for run in runs.run_names(workdir, job):
+    for job in job_names(workdir):
+        for run in run_names(workdir, job):
             other = runs.run_paths(workdir, job, run)
             fields = read_json(other.file("part.json")) if other is not None else None
             if other is None or fields is None or not runs.is_live(other):

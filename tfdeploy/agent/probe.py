@@ -15,11 +15,11 @@ from tfdeploy.agent import atomic
 from tfdeploy.agent.asked import Asked, find_program, read_gpus, read_python, read_rsync, start_gpus, start_python, start_rsync
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
-from tfdeploy.agent.hostfolder import boot_id
+from tfdeploy.agent.hostfolder import boot_id, job_names, run_names
 from tfdeploy.agent.keeping import keep_facts
 from tfdeploy.agent.listeners import look_at_ports
 from tfdeploy.agent.loopback import resolving_to_loopback
-from tfdeploy.agent.runs import is_live, job_names, run_names, run_paths
+from tfdeploy.agent.runs import is_live, run_paths
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000

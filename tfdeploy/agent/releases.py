@@ -16,19 +16,11 @@ from tfdeploy.agent import layout, manifests
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
 from tfdeploy.agent.manifests import Entry
+from tfdeploy.agent.presence import is_present
 from tfdeploy.agent.retention import remove_old
 from tfdeploy.agent.staging import Staging
 
 KEEP = 5
-
-
-def is_present(workdir: str, job: str, release: str) -> bool:
-    folder = layout.release_dir(workdir, job, release)
-    return os.path.isdir(folder) and os.path.exists(folder + ".json")
-
-
-def state(call: Call) -> Dict[str, Any]:
-    return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
 
 
 def begin(call: Call) -> Dict[str, Any]:
@@ -119,4 +111,4 @@ def _check_room(folder: str, missing: List[Entry]) -> None:
     raise VerbError("disk", what, where=folder, next="free some there, or set another workdir", details=dict(details, **free))
 
 
-VERBS = {"release.state": state, "release.begin": begin, "release.commit": commit, "release.abort": abort}
+VERBS = {"release.begin": begin, "release.commit": commit, "release.abort": abort}

@@ -8,8 +8,7 @@ import time
 from typing import Dict, Set
 
 from tfdeploy.agent import atomic, layout
-from tfdeploy.agent.hostfolder import host_names
-from tfdeploy.agent.runs import run_names
+from tfdeploy.agent.hostfolder import host_names, run_names
 
 STALE_S = 86400.0
 

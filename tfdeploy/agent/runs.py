@@ -11,8 +11,8 @@ import os
 from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import atomic, layout, wire
-from tfdeploy.agent.call import NAME, Call, VerbError
-from tfdeploy.agent.hostfolder import boot_id, own_host
+from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent.hostfolder import boot_id, job_names, own_host, run_names
 from tfdeploy.agent.paths import RunPaths, is_locked
 
 OVER = ("ended", "lost")
@@ -31,21 +31,6 @@ def paths_of(call: Call) -> RunPaths:
     if paths is None or atomic.read_json(paths.file("part.json")) is None:
         raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
     return paths
-
-
-def job_names(workdir: str) -> List[str]:
-    return [name for name in _names(workdir) if os.path.isdir(layout.runs_dir(workdir, name))]
-
-
-def run_names(workdir: str, job: str) -> List[str]:
-    return _names(layout.runs_dir(workdir, job))
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return sorted(name for name in os.listdir(folder) if NAME.match(name))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def is_live(paths: RunPaths) -> bool:

@@ -16,11 +16,10 @@ import time
 from typing import Any, BinaryIO, Deque, Dict, List, Tuple
 
 from tfdeploy import __version__
-from tfdeploy.agent import atomic, wire
+from tfdeploy.agent import AGENT_DIR, atomic, frames
 from tfdeploy.agent.call import Call, Context
 from tfdeploy.agent.complaints import complaint
 from tfdeploy.agent.hostfolder import boot_id
-from tfdeploy.agent.paths import AGENT_DIR
 from tfdeploy.agent.verbs import find_verb
 
 MOST_THREADS = 256  # what comes beyond waits for its turn
@@ -55,11 +54,11 @@ class Server:
 
     def run(self) -> None:
         """Greets, then answers until the input ends."""
-        atomic.write_all(self._outgoing, wire.GREETING + b"\n")
+        atomic.write_all(self._outgoing, frames.GREETING + b"\n")
         self.send({"hello": hello(self.context)})
         threading.Thread(target=self._watch_silence, daemon=True).start()
         while True:
-            frame = wire.read_frame(self._incoming)
+            frame = frames.read_frame(self._incoming)
             if frame is None:
                 return
             header, blob = frame
@@ -70,7 +69,7 @@ class Server:
 
     def send(self, header: Dict[str, Any], blob: bytes = b"") -> None:
         """One frame, whole. Raises SessionGone."""
-        frame = wire.encode_frame(header, blob)
+        frame = frames.encode_frame(header, blob)
         with self._writing:
             try:
                 atomic.write_all(self._outgoing, frame)
@@ -87,7 +86,7 @@ class Server:
 
     def _watch_silence(self) -> None:
         while True:
-            left = self._raw.heard + wire.SILENCE_S - time.monotonic()
+            left = self._raw.heard + frames.SILENCE_S - time.monotonic()
             if left <= 0:
                 self.end()
                 os._exit(0)
@@ -116,7 +115,7 @@ class Server:
             answer = self._outcome(header, Call(self.context, header.get("args") or {}, blob, item, cancelled))
             try:
                 self.send(dict(answer, id=number))
-            except (TypeError, ValueError, wire.WireError) as error:
+            except (TypeError, ValueError, frames.WireError) as error:
                 self.send({"id": number, "error": complaint(error)})
         except SessionGone:
             cancelled.set()
@@ -192,7 +191,7 @@ def main(argv: List[str]) -> int:
         signal.signal(number, leave)
     try:
         server.run()
-    except (wire.WireError, SessionGone, OSError) as error:
+    except (frames.WireError, SessionGone, OSError) as error:
         sys.stderr.write("tfdeploy agent: %s\n" % (error or "the session is gone"))
         sys.stderr.flush()
     leave()

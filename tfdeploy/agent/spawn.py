@@ -6,9 +6,9 @@ import os
 import subprocess
 from typing import Dict, Mapping, Tuple
 
-from tfdeploy.agent import proc, wire
+from tfdeploy.agent import AGENT_DIR, proc, wire
 from tfdeploy.agent.family import FOLDER_MARK
-from tfdeploy.agent.paths import AGENT_DIR, RunPaths
+from tfdeploy.agent.paths import RunPaths
 
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
 # Of the SSH session that happened to start us; gone when it goes.

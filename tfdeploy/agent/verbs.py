@@ -1,4 +1,4 @@
-"""Which function answers which verb. A module is loaded when the first verb that it may hold is asked for."""
+"""Which function answers which verb. A module is loaded when one of its verbs is asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import Any, Dict
 
 from tfdeploy.agent.call import Call, Verb, VerbError
 
-MODULES = ("runs", "logs", "locks", "releases", "datasets", "probe", "control")  # cheap ones first
+MODULES = {  # verb, or what stands before its dot -> the module that holds it
+    "data": "datasets",
+    "lock": "locks",
+    "logs": "logs",
+    "probe": "probe",
+    "release": "releases",
+    "release.state": "presence",
+    "run": "control",
+    "run.plan": "runs",
+    "run.status": "runs",
+    "runs": "runs",
+    "unlock": "locks",
+}
 
 
 def ping(call: Call) -> Dict[str, Any]:
@@ -19,8 +31,9 @@ def find_verb(name: Any) -> Verb:
     """Raises VerbError unknown_verb."""
     if name == "ping":
         return ping
-    for module in MODULES:
-        verbs: Dict[str, Verb] = importlib.import_module("tfdeploy.agent." + module).VERBS
+    if isinstance(name, str):
+        module = MODULES.get(name) or MODULES.get(name.partition(".")[0])
+        verbs: Dict[str, Verb] = importlib.import_module("tfdeploy.agent." + module).VERBS if module else {}
         if name in verbs:
             return verbs[name]
     raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
