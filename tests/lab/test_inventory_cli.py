@@ -72,7 +72,9 @@ def shell(tmp_path: Path) -> Shell:
 
 
 LONG = "x" * 300
-BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{b}: &{b} [{','.join(['*' + a] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi"))
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{b}: &{b} [{','.join(['*' + a] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
 INVENTORIES: dict[str, tuple[str | bytes, str, str]] = {
     "empty": ("", "empty", "bad.yaml"),
     "only comments": ("# nothing\n\n# here\n", "only comments", "bad.yaml"),
@@ -116,7 +118,10 @@ def test_a_bad_inventory_is_refused_before_any_host_is_bothered(
     assert error["next"]
 
 
-@pytest.mark.parametrize("words", [("exec", "--json", "--", "true"), ("logs", "--output=json"), ("inventory", "--json")])
+JSON_WORDS = [("exec", "--json", "--", "true"), ("logs", "--output=json"), ("logs", "--output", "json"), ("inventory", "--json")]
+
+
+@pytest.mark.parametrize("words", JSON_WORDS)
 def test_with_json_an_error_is_one_object_on_standard_output(shell: Shell, words: tuple[str, ...]) -> None:
     (shell.folder / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
     shell.env["TFDEPLOY_INVENTORY"] = "bad.yaml"

@@ -30,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import TfdeployError, UsageError, worst
     from tfdeploy.operations.execute import execute
+    from tfdeploy.ui.reports import show_next
+    from tfdeploy.ui.terminal import terminal_of
 
     if not args.after:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
@@ -41,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}))
     else:
         _show(args, rows)
+        show_next(terminal_of(sys.stderr, args.color), (getattr(result, "next", None) for result in results.values()))
     errors = [result.exit_code for result in results.values() if isinstance(result, TfdeployError)]
     return worst([*errors, *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
 

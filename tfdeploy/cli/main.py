@@ -108,10 +108,16 @@ def _show(error: Exception, words: list[str]) -> int:
     from tfdeploy.ui.errors import show_error
 
     assert isinstance(error, TfdeployError)
-    before = words[: words.index("--")] if "--" in words else words
-    as_json = "--json" in before or "--output=json" in before
-    show_error(error, as_json=as_json)
+    show_error(error, as_json=_wants_json(words[: words.index("--")] if "--" in words else words))
     return error.exit_code
+
+
+def _wants_json(words: list[str]) -> bool:
+    from itertools import pairwise
+
+    from tfdeploy.cli.options import env_true
+
+    return "--json" in words or "--output=json" in words or ("--output", "json") in pairwise(words) or env_true("json")
 
 
 def _silence_stdout() -> None:

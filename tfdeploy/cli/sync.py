@@ -58,11 +58,9 @@ def _row(host: str, result: Synced | TfdeployError) -> dict[str, Any]:
 
 
 def _say(args: argparse.Namespace, rows: list[dict[str, Any]], results: dict[str, Any]) -> None:
-    from tfdeploy.ui.reports import show_sync
-    from tfdeploy.ui.sanitise import clean
+    from tfdeploy.ui.reports import show_next, show_sync
     from tfdeploy.ui.terminal import terminal_of
 
     terminal = terminal_of(sys.stderr, args.color)
     show_sync(terminal, rows)
-    for text in dict.fromkeys(result.next for result in results.values() if getattr(result, "next", None)):
-        terminal.write(f"  next: {clean(text)}\n")
+    show_next(terminal, (getattr(result, "next", None) for result in results.values()))

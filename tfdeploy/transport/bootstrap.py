@@ -6,7 +6,9 @@ that nothing needs quoting. Login shells may print whatever they like before our
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import time
 from typing import Any
 
@@ -21,6 +23,7 @@ from tfdeploy.transport.pump import Pump
 NOISE_BYTES = 1 << 20
 START_S = 60.0
 _TOO_OLD = 99
+_INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 # runs on the host, on any Python 3.8 or newer, with standard input at `HASH SIZE WORKDIR`; it imports as little as it can
 PROGRAM = b"""
@@ -73,18 +76,26 @@ start()
 """
 
 
-def command() -> str:
-    """No quote, backslash or `!` inside the single quotes but double quotes: csh and fish read it too."""
+def command(python: str = "python3") -> str:
+    """Runs on the first of `python`, python3 and python that is new enough. Raises Refused for a path it cannot hold.
+
+    No quote, backslash or `!` inside the single quotes but double quotes: csh and fish read it too.
+    """
+    if not _INTERPRETER.match(python):
+        raise Refused(f"python {python!r} is not a path that can be used", next="write `python: PATH` in the inventory")
+    tried = dict.fromkeys((python.replace("~/", "$HOME/", 1) if python.startswith("~/") else python, "python3", "python"))
+    places = " ".join(f'"{each}"' for each in tried)
     code = f"import sys;sys.version_info<(3,8) and sys.exit({_TOO_OLD});exec(sys.stdin.buffer.read({len(PROGRAM)}))"
     script = (
-        "old=; for p in python python3; do command -v $p >/dev/null 2>/dev/null || continue; "
-        f'$p -S -E -c "{code}"; s=$?; case $s in {_TOO_OLD}) old=$p;; 12[67]) ;; *) exit $s;; esac; done; '
-        'echo; if test -n "$old"; then echo =tfdeploy-fail= old_python; else echo =tfdeploy-fail= no_python; fi'
+        f'old=; for p in {places}; do command -v "$p" >/dev/null 2>/dev/null || continue; '
+        f'"$p" -S -E -c "{code}"; s=$?; case $s in {_TOO_OLD}) old=$p;; 12[67]) ;; *) exit $s;; esac; done; '
+        'echo; if test -n "$old"; then echo =tfdeploy-fail= old_python "$old" is "$("$old" -V 2>&1)"; '
+        "else echo =tfdeploy-fail= no_python; fi"
     )
     return f"exec /bin/sh -c '{script}'"
 
 
-def start(channel: paramiko.Channel, workdir: str, host: str) -> tuple[Pump, bytes]:
+def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "python3") -> tuple[Pump, bytes]:
     """Runs the agent. Returns the pump, and what came behind the greeting already.
 
     Raises Refused (no Python 3.8+), HostFailed (disk, permissions, a login shell that ends), HostUnreachable.
@@ -92,11 +103,11 @@ def start(channel: paramiko.Channel, workdir: str, host: str) -> tuple[Pump, byt
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
     name, packed = agent_zip()
-    channel.exec_command(command())
+    channel.exec_command(command(python))
     talk = _Talk(channel, host)
-    channel.sendall(PROGRAM + f"{name} {len(packed)} {workdir}\n".encode(errors="surrogateescape"))
+    talk.send(PROGRAM + f"{name} {len(packed)} {workdir}\n".encode(errors="surrogateescape"))
     if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
-        channel.sendall(packed)
+        talk.send(packed)
     talk.line(wire.GREETING)
     return talk.pump, talk.rest
 
@@ -111,6 +122,11 @@ class _Talk:
         self._said = b""  # noise and stderr, for the message
         self._noise_bytes = 0
         self._deadline = time.monotonic() + START_S
+
+    def send(self, data: bytes) -> None:
+        """A shell that has ended already takes nothing: what it said, and how it ended, is read next."""
+        with contextlib.suppress(OSError):
+            self._channel.sendall(data)
 
     def line(self, *wanted: bytes) -> bytes:
         while True:
@@ -158,8 +174,8 @@ class _Talk:
 
 
 _WORDS = {
-    "no_python": ("there is no Python: neither `python` nor `python3` is on the PATH of a plain SSH command", Refused),
-    "old_python": ("the Python there is older than 3.8", Refused),
+    "no_python": "there is no Python: neither the inventory's `python:` nor `python3` is there for a plain SSH command",
+    "old_python": "the Python there is older than 3.8",
 }
 
 
@@ -171,9 +187,10 @@ def _failed(text: bytes, host: str) -> TfdeployError:
             code, what = str(said.get("code")), clean(str(said.get("what", "")).encode())
         except ValueError:
             code = "workdir"
-    if code in _WORDS:
-        words, kind = _WORDS[code]
-        return kind(words, where=host, next="install python3 (3.8 or newer), or put it on the PATH of ~/.profile or ~/.bashrc")
+    word, _, found = code.partition(" ")
+    if word in _WORDS:
+        words = _WORDS[word] + (f": {clean(found.encode())}" if found else "")
+        return Refused(words, where=host, next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory")
     if code == "disk":
         return HostFailed(f"no room for the agent: {what}", where=host, next="free some space, or set `workdir:`")
     return HostFailed(f"the agent cannot be put there: {what or clean(text)}", where=host, next="set `workdir:`")

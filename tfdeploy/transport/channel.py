@@ -43,9 +43,9 @@ class FramedChannel:
         self._ping_sent: float | None = None  # unanswered since, monotonic
         self._pinged = 0.0  # UTC seconds
 
-    def open(self, workdir: str) -> None:
+    def open(self, workdir: str, python: str = "python3") -> None:
         """Raises Refused, HostFailed, HostUnreachable."""
-        self._pump, rest = bootstrap.start(self._channel, workdir, self._host)
+        self._pump, rest = bootstrap.start(self._channel, workdir, self._host, python)
         self._frames = Frames(rest)
         hello = self._first_frame()
         self.hello = hello

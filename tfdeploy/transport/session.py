@@ -38,7 +38,7 @@ class SshSession:
                 channel = self._open()
                 agent = FramedChannel(channel, self.host.name)
                 try:
-                    agent.open(self.host.workdir)
+                    agent.open(self.host.workdir, self.host.python)
                 except _BROKEN as error:
                     raise self._broken(error) from error
                 except TfdeployError:

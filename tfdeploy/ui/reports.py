@@ -17,6 +17,7 @@ from tfdeploy.ui.tables import cut, show_rows
 from tfdeploy.ui.terminal import Terminal
 
 Fields = Mapping[str, Any]
+MOST_NEXT = 5  # lines of what to type next
 
 
 def show_status(terminal: Terminal, view: RunView, now: float) -> None:
@@ -103,8 +104,17 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[Fields]) -> None:
         heading = cut(f"--- {fold_names(names)}{many}", (out.width or 10_000) - len(bad)) + bad
         out.write(out.paint(heading, "bold red" if bad or error else "bold") + "\n")
         out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
-        text = [*stderr.splitlines(), *(_text(error).splitlines())]
+        text = [*stderr.splitlines(), *(f"[{fold_names(names)}] {line}" for line in _text(error).splitlines())]
         err.write("".join(err.paint(clean(line), "red") + "\n" for line in text))
+
+
+def show_next(terminal: Terminal, texts: Iterable[str | None]) -> None:
+    """What to type next, each thing once; of very many the first few."""
+    wanted = list(dict.fromkeys(text for text in texts if text))
+    for text in wanted[:MOST_NEXT]:
+        terminal.write(f"  next: {clean(text)}\n")
+    if len(wanted) > MOST_NEXT:
+        terminal.write(f"  and {len(wanted) - MOST_NEXT} more like these\n")
 
 
 def show_checks(terminal: Terminal, hosts: Sequence[Fields]) -> None:

@@ -106,8 +106,12 @@ def test_any_words_reach_the_far_end_unchanged(words: list[str]) -> None:
 
 
 def test_the_bootstrap_is_read_alike_by_every_shell() -> None:
-    inside = bootstrap.command().removeprefix("exec /bin/sh -c '").removesuffix("'")
-    assert not set("'\\!\n") & set(inside)
+    for python in ("python3", "~/my env/bin/python"):
+        inside = bootstrap.command(python).removeprefix("exec /bin/sh -c '").removesuffix("'")
+        assert not set("'\\!\n") & set(inside)
+    for odd in ("a;b", "$(x)", "it's", 'a"b', "a\\b", "x!", "a\nb", ""):
+        with pytest.raises(Refused):
+            bootstrap.command(odd)
 
 
 def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> None:
