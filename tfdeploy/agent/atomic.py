@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Union
 
 
 def write_bytes(path: str, content: bytes, mode: int = 0o600) -> None:
@@ -28,7 +28,7 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600) -> None:
         raise
 
 
-def write_all(fd: int, content: bytes) -> None:
+def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
     """Every byte of it, in as many writes as it takes."""
     view = memoryview(content)
     while view:

@@ -6,7 +6,6 @@ Pure but for reading and writing the remembered form. A path that could lead out
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
@@ -73,15 +72,25 @@ def folders(paths: Iterable[str]) -> Set[str]:
     """Every folder above the paths, without the root."""
     found: Set[str] = set()
     for path in paths:
-        folder = os.path.dirname(path)
+        folder = path.rpartition("/")[0]
         while folder and folder not in found:
             found.add(folder)
-            folder = os.path.dirname(folder)
+            folder = folder.rpartition("/")[0]
     return found
 
 
 def save(path: str, entries: List[Entry], **more: Any) -> None:
     atomic.write_json(path, dict(more, v=frames.VERSION, entries=[list(entry) for entry in entries]))
+
+
+def mentions(path: str, contents: Iterable[str]) -> bool:
+    """Whether a saved manifest names one of these sha256: quicker than taking it apart."""
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read()
+    except FileNotFoundError:
+        return False
+    return any(sha256.encode("ascii") in text for sha256 in contents)
 
 
 def load(path: str) -> Optional[Dict[str, Any]]:

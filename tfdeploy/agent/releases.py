@@ -24,7 +24,7 @@ KEEP = 5
 
 
 def begin(call: Call) -> Dict[str, Any]:
-    """{"staging", "missing": paths that rsync has to bring, "linked": how many files were there already}.
+    """{"staging", "missing": paths that have to be brought, "linked": how many files were there already, "rsync"}.
 
     Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
     """
@@ -42,13 +42,13 @@ def begin(call: Call) -> Dict[str, Any]:
         if plan.is_new:
             _remove_staging(folder)
         raise
-    return {"staging": folder, "missing": missing, "linked": len(lent)}
+    return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": shutil.which("rsync") is not None}
 
 
 def commit(call: Call) -> Dict[str, Any]:
     """{"changed": paths whose content is not the manifest's}; none: the release is there. Raises VerbError not_begun."""
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
-    folder, final = _staging(call), layout.release_dir(workdir, job, release)
+    folder, final = staging_of(call), layout.release_dir(workdir, job, release)
     if not is_present(workdir, job, release):
         begun = manifests.load(folder + ".json")
         if begun is None or not os.path.isdir(folder):
@@ -66,7 +66,7 @@ def commit(call: Call) -> Dict[str, Any]:
 
 
 def abort(call: Call) -> Dict[str, Any]:
-    _remove_staging(_staging(call))
+    _remove_staging(staging_of(call))
     return {}
 
 
@@ -83,7 +83,7 @@ def _staging_path(call: Call) -> str:
     return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
 
 
-def _staging(call: Call) -> str:
+def staging_of(call: Call) -> str:
     """The staging folder that a call names, if it is one of this job's."""
     path = str(call.args.get("staging") or "")
     folder, name = os.path.split(path)

@@ -16,6 +16,7 @@ from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.manifests import Entry
 
 _BLOCK_BYTES = 1 << 20
+FEW = 64  # so few contents are looked for in a manifest's bytes before it is taken apart
 
 
 class Plan(NamedTuple):
@@ -29,6 +30,7 @@ class Staging:
 
     def __init__(self, folder: str, entries: List[Entry]) -> None:
         self.folder, self.entries = folder, entries
+        self._mtimes: Dict[str, int] = {}  # path -> ns, of the files that `changed` found right
 
     def plan(self) -> Plan:
         """Looks, and changes nothing. What is there already and right counts neither as missing nor as lent."""
@@ -39,7 +41,7 @@ class Staging:
             if entry.kind == "link":
                 continue
             key = (entry.kind, entry.sha256)
-            source = by_path.get((entry.path, *key)) or by_content.get(key)
+            source = by_path.get(entry.path) or by_content.get(key)
             if source is not None:
                 sources[entry.path] = source
             elif is_new or content_of(self._at(entry), entry.size) != entry.sha256:
@@ -51,8 +53,10 @@ class Staging:
 
         Returns the entries whose lender has vanished meanwhile: they are missing too.
         """
-        os.makedirs(self.folder, exist_ok=True)
-        self._tidy(keep_partial=True)
+        if plan.is_new:
+            os.makedirs(self.folder, exist_ok=True)
+        else:
+            self._tidy(keep_partial=True)
         for folder in sorted(manifests.folders(entry.path for entry in self.entries)):
             os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
         for entry in self.entries:
@@ -75,11 +79,11 @@ class Staging:
         self._tidy(keep_partial=False)
 
     def stamped(self) -> List[Entry]:
-        """The entries with the times that their files have now."""
-        return [entry._replace(mtime_ns=os.lstat(self._at(entry)).st_mtime_ns) for entry in self.entries]
+        """The entries with the times that their files had when `changed` found them right."""
+        return [entry._replace(mtime_ns=self._mtimes.get(entry.path, 0)) for entry in self.entries]
 
     def _at(self, entry: Entry) -> str:
-        return os.path.join(self.folder, entry.path)
+        return self.folder + "/" + entry.path
 
     def _is_right(self, entry: Entry, received: bool) -> bool:
         path = self._at(entry)
@@ -91,21 +95,30 @@ class Staging:
             return False
         if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
             return False
-        return not received or content_of(path, entry.size) == entry.sha256
+        if received and content_of(path, entry.size) != entry.sha256:
+            return False
+        self._mtimes[entry.path] = found.st_mtime_ns
+        return True
 
-    def _lenders(self) -> Tuple[Dict[Tuple[str, str, str], str], Dict[Tuple[str, str], str]]:
-        """Files of the other releases that are still as committed: by (path, kind, sha256), by (kind, sha256)."""
-        wanted = {(entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"}
-        by_path: Dict[Tuple[str, str, str], str] = {}
+    def _lenders(self) -> Tuple[Dict[str, str], Dict[Tuple[str, str], str]]:
+        """Files of the other releases that are still as committed: with the content that we want at that path, and by
+        (kind, sha256)."""
+        here = {entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"}
+        wanted = set(here.values())
+        by_path: Dict[str, str] = {}
         by_content: Dict[Tuple[str, str], str] = {}
-        for folder, entries in _releases_newest_first(os.path.dirname(self.folder)):
+        for manifest in _manifests_newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
-            for entry in entries:
+            if len(wanted) <= FEW and not manifests.mentions(manifest, (sha256 for _, sha256 in wanted)):
+                continue
+            release = manifest[: -len(".json")] + "/"
+            for entry in (manifests.load(manifest) or {}).get("entries", ()):
                 key = (entry.kind, entry.sha256)
-                if key in wanted and _is_as_committed(os.path.join(folder, entry.path), entry):
-                    by_path.setdefault((entry.path, *key), os.path.join(folder, entry.path))
-                    by_content.setdefault(key, os.path.join(folder, entry.path))
+                if key in wanted and _is_as_committed(release + entry.path, entry):
+                    by_content.setdefault(key, release + entry.path)
+                    if here.get(entry.path) == key:
+                        by_path.setdefault(entry.path, release + entry.path)
             wanted -= by_content.keys()
         return by_path, by_content
 
@@ -148,15 +161,13 @@ def content_of(path: str, size: int) -> Optional[str]:
         os.close(fd)
 
 
-def _releases_newest_first(folder: str) -> List[Tuple[str, List[Entry]]]:
+def _manifests_newest_first(folder: str) -> List[str]:
     found = []
-    for name in os.listdir(folder):
-        if name.startswith(".") or not name.endswith(".json"):
-            continue
-        manifest = manifests.load(os.path.join(folder, name))
-        if manifest is not None:
-            found.append((manifest.get("time") or 0.0, os.path.join(folder, name[: -len(".json")]), manifest["entries"]))
-    return [(path, entries) for _, path, entries in sorted(found, key=lambda one: one[0], reverse=True)]
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".json") and not entry.name.startswith("."):
+                found.append((entry.stat().st_mtime_ns, entry.path))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _is_as_committed(path: str, entry: Entry) -> bool:
@@ -170,12 +181,14 @@ def _is_as_committed(path: str, entry: Entry) -> bool:
 def _lend(source: str, path: str) -> bool:
     """One more name for the same file, or a copy where that cannot be. False: the lender is gone."""
     try:
-        if os.path.lexists(path):
-            if os.path.samestat(os.lstat(path), os.lstat(source)):
-                return True
-            os.unlink(path)
         try:
             os.link(source, path, follow_symlinks=False)
+        except FileExistsError:
+            if not os.path.samestat(os.lstat(path), os.lstat(source)):
+                os.unlink(path)
+                return _lend(source, path)
+        except FileNotFoundError:
+            raise
         except OSError:
             shutil.copy2(source, path, follow_symlinks=False)
     except FileNotFoundError:

@@ -14,6 +14,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "logs": "logs",
     "probe": "probe",
     "release": "releases",
+    "release.put": "parcels",
     "release.state": "presence",
     "run": "control",
     "run.plan": "runs",

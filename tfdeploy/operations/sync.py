@@ -5,10 +5,9 @@ Digest first: a host that has the release and the data already is asked and noth
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,9 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.operations.locking import release, try_lock
 from tfdeploy.operations.news import note
+from tfdeploy.operations.parcels import Packer
 from tfdeploy.transport.rsync import push
+from tfdeploy.transport.rsyncwords import rsync_missing
 from tfdeploy.transport.seam import AgentChannel, Fleet, Session
 from tfdeploy.tree import DataListing, read_data, read_tree
 
@@ -30,7 +31,9 @@ TRIES = 3  # a file that changes while it is sent is sent again this often
 
 
 class TreeChanged(Refused):
-    """The folder is no longer what its manifest says: read it again."""
+    """The folder is no longer what its manifest says: read it again. `bytes_sent`: in vain, or not."""
+
+    bytes_sent = 0
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Shipment:
 
     job: str
     manifest: Manifest
+    packer: Packer
     data: dict[str, DataListing] = field(default_factory=dict)
-    packed: bytes = b""  # the manifest as release.begin wants it
 
 
 @dataclass
@@ -65,8 +68,7 @@ def read_shipment(job: Job, cache: Path | None) -> Shipment:
     left_out = [*job.keep, *(path for source in job.data.values() if (path := inside(job, source)))]
     manifest = read_tree(Path(job.code), exclude=left_out, cache=cache)
     data = {name: read_data(Path(source)) for name, source in job.data.items()}
-    rows = [[e.path, e.kind, e.size, e.sha256, e.target] for e in manifest.entries]
-    return Shipment(job.name, manifest, data, zlib.compress(json.dumps(rows).encode("ascii"), 1))
+    return Shipment(job.name, manifest, Packer(manifest), data)
 
 
 def sync(
@@ -92,24 +94,47 @@ def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: 
     where = {"job": shipment.job, "release": shipment.manifest.release}
     if agent.call("release.state", where)["present"]:
         return
-    begun = agent.call("release.begin", where, blob=shipment.packed, timeout_s=600)
+    begun = agent.call("release.begin", where, blob=shipment.packer.manifest(), timeout_s=600)
     wanted: list[str] = begun["missing"]
-    sizes = {entry.path: entry.size for entry in shipment.manifest.entries}
+    if wanted and not begun.get("rsync", True):
+        raise rsync_missing(session.target)
     done.sent.append("code")
-    for _ in range(2):  # once more for what a bad transfer spoilt; then the tree itself has changed
-        if wanted:
-            total = sum(sizes.get(path, 0) for path in wanted)
+    for again in (False, True):  # once more for what a bad transfer spoilt; then the tree itself has changed
+        if wanted and shipment.packer.fits(wanted):
+            done.bytes_sent += _put(session, agent, shipment, wanted, {**where, "staging": begun["staging"]}, emit, again)
+        elif wanted:
+            total = shipment.packer.size_bytes(wanted)
             names = [os.fsencode(path) for path in wanted]
             done.bytes_sent += _push(session, shipment.manifest.root, names, begun["staging"], total, "code", emit, delete=False)
         commit = {**where, "staging": begun["staging"], "keep_releases": KEEP_RELEASES}
         wanted = agent.call("release.commit", commit, timeout_s=600)["changed"]
         if not wanted:
             return
-    raise TreeChanged(
+    changed = TreeChanged(
         f"{wanted[0]} changed while it was sent" + (f" (and {len(wanted) - 1} more)" if len(wanted) > 1 else ""),
         where=session.host.name,
         next="let whatever writes into the code folder finish, or list it in .tfdeployignore",
     )
+    changed.bytes_sent = done.bytes_sent
+    raise changed
+
+
+def _put(
+    session: Session, agent: AgentChannel, shipment: Shipment, wanted: list[str], where: dict[str, Any], emit: Emit, again: bool
+) -> int:
+    """Small files, through the session that is open; what a host found wrong is packed anew, for it alone."""
+    host, total, sent, done = session.host.name, shipment.packer.size_bytes(wanted), 0, 0
+    _transfer(emit, host, "code", "begin", 0, total)
+    try:
+        for piece in shipment.packer.pieces(wanted, fresh=again):
+            agent.call("release.put", {**where, "files": piece.files}, blob=piece.packed, timeout_s=600)
+            sent, done = sent + len(piece.packed), done + piece.raw_bytes
+            _transfer(emit, host, "code", "moving", done, total)
+    except TfdeployError:
+        _transfer(emit, host, "code", "failed", 0, total)
+        raise
+    _transfer(emit, host, "code", "done", total, total)
+    return sent
 
 
 def _send_data(
@@ -165,6 +190,7 @@ def sync_job(
     for warning in shipment.manifest.warnings:
         note(emit, warning, level="warning")
     results: dict[str, Synced | TfdeployError] = {}
+    before = Counter[str]()
     wanted = hosts
     for _ in range(TRIES):
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
@@ -172,8 +198,13 @@ def sync_job(
             results.update({**failed, **sync(fleet, held, shipment, emit)})
         finally:
             release(fleet, held, job.name)
-        wanted = tuple(host for host in hosts if isinstance(results[host.name], TreeChanged))
+        changed = {name: result.bytes_sent for name, result in results.items() if isinstance(result, TreeChanged)}
+        before.update(changed)
+        wanted = tuple(host for host in hosts if host.name in changed)
         if not wanted:
             break
         shipment = read_shipment(job, cache)
+    for name, result in results.items():
+        if isinstance(result, Synced):
+            result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}

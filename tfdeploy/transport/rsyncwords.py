@@ -51,7 +51,7 @@ def explain(code: int, said: bytes, target: Target, root: str, *, into: str | No
             return HostFailed(f"the disk here is full: {clean(full)}", where=into, next="free some space here")
         return HostFailed(f"the disk is full: {clean(full)}", where=host, next="free some space there, or set `workdir:`")
     if code == 127 or re.search(rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", said):
-        return Refused("rsync is missing there", where=host, next="install the package rsync on the host")
+        return rsync_missing(target)
     if b"Host key verification failed" in said or b"host key is known" in said:
         return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next="tfdeploy trust")
     if b"Permission denied (" in said:
@@ -65,6 +65,10 @@ def explain(code: int, said: bytes, target: Target, root: str, *, into: str | No
             f"the two rsyncs do not understand each other: {line}", where=host, next="rsync 3.1 or newer on both sides"
         )
     return HostFailed(f"rsync ended with {code}: {line}", where=host)
+
+
+def rsync_missing(target: Target) -> Refused:
+    return Refused("rsync is missing there", where=target.name or target.where, next="install the package rsync on the host")
 
 
 def _first(said: bytes) -> str:

@@ -1,0 +1,93 @@
+"""Small files of a release, packed once for all hosts that lack the same ones: they travel through the session that
+is open already. What is large goes by rsync, which can take up half a file where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tfdeploy.model.manifest import Manifest
+
+MOST_BYTES = 32 << 20  # of all files together
+FILE_BYTES = 4 << 20
+PIECE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`files`: [path, bytes, mtime_ns] each; `packed`: zlib of their contents, one after the other."""
+
+    files: list[tuple[str, int, int]]
+    packed: bytes
+    raw_bytes: int
+
+
+class Packer:
+    """The manifest and the parcels of one tree. Thread-safe: who asks second waits for what the first one packs."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._root, self._entries = manifest.root, manifest.entries
+        self._sizes = {entry.path: entry.size for entry in manifest.entries}
+        self._lock = threading.Lock()
+        self._manifest: bytes | None = None
+        self._last: tuple[tuple[str, ...], list[Piece]] | None = None
+
+    def manifest(self) -> bytes:
+        """As release.begin wants it."""
+        with self._lock:
+            if self._manifest is None:
+                rows = [[each.path, each.kind, each.size, each.sha256, each.target] for each in self._entries]
+                self._manifest = zlib.compress(json.dumps(rows).encode("ascii"), 1)
+            return self._manifest
+
+    def size_bytes(self, paths: list[str]) -> int:
+        return sum(self._sizes.get(path, 0) for path in paths)
+
+    def fits(self, paths: list[str]) -> bool:
+        """Whether these files are for parcels."""
+        return self.size_bytes(paths) <= MOST_BYTES and max(map(self._sizes.__getitem__, paths), default=0) <= FILE_BYTES
+
+    def pieces(self, paths: list[str], *, fresh: bool = False) -> list[Piece]:
+        """`fresh`: read now. What cannot be read any more is left out: the host's check finds it."""
+        if fresh:
+            return list(self._pack(paths))
+        wanted = tuple(paths)
+        with self._lock:
+            if self._last is None or self._last[0] != wanted:
+                self._last = wanted, list(self._pack(paths))
+            return self._last[1]
+
+    def _pack(self, paths: list[str]) -> Iterator[Piece]:
+        files: list[tuple[str, int, int]] = []
+        contents: list[bytes] = []
+        raw_bytes = 0
+        for path in paths:
+            found = self._read(path)
+            if found is None:
+                continue
+            content, mtime_ns = found
+            files.append((path, len(content), mtime_ns))
+            contents.append(content)
+            raw_bytes += len(content)
+            if raw_bytes >= PIECE_BYTES:
+                yield Piece(files, zlib.compress(b"".join(contents), 1), raw_bytes)
+                files, contents, raw_bytes = [], [], 0
+        if files:
+            yield Piece(files, zlib.compress(b"".join(contents), 1), raw_bytes)
+
+    def _read(self, path: str) -> tuple[bytes, int] | None:
+        try:
+            descriptor = os.open(os.path.join(self._root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+        with os.fdopen(descriptor, "rb") as stream:
+            try:
+                content = stream.read(self._sizes[path] + 1)  # one that grows is not read for ever: it is wrong anyway
+            except OSError:
+                return None
+            return content, os.fstat(descriptor).st_mtime_ns
