@@ -137,6 +137,23 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     assert host.commit("r1", again) == [] and host.tree("r1") == TREE
 
 
+def test_a_staging_of_code_that_has_changed_since_is_taken_over(host: Host) -> None:
+    host.sync("0", {"lent.py": b"lent", "other.py": b"other"})
+    first = {"lent.py": b"lent", "same.py": b"same", "new.py": b"1"}
+    begun = host.begin("a", first)
+    host.send(begun, first)
+    second = {"lent.py": ("exec", b"lent"), "same.py": b"same", "new.py": b"22"}
+    begun = host.begin("b", second)
+    assert begun["missing"] == ["lent.py", "new.py"]
+    for path in begun["missing"]:  # as rsync does: a new file under the old name
+        os.unlink(Path(begun["staging"], path))
+    host.send(begun, second)
+    assert host.commit("b", begun) == []
+    assert host.tree("b") == second
+    assert host.tree("0") == {"lent.py": b"lent", "other.py": b"other"}
+    assert [path.name for path in host.releases.iterdir() if path.name.startswith(".")] == []
+
+
 @pytest.mark.parametrize("spoil", ["content", "size", "gone", "link"])
 def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil: str) -> None:
     begun = host.begin("r1", TREE)
@@ -257,12 +274,16 @@ def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
     part_of_a_run(host, "live", "r0", "committed")
     part_of_a_run(host, "over", "r1", "ended")
     stale = host.begin("r8", {"a": b"8"})["staging"]
+    other = str(host.releases / ".staging-elsewhere-r8")
+    for end in ("", ".json"):
+        os.rename(stale + end, other + end)
     fresh = host.begin("r9", {"a": b"9"})["staging"]
-    for path in (stale, stale + ".json"):
+    for path in (other, other + ".json"):
         os.utime(path, (1, time.time() - retention.STALE_S - 1))
+    os.rename(fresh, fresh.replace("-r9", "-elsewhere-r9"))
     host.sync("r7", {"a": b"7"}, keep_releases=3)
     left = {name for name in os.listdir(host.releases) if not name.endswith(".json")}
-    assert left == {"r0", "r4", "r5", "r7", os.path.basename(fresh)}
+    assert left == {"r0", "r4", "r5", "r7", os.path.basename(fresh).replace("-r9", "-elsewhere-r9")}
 
 
 class Data:

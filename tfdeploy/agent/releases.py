@@ -31,6 +31,7 @@ def begin(call: Call) -> Dict[str, Any]:
     entries = manifests.unpack(call.blob)
     folder = _staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
+    _adopt(folder)
     staging = Staging(folder, entries)
     plan = staging.plan()
     try:
@@ -81,6 +82,20 @@ def _switch(staging: str, final: str) -> None:
 def _staging_path(call: Call) -> str:
     name = ".staging-%s-%s" % (os.uname().nodename, call.name("release"))
     return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
+
+
+def _adopt(folder: str) -> None:
+    """What this host began and never finished under another release's name becomes this staging, or goes: the code has
+    changed since, and most of it need not come again. The caller holds the job's lock here."""
+    parent, own = os.path.split(folder)
+    mine = own.rpartition("-")[0]
+    for name in os.listdir(parent):
+        if name.rpartition("-")[0] != mine or name == own or name.endswith(".json"):
+            continue
+        other = os.path.join(parent, name)
+        if not os.path.isdir(folder):
+            os.rename(other, folder)
+        _remove_staging(other)
 
 
 def staging_of(call: Call) -> str:

@@ -39,15 +39,15 @@ def push(
 
     `names`: relative, files and links; they are sent whatever their times say. A tree is compared by size and time.
     Files arrive 0600 or 0700, folders 0700, with their times; an interrupted file is kept and goes on next time.
-    `on_progress(bytes done, total or None)`. A file that vanishes meanwhile is no error: the caller checks the result.
-    Raises Refused (no rsync, empty source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
+    `on_progress(bytes done, total or None)`. A file that vanishes or shrinks meanwhile is no error: the caller checks
+    the result. Raises Refused (no rsync, empty source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
     argv = push_argv(source_root, destination, names=listed is not None, delete=delete)
     _check_source(source_root, delete)
     done = transfer(Transfer(target, argv, listed, on_progress))
-    if done.code not in GOOD:
+    if done.code not in GOOD and not rsyncwords.shrank(done.code, done.said):
         raise rsyncwords.explain(done.code, done.said, target, source_root)
     return done.sent
 

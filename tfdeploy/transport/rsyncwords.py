@@ -11,6 +11,7 @@ from tfdeploy.transport.target import Target
 _PROGRESS = re.compile(rb"^\s*(\d+)\s+(\d+)%")
 _SENT = re.compile(rb"^sent (\d+) bytes")
 _RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d+) bytes")
+_SHRANK = re.compile(rb"read errors mapping .*\(61\)|failed verification -- update discarded")
 VANISHED = 24
 _TURNED_AWAY = (b"kex_exchange_identification", b"Connection reset by", b"Connection closed by", b"Exceeded MaxStartups")
 
@@ -39,6 +40,12 @@ def turned_away(code: int, said: bytes) -> bool:
 def noisy(code: int, said: bytes) -> bool:
     """The login shell printed before rsync spoke."""
     return code in (2, 12) and b"is your shell clean" in said
+
+
+def shrank(code: int, said: bytes) -> bool:
+    """Nothing went wrong but that files became shorter while they were read (ENODATA is rsync's word for it)."""
+    told = [line for line in said.splitlines() if line.strip() and not line.startswith(b"rsync error:")]
+    return code == 23 and bool(told) and all(_SHRANK.search(line) for line in told)
 
 
 def explain(code: int, said: bytes, target: Target, root: str, *, into: str | None = None) -> TfdeployError:

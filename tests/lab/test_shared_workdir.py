@@ -1,0 +1,82 @@
+"""A workdir that all hosts share, as in university labs: one release for all, each host's run its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from commandline import Tfdeploy
+from hostside import on_host
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture(scope="module")
+def shared(new_lab: Callable[..., Lab]) -> Lab:
+    return new_lab("isolated", 3, shared_workdir=True)
+
+
+@pytest.fixture
+def operator(shared: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(shared)
+
+
+def test_sync_launch_logs_and_stop(operator: Tfdeploy) -> None:
+    (operator.cwd / "data").mkdir()
+    (operator.cwd / "data/one").write_text("1")
+    write_job(operator, "nfs", "quick.py", "--steps=100000", data={"d": "./data"})
+    answer = operator.json("sync")
+    assert answer["ok"] and len({row["release"] for row in answer["hosts"]}) == 1
+    releases = on_host(operator.lab, "n1", "ls -A ~/tfdeploy/nfs/releases | grep -v json").split()
+    assert releases == [answer["hosts"][0]["release"]]
+    assert on_host(operator.lab, "n3", "cat ~/tfdeploy/nfs/data/d/one") == "1"
+
+    operator.run("launch", "--detach", "--name", "nfs-1", exit_code=0)
+    status = operator.json("status", "nfs-1")
+    assert status["state"] == "running"
+    assert {row["task"]: row["host"] for row in status["tasks"]} == {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
+    for host in operator.lab.hosts:
+        assert operator.marked(host, "nfs-1")
+    rows = [json.loads(line) for line in operator.run("logs", "nfs-1", "--json", exit_code=0).stdout.splitlines()]
+    assert {(row["task"], row["host"]) for row in rows} == {("ps:0", "n1"), ("worker:0", "n2"), ("worker:1", "n3")}
+    assert len({(row["task"], row["line"]) for row in rows}) == len(rows)
+
+    refused = operator.run("launch", "--detach", exit_code=3)
+    assert "nfs-1" in refused.stderr
+    (row,) = operator.json("runs")["runs"] if isinstance(operator.json("runs"), dict) else operator.json("runs")
+    assert row["run"] == "nfs-1"
+    stopped = operator.json("stop", "nfs-1", "--grace", "2s")
+    assert stopped["ok"] and [row["survivors"] for row in stopped["hosts"]] == [[], [], []]
+    assert_nothing_left(operator, "nfs-1", "nfs")
+    assert operator.state("nfs-1") == "stopped"
+
+
+def test_a_run_that_ends_by_itself_and_goes_on_from_its_checkpoints(operator: Tfdeploy) -> None:
+    write_job(operator, "nfs-keep", "quick.py", "--steps=5", "--save", keep=["checkpoints"])
+    operator.run("launch", "--wait", "--name", "nfs-keep-1", exit_code=0)
+    again = operator.run(
+        "launch", "--wait", "--name", "nfs-keep-2", "--", "python", "quick.py", "--steps=9", "--save", exit_code=0
+    )
+    assert "goes on from" in again.stderr
+    first = [
+        json.loads(line)["line"]
+        for line in operator.run("logs", "nfs-keep-2", "--task", "worker:0", "--json").stdout.splitlines()
+    ]
+    assert "starting at step 5" in first
+    assert_nothing_left(operator, "nfs-keep-2", "nfs-keep")
+
+
+def test_two_syncs_at_once_end_in_one_whole_release(operator: Tfdeploy) -> None:
+    write_job(operator, "nfs-two", "quick.py")
+    (operator.cwd / "big.bin").write_bytes(bytes(range(256)) * 40_000)
+    both = [operator.start("sync", "--json") for _ in range(2)]
+    for each in both:
+        said, _ = each.communicate(timeout=60)
+        assert each.returncode == 0, said
+    listing = on_host(operator.lab, "n2", "ls -A ~/tfdeploy/nfs-two/releases | grep -v json").split()
+    assert len(listing) == 1

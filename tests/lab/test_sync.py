@@ -1,0 +1,295 @@
+"""`tfdeploy sync` to real hosts: what arrives is what was there, whatever its names; what is refused changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from hostside import changed_host, on_host, set_inventory
+from releases import job_file, listed, listed_here, releases, rows_of
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+MIB = 1 << 20
+MOST_KIB = 150 * 1024  # of memory, for all processes of a sync
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+# --- what arrives -------------------------------------------------------------------------------------
+
+ODD_NAMES = (
+    b"plain",
+    b"with space",
+    b" leading and trailing ",
+    b"quo'te\"s",
+    b"-dash",
+    b"--delete",
+    b"#hash",
+    b";semi",
+    b"new\nline",
+    b"tab\tand\rreturn",
+    b"back\\slash",
+    b"dollar$(x)`y`",
+    b"star*?[a]",
+    b"bytes\xff\xfe.py",
+    "emoji\U0001f600.txt".encode(),
+    "\u202ebidi".encode(),
+    b"-folder/in -it/deep",
+    b"{brace}",
+    b"x" * 200,
+)
+
+
+def make_odd(folder: Path) -> None:
+    for name in ODD_NAMES:
+        path = os.path.join(os.fsencode(folder), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(os.fsdecode(path)).write_bytes(b"content of " + name)
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "empty").write_bytes(b"")
+    (folder / "link").symlink_to("plain")
+
+
+def contents(rows: dict[str, list[str]]) -> dict[str, str]:
+    return {path: row[-1] for path, row in rows.items()}
+
+
+def test_odd_names_are_identical_at_the_far_end(operator: Tfdeploy) -> None:
+    data = operator.cwd / "data of mine"
+    data.mkdir()
+    make_odd(data)
+    code = job_file(operator, "odd", data={"d": "./data of mine"})
+    make_odd(code)
+    answer = operator.json("sync")
+    assert answer["ok"]
+    release = answer["hosts"][0]["release"]
+    for host in operator.lab.hosts:
+        assert listed(operator, host, f"odd/releases/{release}") == listed_here(code)
+        assert contents(listed(operator, host, "odd/data/d")) == contents(listed_here(data))
+    again = operator.run("sync", exit_code=0)
+    assert "n[1-4]: had everything already" in again.stderr
+
+
+def test_the_json_of_a_sync(operator: Tfdeploy) -> None:
+    job_file(operator, "shape")
+    answer = operator.json("sync", "--limit", "n1,n2")
+    assert answer.keys() == {"ok", "hosts"} and answer["ok"] is True
+    assert [row["host"] for row in answer["hosts"]] == ["n1", "n2"]
+    for row in answer["hosts"]:
+        assert row.keys() == {"host", "ok", "release", "bytes_sent", "from", "seconds", "error"}
+        assert row["ok"] is True and row["bytes_sent"] > 0 and row["seconds"] > 0 and row["error"] is None
+    again = operator.json("sync", "--limit", "n1,n2")
+    assert [row["bytes_sent"] for row in again["hosts"]] == [0, 0]
+
+
+IGNORE = {".gitignore": "/build/*\n!/build/keep.txt\n*.log\n*.tmp\n", "deep/.gitignore": "!*.log\nbuild/\n"}
+SENT = ("kept.py", "gone.py", "build/keep.txt", "deep/logs/a.log")
+NOT_SENT = ("build/out.o", "deep/build/out.o", "logs/a.log", "x.tmp", ".venv/pyvenv.cfg", "__pycache__/a.pyc", ".git/x")
+
+
+def test_deleted_here_is_gone_in_the_next_release_and_what_git_ignores_is_never_sent(operator: Tfdeploy) -> None:
+    code = job_file(operator, "ignored")
+    for name in (*SENT, *NOT_SENT, *IGNORE):
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(IGNORE.get(name, name))
+    first = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
+    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{first}")} == {*SENT, *IGNORE, "train.py"}
+    (code / "gone.py").unlink()
+    second = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
+    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{second}")} == {*SENT, *IGNORE, "train.py"} - {
+        "gone.py"
+    }
+    assert "./gone.py" in listed(operator, "n1", f"ignored/releases/{first}")
+
+
+def test_a_release_keeps_what_it_was_when_a_later_one_shares_its_files(operator: Tfdeploy) -> None:
+    code = job_file(operator, "shared")
+    (code / "big.bin").write_bytes(os.urandom(100_000))
+    first = operator.json("sync", "--limit", "n1")["hosts"][0]
+    before = listed(operator, "n1", f"shared/releases/{first['release']}")
+    (code / "train.py").write_text("print('changed')\n")
+    (code / "big.bin").chmod(0o755)
+    second = operator.json("sync", "--limit", "n1")["hosts"][0]
+    assert listed(operator, "n1", f"shared/releases/{first['release']}") == before
+    assert listed(operator, "n1", f"shared/releases/{second['release']}") == listed_here(code)
+    (code / "train.py").write_text("print('here')\n")
+    (code / "big.bin").chmod(0o644)
+    third = operator.json("sync", "--limit", "n1")["hosts"][0]
+    assert (third["release"], third["bytes_sent"]) == (first["release"], 0)
+
+
+def test_five_releases_stay(operator: Tfdeploy) -> None:
+    code = job_file(operator, "five")
+    made = []
+    for number in range(7):
+        (code / "version").write_text(str(number))
+        made.append(operator.json("sync", "--limit", "n1")["hosts"][0]["release"])
+    assert set(releases(operator, "n1", "five")) == set(made[-5:])
+
+
+def test_data_sets_of_every_kind(operator: Tfdeploy) -> None:
+    code = job_file(operator, "kinds", data={"folder": "./outside", "file": "./one.npz", "inside": "./code/shards"})
+    outside = operator.cwd / "outside"
+    for path, text in (
+        (outside / "sub/a", "a"),
+        (outside / "b", "b"),
+        (operator.cwd / "one.npz", "n"),
+        (code / "shards/s0", "s"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    release = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
+    assert listed(operator, "n1", "kinds/data/folder").keys() == {"./b", "./sub/a"}
+    assert listed(operator, "n1", "kinds/data/file").keys() == {"./one.npz"}
+    assert listed(operator, "n1", "kinds/data/inside").keys() == {"./s0"}
+    assert listed(operator, "n1", f"kinds/releases/{release}").keys() == {"./train.py"}
+    (outside / "b").unlink()
+    (outside / "c").write_text("c")
+    operator.run("sync", "--limit", "n1", exit_code=0)
+    assert listed(operator, "n1", "kinds/data/folder").keys() == {"./c", "./sub/a"}
+
+
+def test_links_that_lead_out_are_reported_and_not_followed(operator: Tfdeploy) -> None:
+    code = job_file(operator, "links")
+    (operator.cwd / "secret").write_text("not yours")
+    (code / "out").symlink_to("../secret")
+    (code / "inside").symlink_to("train.py")
+    done = operator.run("sync", "--limit", "n1", exit_code=0)
+    assert re.search(r"warning: .*\bout\b", done.stderr), done.stderr
+    (release,) = releases(operator, "n1", "links")
+    there = listed(operator, "n1", f"links/releases/{release}")
+    assert there["./inside"] == ["link", "train.py"]
+    assert there.get("./out", ["link"])[0] == "link"
+
+
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+
+
+def test_thousands_of_small_files_and_a_sparse_one(operator: Tfdeploy) -> None:
+    data = operator.cwd / "data"
+    for number in range(3000):
+        path = data / f"{number // 100}" / f"{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(number))
+    with (data / "sparse").open("wb") as file:
+        file.truncate(200 * MIB)
+    job_file(operator, "many", data={"many": "./data"})
+    peak = operator.home / "peak"
+    words = ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *operator.argv("sync", "--json", "--limit", "n1")]
+    done = subprocess.run(words, env=operator.env, cwd=operator.cwd, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(peak.read_text()) < MOST_KIB
+    row = json.loads(done.stdout)["hosts"][0]
+    assert row["ok"] and row["bytes_sent"] > 3000
+    assert on_host(operator.lab, "n1", "find ~/tfdeploy/many/data/many -type f | wc -l") == "3001"
+    assert on_host(operator.lab, "n1", "stat -c %s ~/tfdeploy/many/data/many/sparse") == str(200 * MIB)
+    on_host(operator.lab, "n1", "rm -rf ~/tfdeploy/many")
+
+
+# --- what is refused ----------------------------------------------------------------------------------
+
+
+def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(operator: Tfdeploy) -> None:
+    code = job_file(operator, "sources", data={"d": "./data"})
+    data = operator.cwd / "data"
+    data.mkdir()
+    (data / "precious").write_text("1")
+    operator.run("sync", "--limit", "n1", exit_code=0)
+    before = listed(operator, "n1", "sources")
+    said = {}
+    (data / "precious").unlink()
+    said["empty data"] = operator.run("sync", "--limit", "n1")
+    data.rmdir()
+    said["missing data"] = operator.run("sync", "--limit", "n1")
+    data.mkdir()
+    (data / "precious").write_text("1")
+    (code / "train.py").unlink()
+    said["empty code"] = operator.run("sync", "--limit", "n1")
+    code.rmdir()
+    said["missing code"] = operator.run("sync", "--limit", "n1")
+    for name, done in said.items():
+        assert done.returncode in (2, 3), (name, done.returncode, done.stderr)
+        assert done.stderr.count("error: ") == 1 and "Traceback" not in done.stderr, done.stderr
+        assert "next: " in done.stderr and "where: " in done.stderr, done.stderr
+    assert listed(operator, "n1", "sources") == before
+
+
+def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
+    job_file(operator, "foreign", data={"d": "./data"})
+    (operator.cwd / "data").mkdir()
+    (operator.cwd / "data/new").write_text("new")
+    on_host(operator.lab, "n1", "mkdir -p ~/tfdeploy/foreign/data/d && echo thesis > ~/tfdeploy/foreign/data/d/thesis.tex")
+    rows = rows_of(operator.json("sync", "--limit", "n1,n2", exit_code=1))
+    assert rows["n2"]["ok"] and not rows["n1"]["ok"]
+    assert "/home/lab/tfdeploy/foreign/data/d" in rows["n1"]["error"] and "not made by tfdeploy" in rows["n1"]["error"]
+    assert on_host(operator.lab, "n1", "cat ~/tfdeploy/foreign/data/d/*") == "thesis"
+
+
+def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -> None:
+    job_file(operator, "norsync")
+    with changed_host(operator.lab, "n3", 'mv "$(command -v rsync)" /root/away', f"mv /root/away {shutil.which('rsync')}"):
+        rows = rows_of(operator.json("sync", exit_code=3))
+        said = operator.run("sync", exit_code=3).stderr
+    assert [rows[host]["ok"] for host in operator.lab.hosts] == [True, True, False, True]
+    assert "rsync" in rows["n3"]["error"] and re.search(r"next: .*install.* rsync", said)
+
+
+FOLDER = "/home/lab/full"
+FULL = f"mkdir -p {FOLDER} && mount -t tmpfs -o size=8m,uid=10001,mode=700 none {FOLDER}"
+
+
+@pytest.mark.parametrize("what", ["code", "data"])
+def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfdeploy, what: str) -> None:
+    code = job_file(operator, f"full-{what}", **({"data": {"d": "./data"}} if what == "data" else {}))
+    big = code if what == "code" else operator.cwd / "data"
+    big.mkdir(exist_ok=True)
+    (big / "big.bin").write_bytes(os.urandom(12 * MIB))
+    set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
+    with changed_host(operator.lab, "n2", FULL, f"umount {FOLDER}"):
+        rows = rows_of(operator.json("sync", exit_code=1))
+        assert [rows[host]["ok"] for host in operator.lab.hosts] == [True, False, True, True], rows
+        error = rows["n2"]["error"]
+        assert re.search(r"needs 1[23]\d{6} bytes more, and \d+ are free", error), error
+        left = on_host(operator.lab, "n2", f"find {FOLDER} -name '*.staging*' -o -name '*partial*' -o -name 'big*'")
+        assert left == ""
+        said = operator.run("sync", exit_code=1).stderr
+        assert "n2" in said and "workdir" in said
+    for host in operator.lab.hosts:
+        on_host(operator.lab, host, f"rm -rf {FOLDER}", root=True)
+
+
+def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
+    """There was room when it began; somebody else took it."""
+    code = job_file(operator, "filling")
+    for number in range(4):
+        (code / f"part{number}.bin").write_bytes(os.urandom(3 * MIB))
+    set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
+    with changed_host(operator.lab, "n2", FULL.replace("size=8m", "size=16m"), f"umount {FOLDER}; rm -rf {FOLDER}"):
+        staging = f"{FOLDER}/tfdeploy/filling/releases/.staging*"
+        thief = f"echo up; while ! ls {staging} >/dev/null 2>&1; do :; done; head -c 12m /dev/zero > {FOLDER}/theirs"
+        with subprocess.Popen(operator.lab.on("n2", ["sh", "-c", thief]), stdout=subprocess.PIPE) as stealing:
+            assert stealing.stdout is not None and stealing.stdout.readline() == b"up\n"
+            rows = rows_of(operator.json("sync", "--limit", "n1,n2", exit_code=1))
+        assert rows["n1"]["ok"] and not rows["n2"]["ok"]
+        assert re.search(r"disk is full|No space left|needs \d+", rows["n2"]["error"]), rows["n2"]
+        on_host(operator.lab, "n2", f"rm {FOLDER}/theirs")
+        assert operator.json("sync", "--limit", "n1,n2")["ok"]
+    on_host(operator.lab, "n1", f"rm -rf {FOLDER}", root=True)

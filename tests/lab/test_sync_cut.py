@@ -1,0 +1,121 @@
+"""A sync that is cut, killed, doubled, or whose source changes under it: it goes on, and no half tree is ever a release."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from hostside import on_host
+from releases import job_file, leftovers, listed, listed_here, releases, wait_for_bytes
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+MIB = 1 << 20
+RATE = "80mbit"  # 10 MB/s and host
+
+
+@pytest.fixture(scope="module")
+def slow_lab(new_lab: Callable[..., Lab]) -> Lab:
+    """Two hosts on slow links."""
+    return new_lab("isolated", 2, rate=RATE)
+
+
+@pytest.fixture
+def slow(slow_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(slow_lab)
+
+
+def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy) -> None:
+    name = "half"
+    code = job_file(slow, name)
+    (code / "small").write_text("first")
+    first = slow.json("sync", "--limit", "n1")["hosts"][0]["release"]
+    before = listed(slow, "n1", f"{name}/releases/{first}")
+    (code / "big.bin").write_bytes(os.urandom(24 * MIB))
+    syncing = slow.start("sync", "--limit", "n1")
+    wait_for_bytes(slow, "n1", name, 12 * MIB)
+    slow.lab.cut("n1")
+    try:
+        said, _ = syncing.communicate(timeout=60)
+        assert syncing.returncode == 4, said
+        assert "n1" in said and "next: " in said, said
+    finally:
+        slow.lab.heal("n1")
+    assert releases(slow, "n1", name) == [first]
+    assert listed(slow, "n1", f"{name}/releases/{first}") == before
+    row = slow.json("sync", "--limit", "n1")["hosts"][0]
+    assert row["ok"] and row["bytes_sent"] < 16 * MIB, row
+    assert listed(slow, "n1", f"{name}/releases/{row['release']}") == listed_here(code)
+    assert leftovers(slow, "n1", name) == ""
+
+
+def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> None:
+    code = job_file(slow, "killed", data={"d": "./data"})
+    (slow.cwd / "data").mkdir()
+    (slow.cwd / "data/d.bin").write_bytes(os.urandom(16 * MIB))
+    (code / "big.bin").write_bytes(os.urandom(2 * MIB))
+    syncing = slow.start("sync")
+    wait_for_bytes(slow, "n1", "killed", 8 * MIB)
+    os.kill(syncing.pid, signal.SIGKILL)
+    syncing.wait(30)
+    for host in slow.lab.hosts:
+        wait_for(lambda host=host: not on_host(slow.lab, host, "pgrep -x rsync || true"), 30, f"rsync has ended on {host}")
+    answer = slow.json("sync")
+    assert answer["ok"], answer
+    for row in answer["hosts"]:
+        assert row["bytes_sent"] < 14 * MIB
+        assert listed(slow, row["host"], f"killed/releases/{row['release']}") == listed_here(code)
+        assert listed(slow, row["host"], "killed/data/d") == listed_here(slow.cwd / "data")
+        assert leftovers(slow, row["host"], "killed") == ""
+
+
+def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
+    code = job_file(slow, "two")
+    (code / "big.bin").write_bytes(os.urandom(24 * MIB))
+    first = slow.start("sync", "--json")
+    wait_for_bytes(slow, "n1", "two", MIB)
+    second = slow.run("sync", exit_code=0, timeout_s=60)
+    assert re.search(r"waiting for the sync of \S+@\S+ \(pid \d+\) since", second.stderr), second.stderr
+    assert "had everything already" in second.stderr
+    said, _ = first.communicate(timeout=60)
+    assert first.returncode == 0, said
+    assert json.loads(said.splitlines()[-1])["ok"]
+
+
+def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_not(slow: Tfdeploy) -> None:
+    code = job_file(slow, "changing")
+    (code / "a.bin").write_bytes(os.urandom(12 * MIB))
+    (code / "b.bin").write_bytes(os.urandom(MIB))
+    syncing = slow.start("sync", "--json", "--limit", "n1")
+    wait_for_bytes(slow, "n1", "changing", 2 * MIB)
+    (code / "b.bin").write_bytes(os.urandom(MIB))
+    said, _ = syncing.communicate(timeout=60)
+    assert syncing.returncode == 0, said
+    row = json.loads(said.splitlines()[-1])["hosts"][0]
+    assert listed(slow, "n1", f"changing/releases/{row['release']}") == listed_here(code)
+    assert row["bytes_sent"] < 20 * MIB
+    assert leftovers(slow, "n1", "changing") == ""
+
+
+@pytest.mark.parametrize("what", ["code", "data"])
+def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy, what: str) -> None:
+    code = job_file(slow, f"restless-{what}", **({"data": {"d": "./data"}} if what == "data" else {}))
+    (slow.cwd / "data").mkdir()
+    big = code if what == "code" else slow.cwd / "data"
+    (big / "state").write_bytes(b"begun")
+    script = f"while :; do head -c {3 * MIB} /dev/urandom > {big}/state; done"
+    with subprocess.Popen(["sh", "-c", script]) as writer:
+        try:
+            said = slow.run("sync", "--limit", "n1", exit_code=3).stderr
+        finally:
+            writer.kill()
+    assert "chang" in said and "next: " in said, said
+    assert what == "data" or releases(slow, "n1", f"restless-{what}") == []

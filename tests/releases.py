@@ -1,0 +1,78 @@
+"""A job to be synced, and what of it lies on a host: releases, data sets, half-written files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from commandline import Tfdeploy
+from conditions import wait_for
+from hostside import on_host
+
+WAIT_S = 60.0
+# everything below a folder: its kind or target, and the sha256 of its content
+LIST = r"""
+import hashlib, json, os, sys
+os.chdir(sys.argv[1])
+found = {}
+for folder, folders, names in os.walk(b"."):
+    for name in names + folders:
+        path = os.path.join(folder, name)
+        if os.path.islink(path):
+            found[os.fsdecode(path)] = ["link", os.fsdecode(os.readlink(path))]
+        elif os.path.isfile(path):
+            digest = hashlib.sha256()
+            with open(path, "rb") as file:
+                for block in iter(lambda: file.read(1 << 20), b""):
+                    digest.update(block)
+            found[os.fsdecode(path)] = ["exec" if os.stat(path).st_mode & 0o100 else "file", digest.hexdigest()]
+print(json.dumps(found))
+"""
+
+
+def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
+    """tfdeploy.yaml for a job whose code lies in the folder that is returned."""
+    code = operator.cwd / "code"
+    code.mkdir(exist_ok=True)
+    job = {"name": name, "mode": "async", "code": "./code", "command": ["python", "train.py"], **keys}
+    (operator.cwd / "tfdeploy.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items()))
+    (code / "train.py").write_text("print('here')\n")
+    return code
+
+
+def listed(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
+    """What lies below a folder of the host's ~/tfdeploy."""
+    words = operator.lab.on(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+def listed_here(folder: Path) -> dict[str, list[str]]:
+    words = ["python3", "-c", LIST, str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+def releases(operator: Tfdeploy, host: str, job: str) -> list[str]:
+    """The whole ones."""
+    return on_host(operator.lab, host, f"cd ~/tfdeploy/{job}/releases 2>/dev/null && ls | grep -v json || true").split()
+
+
+def leftovers(operator: Tfdeploy, host: str, job: str) -> str:
+    """Staging folders and halves of files."""
+    return on_host(operator.lab, host, f"find ~/tfdeploy/{job} -name '.staging*' -o -name '.tfdeploy-partial'")
+
+
+def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["host"]: row for row in answer["hosts"]}
+
+
+def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
+    """Until so many bytes of the job lie on the host, in whatever file."""
+    script = f"find ~/tfdeploy/{job} -type f -printf '%s\\n' 2>/dev/null | awk '{{s += $1}} END {{print s + 0}}'"
+    wait_for(lambda: int(on_host(operator.lab, host, script) or 0) >= least, WAIT_S, f"{least} bytes of {job} on {host}")
