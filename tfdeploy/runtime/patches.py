@@ -1,15 +1,46 @@
-"""Which module of TensorFlow is mended by which module of this package, right after its import.
+"""Which module of TensorFlow is mended by which modules of this package, right after its import.
 
-Each patch has one function `apply(module)`. The classes are changed in place, so that every name under
-which TensorFlow exports them sees the change.
+Each patch has one function `apply(module)`, and `before()` where something must be so ahead of the import. The
+classes are changed in place, so that every name under which TensorFlow exports them sees the change.
 """
 
 from __future__ import annotations
 
-BY_MODULE = {
-    "tensorflow.python.training.saver": "whole_checkpoints",
-    "tensorflow.python.training.sync_replicas_optimizer": "synchronous",
-    "tensorflow.python.training.coordinator": "prompt_end",
-    "tensorflow.python.training.session_manager": "prompt_start",
-    "tensorflow.python.client.session": "device_filters",
+from . import task
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Tuple
+
+_ALWAYS: Dict[str, Tuple[str, ...]] = {
+    "tensorflow.python.training.saver": ("whole_checkpoints",),
+    "tensorflow.python.training.sync_replicas_optimizer": ("synchronous",),
+    "tensorflow.python.training.coordinator": ("prompt_end",),
+    "tensorflow.python.training.session_manager": ("prompt_start",),
+    "tensorflow.python.client.session": ("device_filters", "planned_target"),
 }
+_PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
+    "tensorflow.python.training.server_lib": ("planned_cluster",),
+    "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": ("planned_tf_config",),
+}
+_VERSION1: Dict[str, Tuple[str, ...]] = {
+    "tensorflow": ("version1",),
+    "tensorflow.contrib": ("absent",),
+    "tensorflow.contrib.framework": ("absent",),
+    "tensorflow.contrib.layers": ("absent",),
+    "tensorflow.contrib.learn": ("absent",),
+    "tensorflow.contrib.learn.python.learn.datasets": ("absent",),
+    "tensorflow.examples": ("absent",),
+    "tensorflow.examples.tutorials": ("absent",),
+    "tensorflow.examples.tutorials.mnist": ("absent",),
+}
+
+
+def by_module() -> Dict[str, Tuple[str, ...]]:
+    """Module name -> names of patches, for this task."""
+    wanted = dict(_ALWAYS)
+    if task.planned_cluster():
+        wanted.update(_PLANNED_CLUSTER)
+    if task.version1():
+        wanted.update(_VERSION1)
+    return wanted
