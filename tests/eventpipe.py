@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_S = 60.0
+POLL_S = 0.1
 
 
 class EventPipe:
@@ -26,6 +27,7 @@ class EventPipe:
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self._held = False
         self._reader: threading.Thread | None = None
+        self._closed = threading.Event()
 
     def hold_at(self, kind: str, **data: str) -> dict[str, Any]:
         """Lets everything pass up to the event of that kind with these fields, and holds tfdeploy there."""
@@ -42,9 +44,10 @@ class EventPipe:
         self._reader.start()
 
     def close(self) -> None:
-        """Once tfdeploy has ended."""
+        """The reader goes away; tfdeploy writes no more."""
+        self._closed.set()
         if self._reader is not None:
-            self._reader.join(DEADLINE_S)
+            self._reader.join()
         os.close(self._fd)
 
     def _drain(self) -> None:
@@ -59,8 +62,12 @@ class EventPipe:
             os.read(self._fd, 1)
             self._held = False
         while True:
-            if not select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise AssertionError(f"no event within {DEADLINE_S:g} s, last {self.events[-1:]}")
+            if self._closed.is_set():
+                return None
+            if not select.select([self._fd], [], [], POLL_S)[0]:
+                if self._reader is None and time.monotonic() > deadline:
+                    raise AssertionError(f"no event within {DEADLINE_S:g} s, last {self.events[-1:]}")
+                continue
             waiting = self._waiting()
             if not waiting:
                 return None

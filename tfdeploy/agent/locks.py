@@ -43,42 +43,71 @@ def unlock(call: Call) -> Dict[str, Any]:
 
 
 def _let_go(context: Context, job: str) -> None:
-    release = context.closing.pop("lock " + job, None)
+    release = context.closing.get("lock " + job)
     if release is not None:
         release()
+        context.closing.pop("lock " + job, None)
 
 
 def _path(context: Context, job: str) -> str:
     return os.path.join(layout.locks_dir(context.workdir, job), os.uname().nodename + ".lock")
 
 
+class _Lock:
+    """One lock file, taken and let go of once. The session may end at any moment: whoever lets go waits for who takes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd: Optional[int] = None
+        self._over = False
+        self._turn = threading.Lock()
+
+    def take(self, holder: Dict[str, Any]) -> bool:
+        with self._turn:
+            fd = None if self._over else flocked(self._path)
+            if fd is None:
+                return False
+            try:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, json.dumps(holder).encode("ascii"), 0)
+            except OSError:
+                os.close(fd)
+                raise
+            self._fd = fd
+            return True
+
+    def let_go(self) -> None:
+        with self._turn:
+            self._over = True
+            if self._fd is None:
+                return
+            try:
+                os.unlink(self._path)  # while it is held: nobody else can hold this name now
+            finally:
+                os.close(self._fd)
+                self._fd = None
+
+
 def _take(context: Context, job: str, holder: Dict[str, Any]) -> bool:
     with _taking:
-        if "lock " + job in context.closing:
+        name = "lock " + job
+        if name in context.closing:
             return True
         path = _path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        fd = _flocked(path)
-        if fd is None:
-            return False
+        one = _Lock(path)
+        context.closing[name] = one.let_go  # first: what the session leaves behind is nothing
+        taken = False
         try:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps(holder).encode("ascii"), 0)
-        except OSError:
-            os.close(fd)
-            raise
-
-        def release(held: int = fd) -> None:
-            try:
-                os.unlink(path)  # while it is held: nobody else can hold this name now
-            finally:
-                os.close(held)
-
-        context.closing["lock " + job] = release
-        return True
+            taken = one.take(holder)
+        finally:
+            if not taken:
+                context.closing.pop(name, None)
+        return taken
 
 
-def _flocked(path: str) -> Optional[int]:
+def flocked(path: str) -> Optional[int]:
+    """The file, open and locked; None while somebody else holds it. Whoever lets go may remove it first."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,7 +22,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "launch",
         help="start a run",
-        usage="tfdeploy launch [--mode async|sync] [options] [-- python train.py --lr 0.1]",
+        usage="tfdeploy launch [--mode MODE] [options] [-- python train.py --lr 0.1]",
         description="Starts a run on all its hosts or on none: lock, probe, plan, sync, prepare, start, commit.",
         epilog="Words after -- take the place of the job's command. The run id is printed alone on stdout.",
     )
@@ -44,6 +44,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
+    from tfdeploy.cli.interrupts import patiently
     from tfdeploy.cli.views import events_to, plain_view
     from tfdeploy.operations.launch import launch, plan_only
 
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
         if args.dry_run:
             return _show_plan(args, plan_only(asked, fleet, emit))
-        plan = launch(asked, fleet, store, emit)
+        with patiently():
+            plan = launch(asked, fleet, store, emit)
         if not args.json:
             print(plan.run, flush=True)
         return _afterwards(args, fleet, plan, emit, record)
@@ -101,7 +103,6 @@ def _job(args: argparse.Namespace) -> Job:
     from tfdeploy import config
     from tfdeploy.cli import setting
     from tfdeploy.errors import UsageError
-    from tfdeploy.model.job import MODES_BUILT
 
     job = setting.load_job(args)
     if args.after is not None:
@@ -113,8 +114,6 @@ def _job(args: argparse.Namespace) -> Job:
         raise UsageError(
             "which mode?", where=job.source or "tfdeploy launch", next="--mode async, or `mode: async` in the job file"
         )
-    if job.mode not in MODES_BUILT:
-        raise UsageError(f"mode {job.mode} is not built yet", where="--mode", next=f"modes so far: {', '.join(MODES_BUILT)}")
     if not job.command:
         raise UsageError("no command to run", where=job.source, next="`command: [python, train.py]` in the job file, or after --")
     return job

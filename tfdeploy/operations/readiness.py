@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
+from tfdeploy.agent import wire
 from tfdeploy.errors import RunFailed, TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.status import death_in_words
 from tfdeploy.operations.lastwords import last_lines
 from tfdeploy.operations.outcomes import all_or_error, together
 from tfdeploy.operations.verbs import ask_all
@@ -62,20 +66,20 @@ def failure(fleet: Fleet, plan: Plan, watch: Watch) -> TfdeployError:
     deaths = [state.first_death for state in watch.states.values() if state and state.first_death]
     if deaths:
         first = min(deaths, key=lambda death: death.get("time") or 0.0)
-        return run_failed(fleet, plan, str(first.get("task")), str(first.get("reason") or first.get("outcome")))
+        return run_failed(fleet, plan, str(first.get("task")), first)
     for status in watch.tasks.values():
         if status.state in ("ended", "lost") and status.outcome not in ("succeeded", "stopped"):
-            return run_failed(fleet, plan, status.task, status.reason or status.outcome or "ended")
+            return run_failed(fleet, plan, status.task, wire.to_wire(status))
     reasons = [state.abort_reason for state in watch.states.values() if state and state.abort_reason]
     return RunFailed(reasons[0] if reasons else "the run was ended before it was up", where=plan.run)
 
 
-def run_failed(fleet: Fleet, plan: Plan, task: str, reason: str) -> RunFailed:
+def run_failed(fleet: Fleet, plan: Plan, task: str, death: Mapping[str, Any]) -> RunFailed:
     host = next((planned.host for planned in plan.tasks if planned.task == task), "?")
     lines = last_lines(fleet, plan, task)
     shown = "".join(f"\n    {line}" for line in lines)
     return RunFailed(
-        f"{task} on {host}: {reason}" + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
+        death_in_words(task, host, death) + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
         where=f"{task}@{host}",
         next=f"tfdeploy logs {plan.run} --task {task}",
     )
