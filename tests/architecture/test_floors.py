@@ -33,7 +33,9 @@ DOORS = {
     "tf_keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
     "keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
 }
+WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl")  # what the user's TensorFlow brings along
 STANDARD_LIBRARY_ONLY = ("tfdeploy/agent/", "tfdeploy/runtime/", "tfdeploy/errors.py", "tfdeploy/__init__.py")
+OF_THE_RUNTIME = ("tfdeploy.runtime.replaced",)  # a table of names that the plan and the task both speak of
 OF_THE_AGENT = ("tfdeploy.agent.wire", "tfdeploy.agent.layout")
 WITHOUT = {"planning": ("transport", "config"), "config": ("planning",), "operations": ("ui",)}
 UI_SEES = ("model", "errors", "ui")
@@ -76,7 +78,7 @@ def foreign_fault(name, path):
     top = name.partition(".")[0]
     if top in DOORS and not path.startswith(DOORS[top]):
         return f"{top} is for {' and '.join(DOORS[top])} alone"
-    own = top in ("tensorflow", "tf_keras", "keras") and path.startswith("tfdeploy/runtime/")
+    own = top in WITH_TENSORFLOW and path.startswith("tfdeploy/runtime/")
     if path.startswith(STANDARD_LIBRARY_ONLY) and top not in STDLIB and not own:
         return "only the standard library here"
     return None
@@ -99,7 +101,7 @@ def own_fault(name, path):
         return "ui sees only model and errors"
     if there == "agent" and not name.startswith(OF_THE_AGENT):
         return "of the agent only wire and layout are seen"
-    if there == "runtime":
+    if there == "runtime" and not (here == "planning" and name.startswith(OF_THE_RUNTIME)):
         return "the runtime runs with the user's program, nowhere else"
     return None
 
@@ -218,7 +220,9 @@ PLANTED = [
     ("imports", "tfdeploy/agent/x.py", "from tfdeploy.model.job import Job"),
     ("imports", "tfdeploy/agent/x.py", "from tfdeploy.errors import Refused"),
     ("imports", "tfdeploy/agent/x.py", "try:\n    import msgspec\nexcept ImportError:\n    pass"),
-    ("imports", "tfdeploy/runtime/x.py", "import numpy"),
+    ("imports", "tfdeploy/runtime/x.py", "import msgspec"),
+    ("imports", "tfdeploy/config/x.py", "from tfdeploy.runtime import replaced"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import hooks"),
     ("imports", "tfdeploy/errors.py", "import msgspec"),
     ("imports", "benchmarks/x.py", "import fabric"),
     ("names", "tfdeploy/config/utils.py", ""),
@@ -247,7 +251,12 @@ ALLOWED = [
         "import yaml\nfrom tfdeploy.agent import wire\nfrom tfdeploy.agent.wire import TASK_MARKERS",
     ),
     ("imports", "tfdeploy/transport/x.py", "import fabric\nfrom tfdeploy.agent.layout import agent_dir"),
-    ("imports", "tfdeploy/runtime/x.py", "import tensorflow\nfrom tfdeploy.runtime import hooks\nfrom . import task"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import replaced"),
+    (
+        "imports",
+        "tfdeploy/runtime/x.py",
+        "import numpy\nimport tensorflow\nfrom tfdeploy.runtime import hooks\nfrom . import task",
+    ),
     ("imports", "tfdeploy/agent/x.py", "import os\nfrom tfdeploy.agent import wire\nfrom . import layout"),
     ("imports", "tfdeploy/cli/x.py", "import rich\nfrom tfdeploy import __version__, config, lab"),
     ("imports", "tfdeploy/ui/x.py", "from tfdeploy.model.plan import Plan\nfrom tfdeploy.errors import Refused"),

@@ -14,15 +14,15 @@ from . import patches, task
 
 TYPE_CHECKING = False  # typing and threading would cost each start of Python 9 ms
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional
+    from typing import Any, Dict, Optional, Tuple
 
 
 class Loader:
-    """A module's own loader, with a word after it. Out of sight as soon as the module runs."""
+    """A module's own loader, with a word before and after it. Out of sight as soon as the module runs."""
 
-    def __init__(self, loader: Any, after: Callable[[Any], None]) -> None:
+    def __init__(self, loader: Any, patches: Tuple[str, ...]) -> None:
         self._loader = loader
-        self._after = after
+        self._patches = patches
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -32,37 +32,40 @@ class Loader:
 
     def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._loader
+        for patch in self._patches:
+            call(patch, "before")
         self._loader.exec_module(module)
-        self._after(module)
+        for patch in self._patches:
+            call(patch, "apply", module)
 
 
 class Finder:
-    """`wanted`: module name -> name of the patch in this package."""
+    """`wanted`: module name -> names of patches in this package."""
 
-    def __init__(self, wanted: Dict[str, str]) -> None:
+    def __init__(self, wanted: Dict[str, Tuple[str, ...]]) -> None:
         self._wanted = wanted
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        patch = self._wanted.get(name)
-        if patch is None:
+        wanted = self._wanted.get(name)
+        if wanted is None:
             return None
         asking = (get_ident(), name)  # a finder behind us may ask from the start again
         if asking in self._asking:
             return None
         self._asking.add(asking)
         try:
-            return self._wrapped(name, path, target, patch)
+            return self._wrapped(name, path, target, wanted)
         except Exception as error:  # noqa: BLE001 the import goes on without us
-            task.say_failed(patch, error)
+            task.say_failed(wanted[0], error)
             return None
         finally:
             self._asking.discard(asking)
 
-    def _wrapped(self, name: str, path: Any, target: Any, patch: str) -> Any:
+    def _wrapped(self, name: str, path: Any, target: Any, wanted: Tuple[str, ...]) -> Any:
         spec = self._found_behind(name, path, target)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = Loader(spec.loader, lambda module: apply(patch, module))
+            spec.loader = Loader(spec.loader, wanted)
         return spec
 
     def _found_behind(self, name: str, path: Any, target: Any) -> Optional[Any]:
@@ -74,15 +77,18 @@ class Finder:
         return None
 
 
-def apply(patch: str, module: Any) -> None:
-    """Runs `apply(module)` of the patch's module. Never raises."""
+def call(patch: str, function: str, *words: Any) -> None:
+    """Runs `before()` or `apply(module)` of the patch's module, where it has that. Never raises."""
     try:
         __import__("%s.%s" % (__package__, patch))
-        sys.modules["%s.%s" % (__package__, patch)].apply(module)
+        run = getattr(sys.modules["%s.%s" % (__package__, patch)], function, None)
+        if run is not None:
+            run(*words)
     except Exception as error:  # noqa: BLE001 the user's program goes on
         task.say_failed(patch, error)
 
 
 def install() -> None:
     """Puts the finder in place. Call once, before anything imports TensorFlow."""
-    sys.meta_path.insert(0, Finder(patches.BY_MODULE))
+    task.keep_tf_config()
+    sys.meta_path.insert(0, Finder(patches.by_module()))

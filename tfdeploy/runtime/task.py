@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # typing would cost each start of Python several ms
 if TYPE_CHECKING:
     from typing import Optional
 
+_PLANNED = "TFDEPLOY_TASK_TF_CONFIG"
 _said: set[str] = set()
 
 
@@ -28,6 +29,27 @@ def index() -> Optional[int]:
 def mode() -> str:
     """A mode of the contract, or "" where nobody said."""
     return os.environ.get("TFDEPLOY_TASK_MODE", "")
+
+
+def version1() -> bool:
+    """Whether `import tensorflow` is to give TensorFlow 1."""
+    return os.environ.get("TFDEPLOY_TASK_COMPAT") == "v1"
+
+
+def planned_cluster() -> bool:
+    """Whether a cluster that the program writes gives way to the planned one."""
+    return os.environ.get("TFDEPLOY_TASK_CLUSTER") == "planned"
+
+
+def keep_tf_config() -> None:
+    """Remembers, for this process and those that it starts, the TF_CONFIG that the plan gave."""
+    if planned_cluster() and "TF_CONFIG" in os.environ:
+        os.environ.setdefault(_PLANNED, os.environ["TF_CONFIG"])
+
+
+def tf_config() -> str:
+    """The plan's TF_CONFIG, whatever the program has made of its own; "" where there is none."""
+    return os.environ.get(_PLANNED, "")
 
 
 def say(text: str) -> None:

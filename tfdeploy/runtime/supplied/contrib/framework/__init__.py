@@ -1,0 +1,63 @@
+"""tf.contrib.framework: the global step, variables of a graph, checkpoints, argument scopes."""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.contrib.framework.arg_scopes import add_arg_scope, arg_scope
+
+__all__ = [
+    "add_arg_scope",
+    "arg_scope",
+    "assert_global_step",
+    "assign_from_checkpoint_fn",
+    "create_global_step",
+    "get_global_step",
+    "get_or_create_global_step",
+    "get_trainable_variables",
+    "get_variables",
+    "get_variables_to_restore",
+    "init_from_checkpoint",
+    "list_variables",
+    "load_variable",
+]
+
+assert_global_step = tf.train.assert_global_step
+create_global_step = tf.train.create_global_step
+get_global_step = tf.train.get_global_step
+get_or_create_global_step = tf.train.get_or_create_global_step
+init_from_checkpoint = tf.train.init_from_checkpoint
+list_variables = tf.train.list_variables
+load_variable = tf.train.load_variable
+
+
+def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIABLES):
+    """The variables of a collection, by scope (a name, or a VariableScope) and by the end of their names."""
+    if isinstance(scope, tf.VariableScope):
+        scope = scope.name
+    if suffix is not None:
+        scope = (scope or "") + ".*" + (suffix if ":" in suffix else suffix + ":")
+    return tf.get_collection(collection, scope)
+
+
+def get_trainable_variables(scope=None, suffix=None):
+    return get_variables(scope, suffix, tf.GraphKeys.TRAINABLE_VARIABLES)
+
+
+def get_variables_to_restore(include=None, exclude=None):
+    """All variables, or those of the scopes `include`, without those of the scopes `exclude`."""
+    chosen = get_variables() if include is None else [v for scope in include for v in get_variables(scope)]
+    without = {v.name for scope in exclude or () for v in get_variables(scope)}
+    return [v for v in chosen if v.name not in without]
+
+
+def assign_from_checkpoint_fn(
+    model_path, var_list, ignore_missing_vars=False, reshape_variables=False, write_version=tf.train.SaverDef.V2
+):
+    """A function of a session that restores `var_list` (variables, or name -> variable); None with nothing to restore."""
+    if ignore_missing_vars:
+        there = tf.train.NewCheckpointReader(model_path).get_variable_to_shape_map()
+        named = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}
+        var_list = {name: v for name, v in named.items() if name in there}
+    if not var_list:
+        tf.logging.warning("No Variables to restore")
+        return None
+    saver = tf.train.Saver(var_list, reshape=reshape_variables, write_version=write_version)
+    return lambda session: saver.restore(session, model_path)

@@ -1,0 +1,41 @@
+"""arg_scope: default arguments for the layers that are called within a `with` block."""
+
+import contextlib
+import functools
+
+_scopes = [{}]  # the innermost last; function -> its default arguments
+
+
+def _key(func):
+    return getattr(func, "_arg_scope_key", (func.__module__, func.__name__))
+
+
+def add_arg_scope(func):
+    """Lets `arg_scope` set default arguments of `func`."""
+
+    @functools.wraps(func)
+    def scoped(*args, **kwargs):
+        return func(*args, **dict(_scopes[-1].get(_key(func), {}), **kwargs))
+
+    scoped._arg_scope_key = _key(func)
+    return scoped
+
+
+@contextlib.contextmanager
+def arg_scope(list_ops_or_scope, **kwargs):
+    """`with arg_scope([conv2d], padding="SAME") as scope:`, and later `with arg_scope(scope):`."""
+    if isinstance(list_ops_or_scope, dict):
+        if kwargs:
+            raise ValueError("When attempting to re-use a scope by suppling a dictionary, kwargs must be empty.")
+        scope = dict(list_ops_or_scope)
+    else:
+        scope = dict(_scopes[-1])
+        for func in list_ops_or_scope:
+            if not hasattr(func, "_arg_scope_key"):
+                raise ValueError("%s is not decorated with @add_arg_scope" % (_key(func),))
+            scope[_key(func)] = dict(scope.get(_key(func), {}), **kwargs)
+    _scopes.append(scope)
+    try:
+        yield scope
+    finally:
+        _scopes.pop()

@@ -1,0 +1,37 @@
+"""tf.contrib.layers: the layers, initializers and regularizers that programs use most, with the variables' old names."""
+
+import functools
+
+from tensorflow.compat.v1.nn import relu as _relu
+from tensorflow.contrib.layers.dense import conv2d, fully_connected
+from tensorflow.contrib.layers.normalization import batch_norm
+from tensorflow.contrib.layers.plain import avg_pool2d, dropout, flatten, max_pool2d
+from tensorflow.contrib.layers.weights import (
+    l1_regularizer,
+    l2_regularizer,
+    variance_scaling_initializer,
+    xavier_initializer,
+    xavier_initializer_conv2d,
+)
+
+__all__ = [
+    "avg_pool2d",
+    "batch_norm",
+    "conv2d",
+    "convolution2d",
+    "dropout",
+    "flatten",
+    "fully_connected",
+    "l1_regularizer",
+    "l2_regularizer",
+    "linear",
+    "max_pool2d",
+    "relu",
+    "variance_scaling_initializer",
+    "xavier_initializer",
+    "xavier_initializer_conv2d",
+]
+
+convolution2d = conv2d
+linear = functools.partial(fully_connected, activation_fn=None)
+relu = functools.partial(fully_connected, activation_fn=_relu)

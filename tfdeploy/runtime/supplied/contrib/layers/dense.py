@@ -1,0 +1,101 @@
+"""fully_connected and conv2d: variables `weights` and `biases`, relu unless told otherwise."""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.contrib.framework import add_arg_scope
+from tensorflow.contrib.layers.plain import collected, pair
+from tensorflow.contrib.layers.weights import xavier_initializer
+
+_MODEL = tf.GraphKeys.MODEL_VARIABLES
+
+
+def variable(name, shape, dtype, initializer, regularizer, trainable, collections):
+    """A model variable. `collections`: a list for all, or name -> list."""
+    more = collections.get(name) if isinstance(collections, dict) else collections
+    names = [tf.GraphKeys.GLOBAL_VARIABLES, _MODEL, *(more or [])]
+    return tf.get_variable(name, shape, dtype, initializer, regularizer, trainable=trainable, collections=names)
+
+
+def _finished(outputs, activation_fn, normalizer_fn, normalizer_params, bias):
+    """Normalized, or with biases; then activated."""
+    outputs = normalizer_fn(outputs, **(normalizer_params or {})) if normalizer_fn is not None else bias(outputs)
+    return activation_fn(outputs) if activation_fn is not None else outputs
+
+
+@add_arg_scope
+def fully_connected(
+    inputs,
+    num_outputs,
+    activation_fn=tf.nn.relu,
+    normalizer_fn=None,
+    normalizer_params=None,
+    weights_initializer=xavier_initializer(),
+    weights_regularizer=None,
+    biases_initializer=tf.zeros_initializer(),
+    biases_regularizer=None,
+    reuse=None,
+    variables_collections=None,
+    outputs_collections=None,
+    trainable=True,
+    scope=None,
+):
+    if not isinstance(num_outputs, int):
+        raise ValueError("num_outputs type should be one of [int], got %s" % type(num_outputs))
+    with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
+        inputs = tf.convert_to_tensor(inputs)
+        dtype, depth = inputs.dtype.base_dtype, inputs.shape[-1]
+        kernel = variable(
+            "weights", [depth, num_outputs], dtype, weights_initializer, weights_regularizer, trainable, variables_collections
+        )
+
+        def bias(outputs):
+            if biases_initializer is None:
+                return outputs
+            shape = [num_outputs]
+            biases = variable("biases", shape, dtype, biases_initializer, biases_regularizer, trainable, variables_collections)
+            return tf.nn.bias_add(outputs, biases)
+
+        product = tf.matmul(inputs, kernel) if inputs.shape.ndims == 2 else tf.tensordot(inputs, kernel, 1)
+        outputs = _finished(product, activation_fn, normalizer_fn, normalizer_params, bias)
+        return collected(outputs_collections, outputs)
+
+
+@add_arg_scope
+def conv2d(
+    inputs,
+    num_outputs,
+    kernel_size,
+    stride=1,
+    padding="SAME",
+    data_format=None,
+    rate=1,
+    activation_fn=tf.nn.relu,
+    normalizer_fn=None,
+    normalizer_params=None,
+    weights_initializer=xavier_initializer(),
+    weights_regularizer=None,
+    biases_initializer=tf.zeros_initializer(),
+    biases_regularizer=None,
+    reuse=None,
+    variables_collections=None,
+    outputs_collections=None,
+    trainable=True,
+    scope=None,
+):
+    layout = data_format or "NHWC"
+    with tf.variable_scope(scope, "Conv", [inputs], reuse=reuse):
+        inputs = tf.convert_to_tensor(inputs)
+        dtype, depth = inputs.dtype.base_dtype, inputs.shape[1 if layout == "NCHW" else -1]
+        shape = [*pair(kernel_size), depth, num_outputs]
+        kernel = variable("weights", shape, dtype, weights_initializer, weights_regularizer, trainable, variables_collections)
+
+        def bias(outputs):
+            if biases_initializer is None:
+                return outputs
+            biases = variable(
+                "biases", [num_outputs], dtype, biases_initializer, biases_regularizer, trainable, variables_collections
+            )
+            return tf.nn.bias_add(outputs, biases, data_format=layout)
+
+        convolved = tf.nn.convolution(inputs, kernel, padding, strides=pair(stride), dilation_rate=pair(rate), data_format=layout)
+        outputs = _finished(convolved, activation_fn, normalizer_fn, normalizer_params, bias)
+        return collected(outputs_collections, outputs)

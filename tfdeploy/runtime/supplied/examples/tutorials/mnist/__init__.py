@@ -1,0 +1,1 @@
+"""The folder of the MNIST tutorial: `from tensorflow.examples.tutorials.mnist import input_data`."""

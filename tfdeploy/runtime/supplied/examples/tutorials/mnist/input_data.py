@@ -1,0 +1,150 @@
+"""read_data_sets of the MNIST tutorial: reads the four idx files from a folder, as they are or as .gz. Never downloads."""
+
+import collections
+import errno
+import gzip
+import os
+import struct
+
+import numpy
+import tensorflow.compat.v1 as tf
+
+Datasets = collections.namedtuple("Datasets", ["train", "validation", "test"])
+
+SOURCE_URL = ""  # nothing is downloaded
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_MAGIC = {"images": 2051, "labels": 2049}
+
+
+class DataSet(object):
+    """Images and labels that are handed out in batches, shuffled anew in each epoch."""
+
+    def __init__(self, images, labels, fake_data=False, one_hot=False, dtype=tf.float32, reshape=True, seed=None):
+        dtype = tf.as_dtype(dtype).base_dtype
+        if dtype not in (tf.uint8, tf.float32):
+            raise TypeError("Invalid image dtype %r, expected uint8 or float32" % dtype)
+        self._random = numpy.random.RandomState(tf.get_seed(seed)[0 if seed is None else 1])
+        if fake_data:
+            self._num_examples, self.one_hot = 10000, one_hot
+        else:
+            assert images.shape[0] == labels.shape[0], "images.shape: %s labels.shape: %s" % (images.shape, labels.shape)
+            self._num_examples = images.shape[0]
+            if reshape:
+                assert images.shape[3] == 1
+                images = images.reshape(images.shape[0], images.shape[1] * images.shape[2])
+            if dtype == tf.float32:
+                images = numpy.multiply(images.astype(numpy.float32), 1.0 / 255.0)
+        self._fake_data = fake_data
+        self._images, self._labels = images, labels
+        self._epochs_completed = 0
+        self._index_in_epoch = 0
+
+    images = property(lambda self: self._images)
+    labels = property(lambda self: self._labels)
+    num_examples = property(lambda self: self._num_examples)
+    epochs_completed = property(lambda self: self._epochs_completed)
+
+    def next_batch(self, batch_size, fake_data=False, shuffle=True):
+        """The next `batch_size` images and labels; what is left of an epoch is completed from the next one."""
+        if fake_data or self._fake_data:
+            label = [1] + [0] * 9 if self.one_hot else 0
+            return [[1] * 784 for _ in range(batch_size)], [label for _ in range(batch_size)]
+        start = self._index_in_epoch
+        if start == 0 and self._epochs_completed == 0 and shuffle:
+            self._shuffle()
+        if start + batch_size <= self._num_examples:
+            self._index_in_epoch = start + batch_size
+            return self._images[start : self._index_in_epoch], self._labels[start : self._index_in_epoch]
+        self._epochs_completed += 1
+        rest_images, rest_labels = self._images[start:], self._labels[start:]
+        if shuffle:
+            self._shuffle()
+        self._index_in_epoch = end = batch_size - (self._num_examples - start)
+        images = numpy.concatenate((rest_images, self._images[:end]), axis=0)
+        return images, numpy.concatenate((rest_labels, self._labels[:end]), axis=0)
+
+    def _shuffle(self):
+        order = self._random.permutation(self._num_examples)
+        self._images, self._labels = self._images[order], self._labels[order]
+
+
+def read_data_sets(
+    train_dir,
+    fake_data=False,
+    one_hot=False,
+    dtype=tf.float32,
+    reshape=True,
+    validation_size=5000,
+    seed=None,
+    source_url=SOURCE_URL,
+):
+    """Datasets(train, validation, test). Raises FileNotFoundError that names every file that is missing."""
+    made = dict(dtype=dtype, reshape=reshape, seed=seed)
+    if fake_data:
+        fake = DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed)
+        return Datasets(train=fake, validation=fake, test=fake)
+    paths = _paths(train_dir)
+    train_images, test_images = extract_images(paths[0]), extract_images(paths[2])
+    train_labels, test_labels = extract_labels(paths[1], one_hot), extract_labels(paths[3], one_hot)
+    if not 0 <= validation_size <= len(train_images):
+        raise ValueError(
+            "Validation size should be between 0 and {}. Received: {}.".format(len(train_images), validation_size)
+        )
+    return Datasets(
+        train=DataSet(train_images[validation_size:], train_labels[validation_size:], **made),
+        validation=DataSet(train_images[:validation_size], train_labels[:validation_size], **made),
+        test=DataSet(test_images, test_labels, **made),
+    )
+
+
+def extract_images(f):
+    """A path or an open .gz -> uint8 [index, y, x, 1]."""
+    count, rows, columns, rest = _read(f, "images", ">III")
+    return numpy.frombuffer(rest, dtype=numpy.uint8, count=count * rows * columns).reshape(count, rows, columns, 1)
+
+
+def extract_labels(f, one_hot=False, num_classes=10):
+    """A path or an open .gz -> uint8 [index], or float64 [index, class]."""
+    count, rest = _read(f, "labels", ">I")
+    labels = numpy.frombuffer(rest, dtype=numpy.uint8, count=count)
+    return dense_to_one_hot(labels, num_classes) if one_hot else labels
+
+
+def dense_to_one_hot(labels_dense, num_classes):
+    return numpy.eye(num_classes)[labels_dense]
+
+
+def load_mnist(train_dir="MNIST-data"):
+    return read_data_sets(train_dir)
+
+
+def _paths(folder):
+    found = [next((p for p in _spellings(folder, name) if os.path.isfile(p)), None) for name in FILES]
+    missing = [name for name, path in zip(FILES, found) if path is None]
+    if missing:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "MNIST's %s (or .gz) not there, and tfdeploy downloads nothing: put the four files into a folder and name it in "
+            "tfdeploy.yaml, `data: {mnist: FOLDER}`, with {data.mnist} as the program's folder" % ", ".join(missing),
+            os.path.abspath(folder),
+        )
+    return found
+
+
+def _spellings(folder, name):
+    dotted = name.replace("-idx", ".idx")
+    return [os.path.join(folder, each + end) for each in (name, dotted) for end in (".gz", "")]
+
+
+def _read(f, kind, header):
+    path = f if isinstance(f, str) else getattr(f, "name", "the file")
+    if not isinstance(f, str):
+        content = gzip.GzipFile(fileobj=f).read()
+    else:
+        with (gzip.open(f, "rb") if f.endswith(".gz") else open(f, "rb")) as stream:
+            content = stream.read()
+    size = 4 + struct.calcsize(header)
+    magic = struct.unpack(">I", content[:4])[0] if len(content) >= size else None
+    if magic != _MAGIC[kind]:
+        raise ValueError("Invalid magic number %s in MNIST %s file: %s" % (magic, kind[:-1], path))
+    return struct.unpack(header, content[4:size]) + (content[size:],)
