@@ -45,14 +45,14 @@ def add(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.interrupts import patiently
-    from tfdeploy.cli.views import events_to, plain_view
+    from tfdeploy.cli.views import events_to, launch_view
     from tfdeploy.operations.launch import launch, plan_only
 
     asked = asked_for(args)
     store = setting.store()
     recording = nullcontext() if args.dry_run else closing(store.recorder(asked.run))
     with setting.open_fleet(args) as fleet, events_to(args.events) as recorded, recording as recorder:
-        say = plain_view(args)
+        say = launch_view(args)
 
         def record(event: Any) -> None:
             for sink in (recorded, recorder):

@@ -36,6 +36,25 @@ def transfer_view(args: argparse.Namespace) -> Iterator[Emit]:
         yield emit
 
 
+def launch_view(args: argparse.Namespace) -> Emit:
+    """One line an event; on a terminal bars instead, while code and data are sent."""
+    from tfdeploy.ui.progress import SyncView
+    from tfdeploy.ui.terminal import terminal_of
+
+    plain, terminal = plain_view(args), terminal_of(sys.stderr, args.color)
+    bars: list[SyncView] = []
+
+    def emit(event: Event) -> None:
+        if event.kind == "step" and event.data.get("step") == "sync" and terminal.width is not None:
+            if event.data.get("state") == "begin":
+                bars.append(SyncView(terminal, quiet=args.quiet, verbose=args.verbose).__enter__())
+            elif bars:
+                bars.pop().__exit__(None, None, None)
+        (bars[-1] if bars else plain)(event)
+
+    return emit
+
+
 @contextmanager
 def events_to(path: str | None) -> Iterator[Callable[[Event], None] | None]:
     """The writer of --events FILE, or None."""

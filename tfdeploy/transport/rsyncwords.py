@@ -11,7 +11,7 @@ from tfdeploy.transport.target import Target
 _PROGRESS = re.compile(rb"^\s*(\d+)\s+(\d+)%")
 _SENT = re.compile(rb"^sent (\d+) bytes")
 _RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d+) bytes")
-_SHRANK = re.compile(rb"read errors mapping .*\(61\)|failed verification -- update discarded")
+_SHRANK = re.compile(rb"read errors mapping .*\(61\)|failed verification -- update ")
 VANISHED = 24
 _TURNED_AWAY = (b"kex_exchange_identification", b"Connection reset by", b"Connection closed by", b"Exceeded MaxStartups")
 
