@@ -19,6 +19,10 @@ def clush(place: Place, command: str, *, hosts: list[str], fanout: int = 64) -> 
     return ["clush", "-q", "-f", str(fanout), "-l", USER, "-o", shlex.join(_settings(place)), "-w", ",".join(hosts), command]
 
 
+def ssh(place: Place, where: str, script: str) -> list[str]:
+    return ["ssh", *_settings(place), where, script]
+
+
 def rsync(place: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False) -> list[str]:
     """xargs starts one rsync per address on its standard input."""
     shell = shlex.join(["ssh", *_settings(place), *(TUNED if tuned else ())])

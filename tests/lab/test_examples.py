@@ -1,0 +1,177 @@
+"""Every example, started as its README says: real TensorFlow on isolated hosts that share nothing, to the figure stated there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from commandline import REPOSITORY, Tfdeploy
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+EXAMPLES = REPOSITORY / "examples"
+LAUNCH_S = 240.0
+TWO = ("--ps", "1", "--workers", "2")
+
+pytestmark = pytest.mark.tensorflow
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch of an example and what is in its logs."""
+
+    id: str
+    example: str
+    tasks: dict[str, dict[str, object]]  # as `status` tells them
+    said: dict[str, list[str]]  # task -> its lines
+
+    def says(self, pattern: str, *tasks: str) -> list[str]:
+        """The first group of every line that fits, of those tasks or of all."""
+        lines = [line for task in tasks or self.said for line in self.said.get(task, [])]
+        return [found[1] for line in lines if (found := re.match(pattern, line))]
+
+    def places(self) -> dict[str, object]:
+        return {task: row["host"] for task, row in self.tasks.items()}
+
+    def outcomes(self) -> dict[str, object]:
+        return {task: row["outcome"] for task, row in self.tasks.items()}
+
+
+@pytest.fixture
+def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[..., Run]:
+    """launch(example, *words): a copy of the example's folder, `tfdeploy launch --wait WORDS` in it. Nothing may be left."""
+    operator = tfdeploy(isolated_lab)
+
+    def call(example: str, *words: str) -> Run:
+        folder = operator.home / example
+        if not folder.exists():
+            shutil.copytree(EXAMPLES / example, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            for maker in folder.glob("make_*.py"):
+                subprocess.run([sys.executable, maker.name], cwd=folder, check=True, capture_output=True, timeout=60)
+        operator.cwd = folder
+        run = operator.run("launch", "--wait", *words, timeout_s=LAUNCH_S, exit_code=0).stdout.strip()
+        told = operator.json("status", run)
+        assert told["state"] == "succeeded"
+        assert_nothing_left(operator, run, told["job"])
+        return Run(run, example, {row["task"]: row for row in told["tasks"]}, _lines(operator, run))
+
+    return call
+
+
+def _lines(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in operator.run("logs", run, "--output", "json", exit_code=0).stdout.splitlines():
+        row = json.loads(text)
+        found.setdefault(row["task"], []).append(row["line"])
+    return found
+
+
+def assert_good(run: Run, task: str) -> None:
+    """That task printed an accuracy at least as good as the one that the example's README states."""
+    stated = re.findall(r"(\w+ accuracy): at least ([0-9.]+)", (EXAMPLES / run.example / "README.md").read_text())
+    assert stated
+    what, least = stated[0]
+    reached = run.says(rf"{what}: ([0-9.]+)", task)
+    assert reached, run.said
+    assert float(reached[-1]) >= float(least)
+
+
+def assert_fresh(run: Run, task: str) -> None:
+    assert run.says(r"starting at (?:step|epoch) (0)", task), run.said[task]
+
+
+def assert_resumed(run: Run, task: str, at_least: int) -> None:
+    found = run.says(r"going on from (?:step|epoch) (\d+)", task)
+    assert found and int(found[0]) >= at_least, run.said[task]
+
+
+def test_hello_in_one_process(launch: Callable[..., Run]) -> None:
+    run = launch("hello")
+    assert run.says(r"(Hello, distributed TensorFlow!)", "worker:0")
+    assert run.outcomes() == {"worker:0": "succeeded"}
+
+
+def test_hello_of_two_tasks(launch: Callable[..., Run]) -> None:
+    run = launch("hello", "--mode", "async", "--ps", "1", "--workers", "1", "--", "python", "two_tasks.py")
+    assert run.says(r"(Hello from the ps and from worker 0!)", "worker:0")
+    assert run.outcomes() == {"worker:0": "succeeded", "ps:0": "stopped"}
+
+
+def test_digits(launch: Callable[..., Run]) -> None:
+    run = launch("digits", *TWO)
+    assert_fresh(run, "worker:0")
+    assert_good(run, "worker:0")
+
+
+def test_crnn_synchronous_then_on_from_its_checkpoint_asynchronous(launch: Callable[..., Run]) -> None:
+    first = launch("crnn", *TWO)
+    assert_fresh(first, "worker:0")
+    assert_good(first, "worker:0")
+    again = launch("crnn", *TWO, "--mode", "async", "--", "python", "train.py", "--steps=650")
+    assert_resumed(again, "worker:0", 600)
+    assert_good(again, "worker:0")
+
+
+def test_model_parallel(launch: Callable[..., Run]) -> None:
+    run = launch("model_parallel", "--workers", "1")
+    assert_good(run, "worker:0")
+    assert run.says(r"first/weights is on (/job:ps/task:0)", "worker:0")
+    assert run.says(r"last/weights is on (/job:ps/task:1)", "worker:0")
+    assert run.outcomes() == {"worker:0": "succeeded", "ps:0": "stopped", "ps:1": "stopped"}
+
+
+def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> None:
+    """Only the chief writes a backup, every worker reads it: it must have come to the others' disks."""
+    workers = ("worker:0", "worker:1", "worker:2")
+    first = launch("mirrored_keras")
+    assert len(set(first.places().values())) == len(workers)
+    for worker in workers:
+        assert_fresh(first, worker)
+        assert first.says(r"replicas in sync: (\d+)", worker) == ["3"]
+        assert_good(first, worker)
+    again = launch("mirrored_keras", "--", "python", "train.py", "--epochs=8")
+    for worker in workers:
+        assert_resumed(again, worker, 6)
+    assert again.outcomes() == dict.fromkeys(workers, "succeeded")
+
+
+def test_coordinator_with_servers_of_its_own_then_with_ours(launch: Callable[..., Run]) -> None:
+    first = launch("coordinator", *TWO)
+    assert_fresh(first, "chief:0")
+    assert_good(first, "chief:0")
+    servers = {"ps:0": "stopped", "worker:0": "stopped", "worker:1": "stopped"}
+    assert first.outcomes() == {"chief:0": "succeeded", **servers}
+    again = launch("coordinator", *TWO, "--", "python", "chief.py", "--steps=1750")
+    assert_resumed(again, "chief:0", 1500)
+    assert_good(again, "chief:0")
+    assert again.outcomes() == {"chief:0": "succeeded", **servers}
+
+
+def test_ingraph(launch: Callable[..., Run]) -> None:
+    run = launch("ingraph", "--workers", "2")
+    assert_fresh(run, "chief:0")
+    assert_good(run, "chief:0")
+    devices = run.says(r"devices: (.*)", "chief:0")[0]
+    assert "/job:worker/replica:0/task:0/" in devices
+    assert "/job:worker/replica:0/task:1/" in devices
+
+
+def test_towers_then_on_from_their_checkpoint(launch: Callable[..., Run]) -> None:
+    first = launch("towers")
+    assert_fresh(first, "worker:0")
+    assert_good(first, "worker:0")
+    again = launch("towers", "--", "python", "towers.py", "--steps=700")
+    assert_resumed(again, "worker:0", 600)
+
+
+def test_mirrored_on_one_host(launch: Callable[..., Run]) -> None:
+    run = launch("towers", "--", "python", "mirrored.py", "--checkpoints=checkpoints/mirrored")
+    assert_good(run, "worker:0")
+    assert list(run.tasks) == ["worker:0"]
