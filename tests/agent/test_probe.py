@@ -65,6 +65,7 @@ def test_its_answer_is_what_the_control_side_expects(tmp_path: Path) -> None:
         ("tensorflow", "unknown"),
         ("tensorflow_datasets-4.9.dist-info", None),
         ("tensorflow_io_gcs_filesystem-0.3.dist-info", None),
+        ("tf_keras-2.21.0.dist-info", None),
     ],
 )
 def test_tensorflow_is_found_without_importing_it(tmp_path: Path, path_with: Path, name: str, version: str) -> None:
@@ -74,6 +75,26 @@ def test_tensorflow_is_found_without_importing_it(tmp_path: Path, path_with: Pat
     program(path_with, "python9", f'PYTHONPATH={site} exec {sys.executable} -S "$@"\n')
     found = facts(tmp_path, python="python9")
     assert (found["python"], found["tensorflow"]) == (str(path_with / "python9"), version)
+
+
+def test_tf_keras_is_found_too(tmp_path: Path, path_with: Path) -> None:
+    for name in ("tensorflow-2.21.0.dist-info", "tf_keras-2.20.1.dist-info", "tf_keras_extra-1.0.dist-info"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+    program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
+    found = facts(tmp_path, python="python9")
+    assert (found["tensorflow"], found["tf_keras"]) == ("2.21.0", "2.20.1")
+
+
+@pytest.mark.parametrize("said, version", [("uv 0.9.7 (0adb44480 2025-10-30)", "0.9.7"), ("what?", None)])
+def test_uv(tmp_path: Path, path_with: Path, said: str, version: str) -> None:
+    program(path_with, "uv", f"echo '{said}'\n")
+    assert facts(tmp_path)["uv"] == version
+
+
+def test_variables_that_the_plan_sets_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("TF_CONFIG", "")
+    assert facts(tmp_path)["preset"] == ["TF_CONFIG"]
 
 
 @pytest.mark.parametrize("name", ["~/bin/py", "bin/py"])

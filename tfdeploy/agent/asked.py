@@ -15,10 +15,10 @@ WITHIN_S = 20.0  # a cold interpreter on a network disk
 _MOST_BYTES = 1 << 20
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
-# Runs in the user's interpreter, of any version: finds TensorFlow by the names of what pip has recorded.
+# Runs in the user's interpreter, of any version: finds TensorFlow and tf_keras by the names of what pip has recorded.
 _PYTHON_SCRIPT = r"""
 import json, os, re, sys
-found, package = {}, False
+found, package, keras = {}, False, None
 for folder in sys.path:
     try:
         names = os.listdir(folder) if folder else []
@@ -30,8 +30,11 @@ for folder in sys.path:
                        r"-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
         if hit:
             found.setdefault(hit.group(1).lower().replace("-", "_"), hit.group(2))
+        hit = re.match(r"(?i)tf[_-]keras(?:[_-]nightly)?-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
+        keras = keras or (hit and hit.group(1))
 version = found.get("tensorflow") or (sorted(found.items())[0][1] if found else None)
-print("=tfdeploy-python=" + json.dumps([".".join(map(str, sys.version_info[:3])), version or ("unknown" if package else None)]))
+version = version or ("unknown" if package else None)
+print("=tfdeploy-python=" + json.dumps([".".join(map(str, sys.version_info[:3])), version, keras]))
 """
 
 
@@ -87,17 +90,18 @@ def start_python(path: Optional[str]) -> Optional[Asked]:
     return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT])
 
 
-def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Optional[str], Optional[str], Optional[str]]:
-    """(version, TensorFlow's version, what is wrong)."""
+def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Dict[str, Optional[str]], Optional[str]]:
+    """(the versions of Python, TensorFlow and tf_keras as facts name them, what is wrong)."""
+    found: Dict[str, Optional[str]] = dict.fromkeys(("python_version", "tensorflow", "tf_keras"))
     if asked is None:
-        return None, None, "there is no program %s here" % wanted
+        return found, "there is no program %s here" % wanted
     code, out, err = asked.answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-python="):
-            version, tensorflow = json.loads(line[len("=tfdeploy-python=") :])
-            return version, tensorflow, None
+            python, tensorflow, tf_keras = json.loads(line[len("=tfdeploy-python=") :])
+            return dict(found, python_version=python, tensorflow=tensorflow, tf_keras=tf_keras), None
     last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
-    return None, None, "%s does not run Python here: %.300s" % (wanted, last[0])
+    return found, "%s does not run Python here: %.300s" % (wanted, last[0])
 
 
 def start_rsync() -> Asked:
@@ -108,6 +112,16 @@ def read_rsync(asked: Optional[Asked]) -> Optional[str]:
     """Its version; None: there is none."""
     words = asked.answer()[1].split() if asked is not None else []
     return words[words.index("version") + 1] if "version" in words[:-1] else None
+
+
+def start_uv() -> Asked:
+    return Asked(["uv", "--version"])
+
+
+def read_uv(asked: Optional[Asked]) -> Optional[str]:
+    """Its version; None: there is none."""
+    words = asked.answer()[1].split() if asked is not None else []
+    return words[1] if words[:1] == ["uv"] and len(words) > 1 else None
 
 
 def start_gpus() -> Asked:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Union
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.knowledge import Knowledge, decided, first_death, in_words
+from tfdeploy.agent.knowledge import Knowledge, decided, first_death, in_words, serves
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
@@ -157,24 +157,24 @@ def _end_all(view: View) -> List[Action]:
 
 
 def _finish(view: View) -> List[Action]:
-    """The deciding task has succeeded: the other workers get their grace, then the ps end."""
+    """The deciding tasks have succeeded: the others get their grace, then the servers end."""
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
     actions: List[Action] = []
     waited = _since(view, "decided")
-    done = all(_is_done(view, peer, waited) for peer in part.peers if peer.role != "ps")
+    done = all(_is_done(view, peer, waited) for peer in part.peers if not serves(peer))
     for spec in part.tasks:
         own = view.own[spec.task]
         if own.status.state in ("ended", "lost"):
             continue
-        if done if spec.role == "ps" else min(waited, own.quiet_s) >= part.finish_grace_s:
+        if done if serves(spec) else min(waited, own.quiet_s) >= part.finish_grace_s:
             actions.append(End(spec.task, DECIDED, part.stop_grace_s))
     return actions
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
-    """A worker anywhere has ended, or its host has been silent for longer than it could have taken to say so."""
+    """A task anywhere has ended, or its host has been silent for longer than it could have taken to say so."""
     if peer.task in view.known.ended:
         return True
     if peer.task in view.own:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from tfdeploy.agent import wire
 
@@ -114,8 +114,13 @@ def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Fields]:
 
 
 def _too_early(peer: wire.Peer, fields: Fields) -> bool:
-    """A good exit code that is no success: a ps never ends by itself, a worker must have been up."""
-    return fields["outcome"] == "succeeded" and (peer.role == "ps" or not fields.get("up"))
+    """A good exit code that is no success: a server never ends by itself, any other task must have been up."""
+    return fields["outcome"] == "succeeded" and (serves(peer) or not fields.get("up"))
+
+
+def serves(task: "Union[wire.Peer, wire.TaskSpec]") -> bool:
+    """Whether it never ends by itself. A ps does not, whatever else is said."""
+    return task.serves or task.role == "ps"
 
 
 def in_words(death: Fields) -> str:

@@ -12,7 +12,18 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from tfdeploy import __version__
 from tfdeploy.agent import atomic
-from tfdeploy.agent.asked import Asked, find_program, read_gpus, read_python, read_rsync, start_gpus, start_python, start_rsync
+from tfdeploy.agent.asked import (
+    Asked,
+    find_program,
+    read_gpus,
+    read_python,
+    read_rsync,
+    read_uv,
+    start_gpus,
+    start_python,
+    start_rsync,
+    start_uv,
+)
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
 from tfdeploy.agent.hostfolder import boot_id, job_names, run_names
@@ -23,6 +34,7 @@ from tfdeploy.agent.runs import is_live, run_paths
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
+PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # which the plan sets for each task
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -32,7 +44,7 @@ def probe(call: Call) -> Dict[str, Any]:
     job = call.name("job") if args.get("job") else None
     low, high = _range(args.get("ports") or [1, 0])
     python = find_program(str(args.get("python") or "python3"))
-    asked = {"python": start_python(python), "rsync": start_rsync()}
+    asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
     if args.get("gpus") != "none":
         asked["gpus"] = start_gpus()
     facts = _machine(workdir)
@@ -68,6 +80,7 @@ def _machine(workdir: str) -> Dict[str, Any]:
         "boot_id": boot_id(),
         "ssh_server_address": words[2] if len(words) == 4 else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
+        "preset": [name for name in PRESET if name in os.environ],
         "gpus": [],
         "gpu_error": None,
         "linger": linger,
@@ -83,11 +96,11 @@ def _user() -> str:
 
 
 def _collect(facts: Dict[str, Any], asked: Dict[str, Optional[Asked]], python: Optional[str], wanted: str) -> None:
-    version, tensorflow, problem = read_python(asked["python"], wanted)
-    facts.update(python=python if version else None, python_version=version, tensorflow=tensorflow)
+    versions, problem = read_python(asked["python"], wanted)
+    facts.update(versions, python=python if versions["python_version"] else None)
     if problem:
         facts["problems"].append(problem)
-    facts["rsync"] = read_rsync(asked["rsync"])
+    facts["rsync"], facts["uv"] = read_rsync(asked["rsync"]), read_uv(asked["uv"])
     if "gpus" in asked:
         facts["gpus"], facts["gpu_error"] = read_gpus(asked["gpus"])
 

@@ -20,7 +20,12 @@ class Readiness:
         if port is not None and sockets.listens(pids, port):
             return True
         self.tensorflow = self.tensorflow or any(_maps_tensorflow(pid) for pid in pids)
-        return age_s >= self._spec.ready_after_s and (port is None or not self.tensorflow)
+        return age_s >= self._spec.ready_after_s and not self.awaits_port
+
+    @property
+    def awaits_port(self) -> bool:
+        """Only its port shows that it is up; otherwise time does, or a good end."""
+        return self._spec.port is not None and self.tensorflow
 
     def too_late(self, age_s: float) -> Optional[str]:
         """Why a task that is not up by now has failed."""

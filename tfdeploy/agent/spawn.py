@@ -22,13 +22,15 @@ _OF_THE_SESSION = (
     "OLDPWD",
     "_",
 )
+_OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")  # the plan's or none: what a login shell sets would name another cluster
+_FOREIGN = _OF_THE_SESSION + _OF_THE_PLAN
 
 
 def environment(
     paths: RunPaths, spec: wire.TaskSpec, attempt: int, inherited: Mapping[str, str], secrets: Mapping[str, str]
 ) -> Dict[str, str]:
     """All that the program finds in its environment."""
-    env = {name: text for name, text in inherited.items() if name not in _OF_THE_SESSION and not name.startswith("TFDEPLOY_")}
+    env = {name: text for name, text in inherited.items() if name not in _FOREIGN and not name.startswith("TFDEPLOY_")}
     env["PWD"] = paths.cwd
     if spec.port is not None:
         env["TF_GRPC_REUSE_PORT"] = "true"  # the minder holds the port until the server binds beside it

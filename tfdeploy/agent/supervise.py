@@ -146,7 +146,7 @@ class Supervisor:
         else:
             status.exit_code = os.WEXITSTATUS(code)
             status.outcome = "succeeded" if status.exit_code == 0 else "failed"
-            status.up = status.up or (status.exit_code == 0 and not self.ready.tensorflow)
+            status.up = status.up or (status.exit_code == 0 and not self.ready.awaits_port)
         if self.kill_at is None:
             self._end_within(LEFTOVER_GRACE_S)
 

@@ -103,13 +103,14 @@ class TaskSpec:
     index: int
     argv: List[str]  # argv[0] is the interpreter or program, with ~ already expanded or looked up on PATH
     env: Dict[str, str]  # set over the environment of the agent; PATH_PREPEND below goes first on PATH
-    port: Optional[int] = None  # the planned port; up = listened on by the task's own process tree
+    port: Optional[int] = None  # the planned port; up = listened on by the task's own process tree. None: it does not listen
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
+    serves: bool = False  # a server, as in Peer
 
 
 @dataclass
@@ -120,6 +121,7 @@ class Peer:
     role: str
     host: str
     deciding: bool = False
+    serves: bool = False  # never ends by itself: ended when all others are done, and exit 0 of it is a failure
 
 
 @dataclass

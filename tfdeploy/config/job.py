@@ -35,13 +35,14 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
     folder, home = path.parent.resolve(), environ.get("HOME", "~")
-    fields = {field: one.value for field, one in given.items()}
+    fields = {name: one.value for name, one in given.items()}
     fields.setdefault("name", _folder_name(folder, root))
     fields.setdefault("mode", None)
     fields.setdefault("command", ())
     fields["code"] = _absolute(fields.get("code", "."), folder, home)
-    if "inventory" in fields:
-        fields["inventory"] = _absolute(fields["inventory"], folder, home)
+    for field in ("inventory", "setup_requirements", "setup_wheels"):
+        if field in fields:
+            fields[field] = _absolute(fields[field], folder, home)
     fields["data"] = {name: _absolute(source, folder, home) for name, source in fields.get("data", {}).items()}
     fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
     job = Job(**fields, source=shown(path))

@@ -14,7 +14,7 @@ from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import MODES, MODES_BUILT, RoleRule
+from tfdeploy.model.job import MODES, RoleRule
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 RESERVED = (
@@ -29,14 +29,19 @@ RESERVED = (
 
 
 def mode(node: Node) -> str:
-    given = values.one_of(node, MODES)
-    if given not in MODES_BUILT:
-        raise node.error(f"mode `{given}` is not built yet", f"use one of {', '.join(MODES_BUILT)}")
-    return given
+    return values.one_of(node, MODES)
 
 
 def flags(node: Node) -> str:
     return values.one_of(node, ("auto", "classic", "none"))
+
+
+def compat(node: Node) -> str:
+    return values.one_of(node, ("auto", "v1", "none"))
+
+
+def cluster(node: Node) -> str:
+    return values.one_of(node, ("planned", "program"))
 
 
 def command(node: Node) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from tfdeploy.config import jobvalues, values
 from tfdeploy.config.schema import Key
+from tfdeploy.model.job import MODES
 from tfdeploy.model.placeholders import NAMES
 
 HOST = (
@@ -56,7 +57,7 @@ INVENTORY = (
 JOB = (
     Key("name", "the job's name", "name: digits", values.name, "the folder's name"),
     Key("inventory", "which inventory", "inventory: inventories/lab.yaml", values.text, "the only file in inventories/"),
-    Key("mode", "how the tasks train together: async or sync", "mode: async", jobvalues.mode, "must come from --mode"),
+    Key("mode", f"how the tasks train together: {', '.join(MODES)}", "mode: async", jobvalues.mode, "must come from --mode"),
     Key("code", "folder that goes to every host", "code: .", values.text, "the job file's folder"),
     Key("data", "name: folder or file, goes to every host once", "data: {digits: ./data/digits}", jobvalues.data, "none"),
     Key("keep", "folders of the program that outlive runs and releases", "keep: [checkpoints]", jobvalues.keep, "none"),
@@ -66,9 +67,15 @@ JOB = (
         "auto appends the classic flags that the program defines; classic: the first four; none",
         "flags: auto",
         jobvalues.flags,
-        "auto",
+        "auto in async and sync, else none",
     ),
-    Key("cluster", "what becomes of a cluster written into the program", "cluster: planned"),
+    Key(
+        "cluster",
+        "planned: a cluster written into the program gives way to the plan's; program: it stands",
+        "cluster: planned",
+        jobvalues.cluster,
+        "planned",
+    ),
     Key(
         "roles",
         "how many tasks; count, per_host, gpus",
@@ -78,7 +85,19 @@ JOB = (
     ),
     Key("env", "variables of every task", 'env: {TF_CPP_MIN_LOG_LEVEL: "1"}', jobvalues.env, "none"),
     Key("secrets", "variables taken from your environment, never shown", "secrets: [WANDB_API_KEY]", jobvalues.secrets, "none"),
-    Key("setup", "the Python environment on every host", "setup: {requirements: requirements.txt}"),
+    Key(
+        "setup",
+        "the Python environment on every host",
+        "setup: {requirements: requirements.txt, wheels: ./wheels}",
+        keys=(
+            Key(
+                "requirements", "file that pip reads", "requirements: requirements.txt", values.text, "none", "setup_requirements"
+            ),
+            Key(
+                "wheels", "folder of wheels, for hosts without a network", "wheels: ./wheels", values.text, "none", "setup_wheels"
+            ),
+        ),
+    ),
     Key(
         "ready",
         "when a task counts as up",
@@ -116,7 +135,13 @@ JOB = (
         "logs: {max: 1GiB}",
         keys=(Key("max", "per task on its host, rotated", "max: 1GiB", values.size_bytes, "1GiB", "logs_max_bytes"),),
     ),
-    Key("compat", "TensorFlow 1 programs on TensorFlow 2", "compat: auto"),
+    Key(
+        "compat",
+        "TensorFlow 1 programs on TensorFlow 2: auto (as the program needs it), v1, none",
+        "compat: auto",
+        jobvalues.compat,
+        "auto",
+    ),
     Key(
         "metrics",
         "name: regular expression with one group, read from the logs",
@@ -170,7 +195,7 @@ def reference_text() -> str:
             *_columns([(f"{{{name}}}", text) for name, text in NAMES.items()]),
             *_columns([("{data.NAME}", "a data set's folder or file on the host"), ("{keep.NAME}", "a keep folder, absolute")]),
             "",
-            f"NOT BUILT YET  {', '.join(not_built(JOB))}; modes other than async and sync",
+            f"NOT BUILT YET  {', '.join(not_built(JOB))}",
             "",
         ]
     )

@@ -58,8 +58,11 @@ class HostFacts:
     gpus: tuple[Gpu, ...] = ()
     gpu_error: str | None = None
     tensorflow: str | None = None  # installed version, read without importing it
+    tf_keras: str | None = None  # the same
     rsync: str | None = None  # version; None: missing
+    uv: str | None = None  # version; None: missing
     proxies: tuple[str, ...] = ()  # names of proxy variables set there
+    preset: tuple[str, ...] = ()  # names of variables set there that the plan sets for each task
     keep: tuple[KeepFact, ...] = ()
     live_runs: tuple[LiveRun, ...] = ()
     linger: bool | None = None  # None: no logind

@@ -7,8 +7,10 @@ from typing import Literal
 
 Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local"]
 MODES: tuple[Mode, ...] = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
-MODES_BUILT: tuple[Mode, ...] = ("async", "sync")
+MODES_BUILT = MODES
 Flags = Literal["auto", "classic", "none"]
+Compat = Literal["auto", "v1", "none"]
+Written = Literal["planned", "program"]
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,13 @@ class Job:
     inventory: str | None = None
     data: dict[str, str] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
-    flags: Flags = "auto"
+    flags: Flags | None = None  # None: auto in async and sync, none in the other modes
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+    compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
+    cluster: Written = "planned"  # whose ClusterSpec counts where the program has one written into it
+    setup_requirements: str | None = None
+    setup_wheels: str | None = None
     secrets: tuple[str, ...] = ()  # names in the caller's environment
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0

@@ -21,13 +21,14 @@ class TaskPlan:
     role: str
     index: int
     host: str
-    address: str  # what the other hosts call it: "192.0.2.11:2223"
-    port: int
+    address: str  # what the other hosts call it: "192.0.2.11:2223"; "" for a task that does not listen
+    port: int | None
     gpus: tuple[int, ...]
     argv: tuple[str, ...]
     env: dict[str, str]  # without secrets
     deciding: bool
     why: str  # why this host, these GPUs
+    serves: bool = False  # a server that never ends by itself: ended once the deciding tasks have succeeded
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import MODES, MODES_BUILT, Job, Mode
+from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.placement import Seat, Wish, role_hosts
 from tfdeploy.planning.program import PYTHON, Program
@@ -24,12 +24,9 @@ CLOCK_SKEW_S = 5.0
 
 
 def mode(job: Job) -> Mode:
-    """The mode of the run. Raises UsageError when there is none, or one that is not built yet."""
+    """The mode of the run. Raises UsageError when there is none."""
     if job.mode is None:
         raise UsageError("no mode", where=job.source or None, next="add `--mode async` or `mode: async` to the job file")
-    if job.mode not in MODES_BUILT:
-        known = ", ".join(MODES_BUILT) if job.mode in MODES else ", ".join(MODES)
-        raise UsageError(f"mode {job.mode} is not built yet", where=job.source or None, next=f"modes so far: {known}")
     return job.mode
 
 

@@ -32,6 +32,8 @@ def appended(job: Job, program: Program) -> Appended:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
         return Appended((), "no flags appended: `flags: none`")
+    if job.flags is None and job.mode not in ("async", "sync"):
+        return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
     chosen = flags.classic() if job.flags == "classic" else flags.defined(program)
     left = tuple(flag for flag in chosen if not _in_command(flag, job.command))
     return Appended(left, _note(job, program, left, tuple(flag for flag in chosen if flag not in left)))

@@ -23,7 +23,7 @@ def _part(plan: Plan, host: HostPlan, digest: str) -> wire.HostPart:
         plan_digest=digest,
         release=plan.release,
         tasks=[_spec(plan, host, task) for task in plan.tasks_of(host.host)],
-        peers=[wire.Peer(task.task, task.role, task.host, task.deciding) for task in plan.tasks],
+        peers=[wire.Peer(task.task, task.role, task.host, task.deciding, task.serves) for task in plan.tasks],
         mesh=[wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts],
         keep=list(plan.keep),
         links=dict(plan.links),
@@ -46,4 +46,5 @@ def _spec(plan: Plan, host: HostPlan, task: TaskPlan) -> wire.TaskSpec:
         ready_timeout_s=plan.ready_timeout_s,
         log_max_bytes=plan.logs_max_bytes,
         path_prepend=[posixpath.dirname(host.python)],
+        serves=task.serves,
     )

@@ -18,6 +18,9 @@ data: {digits: ./data/digits, home: ~/big, abs: /srv/one.npz}
 keep: [checkpoints, out/models/]
 command: [python, train.py, "--data={data.digits}", "--steps=2000", --lr, 0.10, "{keep.out/models}"]
 flags: auto
+cluster: program
+setup: {requirements: requirements.txt, wheels: ~/wheels}
+compat: v1
 roles: {ps: {count: 2}, worker: {per_host: 1, gpus: 1}}
 env: {TF_CPP_MIN_LOG_LEVEL: "1", LR: 1e-3, N: 010, WHO: "{job_name}-{task_index}", EMPTY: "", OFF: "no"}
 secrets: [WANDB_API_KEY]
@@ -55,6 +58,10 @@ def test_the_contracts_example(load, tmp_path):
         data={"digits": f"{here}/data/digits", "home": "/home/me/big", "abs": "/srv/one.npz"},
         keep=("checkpoints", "out/models"),
         flags="auto",
+        compat="v1",
+        cluster="program",
+        setup_requirements=f"{here}/requirements.txt",
+        setup_wheels="/home/me/wheels",
         roles={"ps": RoleRule(count=2), "worker": RoleRule(per_host=1, gpus=1)},
         env={
             "TF_CPP_MIN_LOG_LEVEL": "1",
@@ -91,12 +98,11 @@ REFUSED = {
     "name: -x": ("name must be a name of letters", "name", None),
     "name: a/b": ("name must be a name of letters", "name", None),
     "mode: asynk": ("mode must be", "mode", "did you mean async?"),
-    "mode: mirrored": ("mode `mirrored` is not built yet", "mode", "use one of async, sync"),
-    "setup: {requirements: r.txt}": ("`setup` is not built yet", "setup", "remove `setup`"),
+    "setup: {reqs: r.txt}": ("unknown key 'reqs'", "setup.reqs", None),
+    "setup: r.txt": ("setup must be a mapping", "setup", None),
     "stall: {after: 5m}": ("`stall` is not built yet", "stall", "remove `stall`"),
-    "compat: auto": ("`compat` is not built yet", "compat", "remove `compat`"),
-    "cluster: planned": ("`cluster` is not built yet", "cluster", "remove `cluster`"),
-    "cluster:": ("`cluster` is not built yet", "cluster", "remove `cluster`"),
+    "compat: v2": ("compat must be auto | v1 | none", "compat", "one of"),
+    "cluster: plan": ("cluster must be planned | program", "cluster", "did you mean planned?"),
     "restart: {max: 3}": ("restarts are not built yet", "restart.max", "max: 0"),
     "restart: {backoff: [1s, 60s]}": ("`restart.backoff` is not built yet", "restart.backoff", "remove"),
     "restart: {mx: 0}": ("unknown key 'mx'", "restart.mx", "max?"),
