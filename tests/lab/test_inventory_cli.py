@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from commandline import PATH, REPOSITORY
 
+from tfdeploy.cli.main import NOT_BUILT
+
 WATCH = """
 import os, sys
 def watch(event, args):
@@ -213,11 +215,7 @@ WORDS = {
     "unknown flag": (("sync", "--paralel", "3"), "unknown argument --paralel", "--parallel"),
     "flag with a value": (("logs", "--tsk=worker:0"), "unknown argument --tsk=worker:0", "--task"),
     "flag far from any": (("status", "--zzz"), "unknown argument --zzz", "tfdeploy status --help"),
-    "check": (("check",), "`tfdeploy check` is not built yet", "tfdeploy --help"),
-    "setup": (("setup",), "`tfdeploy setup` is not built yet", "tfdeploy --help"),
-    "fetch": (("fetch",), "`tfdeploy fetch` is not built yet", "tfdeploy --help"),
-    "tensorboard": (("tensorboard",), "`tfdeploy tensorboard` is not built yet", "tfdeploy --help"),
-    "ssh": (("ssh", "n1"), "`tfdeploy ssh` is not built yet", "tfdeploy --help"),
+    **{verb: ((verb, "n1"), f"`tfdeploy {verb}` is not built yet", "tfdeploy --help") for verb in NOT_BUILT},
     "no such mode": (("launch", "--mode", "asnyc"), "asnyc", ""),
     "bad number": (("exec", "--parallel", "0", "--", "true"), "not 1 or more", ""),
     "bad duration": (("logs", "--since", "soon"), "not a duration", ""),
