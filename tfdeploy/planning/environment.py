@@ -13,8 +13,10 @@ from tfdeploy.planning.placement import Seat
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
 
 
-def environment(job: Job, seat: Seat, cluster: Cluster, addresses: tuple[str, ...], given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of one task: the contract's, then the job's `env` with its placeholders filled."""
+def environment(
+    job: Job, seat: Seat, cluster: Cluster, addresses: tuple[str, ...], given: Mapping[str, str], compat: str
+) -> dict[str, str]:
+    """The variables of one task: the contract's, then the job's `env` with its placeholders filled. `compat`: v1 or none."""
     direct = ",".join(addresses)
     return {
         "TF_CONFIG": tf_config(cluster, seat.role, seat.index),
@@ -24,6 +26,8 @@ def environment(job: Job, seat: Seat, cluster: Cluster, addresses: tuple[str, ..
         **dict.fromkeys(NO_PROXY, direct),
         "TF_GRPC_REUSE_PORT": "true",  # the minder holds the port until TensorFlow binds it beside
         "TFDEPLOY_TASK_MODE": str(job.mode),
+        "TFDEPLOY_TASK_COMPAT": compat,
+        "TFDEPLOY_TASK_CLUSTER": job.cluster,
         **{name: placeholders.fill(text, given) for name, text in job.env.items()},
     }
 

@@ -13,7 +13,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning import addresses, checks, commands, datasets, environment, keep, notes, ports, program
+from tfdeploy.planning import addresses, checks, commands, compat, datasets, environment, keep, notes, ports, program
 from tfdeploy.planning.layout import lay_out, ports_needed
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.placement import Wish, role_hosts, wishes
@@ -52,6 +52,8 @@ def make_plan(
     checks.program(job, started, options.files, links)
     for name in used:
         checks.host(hosts[name], used[name], started, options)
+    as_written = compat.decide(job, started, used)
+    compat.check(as_written, started)
 
     called = {name: addresses.called(hosts[name], used[name]) for name in used}
     exposed = addresses.check(called, used, allow_public=options.allow_public)
@@ -60,7 +62,7 @@ def make_plan(
 
     added = commands.appended(job, started)
     data = datasets.places(job, options.file_data)
-    tasks = tuple(task_plan(layout, seat, facts[seat.host], job, run, data, added.flags) for seat in seats)
+    tasks = tuple(task_plan(layout, seat, facts[seat.host], job, run, data, added.flags, as_written) for seat in seats)
     return Plan(
         run=run,
         job=job.name,
@@ -89,6 +91,7 @@ def make_plan(
             *notes.counts(inventory, wished, seats),
             *moved,
             added.note,
+            *compat.notes(job, as_written, layout.cluster),
             *addresses.notes(called),
             *notes.of_hosts(layout, hosts, used, job.logs_max_bytes),
             *exposed,

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tfdeploy.planning import python2
+
 PYTHON = ("python", "python3")  # as the first word: the job's interpreter
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
@@ -24,6 +26,8 @@ class Program:
     trees: tuple[ast.Module, ...] = ()  # the program first, then what it imports
     unread: str | None = None
     script: str | None = None  # the script that a shell as the first word is told to run
+    paths: tuple[str, ...] = ()  # the file of each tree
+    python2: tuple[tuple[str, str], ...] = ()  # ("train.py:3", "the print statement"): what Python 3 cannot read
 
     @property
     def imports_tensorflow(self) -> bool:
@@ -43,9 +47,9 @@ def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
     try:
         trees[path] = _parse(sources[path])
     except (SyntaxError, ValueError) as error:
-        return Program(path, unread=_unreadable(path, error))
-    _follow(path, base, sources, trees)
-    return Program(path, tuple(trees.values()))
+        return Program(path, unread=_unreadable(path, error), python2=_python2(path, sources[path], error))
+    old = _follow(path, base, sources, trees)
+    return Program(path, tuple(trees.values()), paths=tuple(trees), python2=old)
 
 
 def main_block(node: ast.stmt) -> bool:
@@ -99,19 +103,26 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     return f"{where} cannot be read ({hint}{said.rstrip('.')})"
 
 
-def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> None:
-    """Adds every module of the tree that `path` leads to. Modules that are not Python 3 are passed over."""
-    waiting = [path]
+def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> tuple[tuple[str, str], ...]:
+    """Adds every module of the tree that `path` leads to. Those that cannot be read are passed over; Python 2 is given back."""
+    waiting, old = [path], dict[str, tuple[tuple[str, str], ...]]()
     while waiting:
         current = waiting.pop(0)
         for found in _imported(current, trees[current], base, sources):
-            if found in trees:
+            if found in trees or found in old:
                 continue
             try:
                 trees[found] = _parse(sources[found])
-            except (SyntaxError, ValueError):
+            except (SyntaxError, ValueError) as error:
+                old[found] = _python2(found, sources[found], error)
                 continue
             waiting.append(found)
+    return tuple(each for one in old.values() for each in one)
+
+
+def _python2(path: str, text: str, error: Exception) -> tuple[tuple[str, str], ...]:
+    sign = python2.sign(text, error) if isinstance(error, SyntaxError) else None
+    return () if sign is None else ((f"{path}:{getattr(error, 'lineno', None) or 1}", sign),)
 
 
 def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:

@@ -12,15 +12,24 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, TaskPlan
 from tfdeploy.planning import commands, datasets, environment
+from tfdeploy.planning.compat import Compat, stands
 from tfdeploy.planning.flags import Flag
 from tfdeploy.planning.layout import Layout
 from tfdeploy.planning.placement import Seat
 
 
 def task_plan(
-    layout: Layout, seat: Seat, facts: HostFacts, job: Job, run: str, data: dict[str, str], added: tuple[Flag, ...]
+    layout: Layout,
+    seat: Seat,
+    facts: HostFacts,
+    job: Job,
+    run: str,
+    data: dict[str, str],
+    added: tuple[Flag, ...],
+    compat: Compat,
 ) -> TaskPlan:
     """Raises UsageError on a placeholder that nobody knows."""
+    listens = not stands(job, compat)  # else where the program says
     values = {
         **commands.values(layout.cluster, seat.role, seat.index, job.mode, run),
         **datasets.placeholders(job, data, facts.workdir),
@@ -31,11 +40,11 @@ def task_plan(
         role=seat.role,
         index=seat.index,
         host=seat.host,
-        address=layout.endpoints[seat.task],
-        port=layout.ports[seat.task],
+        address=layout.endpoints[seat.task] if listens else "",
+        port=layout.ports[seat.task] if listens else None,
         gpus=seat.gpus,
         argv=commands.argv(job, facts, values, added),
-        env=environment.environment(job, seat, layout.cluster, direct, values),
+        env=environment.environment(job, seat, layout.cluster, direct, values, compat.choice),
         deciding=seat.task == layout.deciding,
         why=seat.why,
     )

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 
-_scopes = [{}]  # the innermost last; function -> its default arguments
+_scopes: list = [{}]  # the innermost last; function -> its default arguments
 
 
 def _key(func):
@@ -17,7 +17,7 @@ def add_arg_scope(func):
     def scoped(*args, **kwargs):
         return func(*args, **dict(_scopes[-1].get(_key(func), {}), **kwargs))
 
-    scoped._arg_scope_key = _key(func)
+    vars(scoped)["_arg_scope_key"] = _key(func)
     return scoped
 
 

@@ -1,0 +1,149 @@
+"""Whether a program is run as TensorFlow 1 on TensorFlow 2, what stands in its way, and what becomes of a cluster in it.
+
+Decided by syntax trees and the hosts' facts, never by running anything. The runtime carries out what is chosen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.cluster import Cluster
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.job import Job
+from tfdeploy.planning import python2, uses, written
+from tfdeploy.planning.program import Program
+from tfdeploy.planning.tfnames import VERSION1, VERSION2, among
+from tfdeploy.planning.uses import Use
+from tfdeploy.runtime import replaced
+
+KERAS_3 = (2, 16)  # from here on tf.layers and tf.nn.rnn_cell are in tf_keras alone
+_OF_KERAS_2 = frozenset({"layers", "nn.rnn_cell"})
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Compat:
+    """`choice`: what the tasks get in TFDEPLOY_TASK_COMPAT. `refusals`: (where, what, in place of it)."""
+
+    choice: Literal["v1", "none"]
+    why: str = ""
+    notes: tuple[str, ...] = ()
+    refusals: tuple[tuple[str, str, str], ...] = ()
+    written: tuple[written.Written, ...] = ()
+
+
+def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
+    """By the job's `compat` and the program's names. `facts`: of the hosts it will run on; none: TensorFlow 2, Python 3."""
+    hosts = facts or {}
+    found = tuple(use for use in uses.of_tensorflow(program) if not use.guarded)
+    choice, why = _choice(job, program, found, hosts)
+    return Compat(
+        choice,
+        why,
+        _python2_notes(program, hosts),
+        (*_python2_refusals(program, hosts), *(_refusals(found, hosts) if choice == "v1" else ())),
+        written.clusters(program),
+    )
+
+
+def check(compat: Compat, program: Program) -> None:
+    """Raises Refused with every name that cannot be supplied: file:line, and what replaces it."""
+    if not compat.refusals:
+        return
+    where, what, instead = compat.refusals[0]
+    others = [f"{at}: {name} ({way})" for at, name, way in compat.refusals[1:]]
+    more = f"; also {'; '.join(others[:_SHOWN])}" if others else ""
+    left = f"; and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    raise Refused(f"{program.path or 'the program'} cannot run as it is: {what}{more}{left}", where=where, next=instead)
+
+
+def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
+    """The plan's notes: what was chosen and why, and what becomes of each cluster that is written into the program."""
+    said = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
+    for each in compat.written if cluster else ():
+        if job.cluster == "program":
+            said.append(f"the cluster written at {each.where} stands (`cluster: program`)")
+        else:
+            differing = "".join(f"; {one}" for one in written.differences(each, cluster))
+            said.append(f"the cluster written at {each.where} gives way to the plan's{differing}")
+    return (*said, *compat.notes)
+
+
+def stands(job: Job, compat: Compat) -> bool:
+    """Whether the tasks listen where the program says, and the plan's ports are not theirs."""
+    return job.cluster == "program" and bool(compat.written)
+
+
+def _choice(
+    job: Job, program: Program, found: tuple[Use, ...], hosts: Mapping[str, HostFacts]
+) -> tuple[Literal["v1", "none"], str]:
+    if job.compat != "auto":
+        return job.compat, f"`compat: {job.compat}`"
+    first = [use for use in found if among(use.name, VERSION1) or (replaced.in_place(use.name) and not _since(use))]
+    second = [use for use in found if among(use.name, VERSION2)]
+    if program.unread and program.script:
+        return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
+    if not first:
+        return "none", f"{program.path} uses nothing that is in TensorFlow 1 alone" if found else ""
+    if hosts and all((_version(each) or KERAS_3) < (2, 0) for each in hosts.values()):
+        return "none", "the hosts have TensorFlow 1 itself"
+    if second:
+        both = (
+            f"tf.{first[0].name} ({first[0].where}) of TensorFlow 1 and tf.{second[0].name} ({second[0].where}) of TensorFlow 2"
+        )
+        return "none", f"the program uses {both}; say `compat: v1` to run it as the first"
+    others = len({use.name for use in first}) - 1
+    more = f" and {others} more names" if others > 1 else " and one more name" if others else ""
+    return "v1", f"tf.{first[0].name} ({first[0].where}){more} of TensorFlow 1: `import tensorflow` gives version 1"
+
+
+def _refusals(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
+    seen: set[str] = set()
+    for use in found:
+        instead = replaced.in_place(use.name)
+        if instead is None or use.name in seen or (_since(use) and not _gone(use, hosts)):
+            continue
+        seen.add(use.name)
+        yield use.where, f"tf.{use.name} is not in TensorFlow 2", f"in its place: {instead}"
+    yield from _without_keras_2(found, hosts)
+
+
+def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
+    use = next((use for use in found if among(use.name, _OF_KERAS_2)), None)
+    for name, each in hosts.items() if use else ():
+        if use and each.tf_keras is None and (_version(each) or (0, 0)) >= KERAS_3:
+            yield use.where, f"tf.{use.name} needs tf_keras, which {name} has not", f"`{each.python} -m pip install tf_keras`"
+
+
+def _python2_refusals(program: Program, hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
+    if not hosts or any(not (each.python_version or "3").startswith("2") for each in hosts.values()):
+        for where, sign in program.python2:
+            yield where, f"{sign} is Python 2, and the hosts run Python 3", f"2to3 -w {where.rpartition(':')[0]}"
+
+
+def _python2_notes(program: Program, hosts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+    if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
+        return ()
+    by_name = {use.name: use for use in reversed(uses.of_names(program, python2.BUILTINS))}
+    return tuple(
+        f"{use.name} at {use.where} is Python 2 and will fail when it is reached: 2to3 -w {use.where.rpartition(':')[0]}"
+        for use in by_name.values()
+    )
+
+
+def _since(use: Use) -> bool:
+    return use.name.split(".")[0] in replaced.SINCE
+
+
+def _gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
+    since, _ = replaced.SINCE[use.name.split(".")[0]]
+    return any((_version(each) or (0, 0)) >= since for each in hosts.values())
+
+
+def _version(facts: HostFacts) -> tuple[int, int] | None:
+    """Of TensorFlow: (2, 21); None where there is none, or its version is not made of numbers."""
+    parts = (facts.tensorflow or "").split(".")[:2]
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
