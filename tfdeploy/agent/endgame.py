@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from typing import List, Set
+from typing import Iterator, List, Set
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.paths import RunPaths
@@ -21,10 +22,14 @@ def forget_secrets(paths: RunPaths) -> None:
 
 
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
-    """What the program wrote in cwd/ outside keep: new, or other than in the release. At most 100 names, sorted."""
+    """The first 100 of `left_paths`."""
+    return list(itertools.islice(left_paths(paths, part), _MAX_NAMED))
+
+
+def left_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
+    """What the program wrote in cwd/ outside keep: new, or other than in the release. Sorted in each folder."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
     skipped: Set[str] = set(part.keep) | set(part.links)
-    found: List[str] = []
     for folder, folders, names in os.walk(paths.cwd):
         relative = os.path.relpath(folder, paths.cwd)
         prefix = "" if relative == "." else relative + "/"
@@ -33,10 +38,7 @@ def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
         for name in sorted(names + links):
             path = prefix + name
             if path not in skipped and _differs(os.path.join(folder, name), os.path.join(release, path)):
-                found.append(path)
-                if len(found) >= _MAX_NAMED:
-                    return found
-    return found
+                yield path
 
 
 def _differs(path: str, original: str) -> bool:

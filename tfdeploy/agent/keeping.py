@@ -17,9 +17,7 @@ _MOST_BYTES = 1 << 20
 def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]:
     """One entry, as model.facts.KeepFact, for each path that holds at least one file. Raises VerbError bad_name."""
     found = []
-    for path in paths:
-        if not isinstance(path, str) or any(word in ("", ".", "..") for word in path.split("/")) or "\0" in path:
-            raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
+    for path in check_keep(paths):
         newest, record = _newest(layout.keep_dir(workdir, job, path))
         if newest is not None:
             checkpoint = _checkpoint(record) if record else None
@@ -27,6 +25,14 @@ def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]
             number = int(step.group(1)) if step else None
             found.append({"path": path, "newest": newest, "checkpoint": checkpoint, "step": number})
     return found
+
+
+def check_keep(paths: Any) -> List[str]:
+    """The paths, where they are a list of paths inside the code. Raises VerbError bad_name."""
+    for path in paths or []:
+        if not isinstance(path, str) or any(word in ("", ".", "..") for word in path.split("/")) or "\0" in path:
+            raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
+    return list(paths or [])
 
 
 def _newest(folder: str) -> Tuple[Optional[float], Optional[str]]:

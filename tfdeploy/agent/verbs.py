@@ -10,6 +10,8 @@ from tfdeploy.agent.call import Call, Verb, VerbError
 
 MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "data": "datasets",
+    "env": "environments",
+    "fetch": "collect",
     "lock": "locks",
     "logs": "logs",
     "probe": "probe",

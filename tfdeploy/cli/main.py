@@ -15,11 +15,12 @@ VERBS = {
     "status": "the tasks of a run",
     "stop": "TERM, grace, KILL, verify",
     "runs": "runs so far",
+    "fetch": "checkpoints and logs back to this machine",
     "exec": "a command on every host at once",
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("check", "setup", "fetch", "tensorboard", "ssh")
+NOT_BUILT = ("check", "setup", "tensorboard", "ssh")
 MODULES = {"exec": "execute"}
 
 

@@ -101,10 +101,10 @@ def _transfer(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, s
         return f"{what} failed", "red"
     if state != "done":
         return "", ""
-    sent = data.get("total_bytes") or data.get("sent_bytes") or 0
+    sent, done = data.get("total_bytes") or data.get("sent_bytes") or 0, data.get("done") or "sent"
     if what == "all":
-        return ("", "") if sent else ("all there already, nothing sent", "")
-    return f"{what} {in_bytes(sent)} sent", ""
+        return ("", "") if sent else (f"all there already, nothing {done}", "")
+    return f"{what} {in_bytes(sent)} {done}", ""
 
 
 def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:

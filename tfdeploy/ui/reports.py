@@ -87,6 +87,27 @@ def show_sync(terminal: Terminal, hosts: Sequence[Fields]) -> None:
         _say(terminal, f"{fold_names(same)}: ", "had everything already", "")
 
 
+def show_fetch(terminal: Terminal, hosts: Sequence[Fields]) -> None:
+    """A row per host, then what was left as it is here or there."""
+    rows = [
+        (
+            h["host"],
+            "ok" if h["ok"] else "failed",
+            h["files"],
+            in_bytes(h["bytes_received"]),
+            in_seconds(h["seconds"] or 0),
+            _error(h),
+        )
+        for h in hosts
+    ]
+    show_rows(terminal, ["host", "fetch", "files", "came", "took", ""], rows)
+    for h in hosts:
+        for key, words in (("newer_here", "changed here, left as they are"), ("left_there", "links that lead out, not made")):
+            if h[key]:
+                more = f" and {len(h[key]) - 5} more" if len(h[key]) > 5 else ""
+                _say(terminal, f"{clean(h['host'])}: {words}: ", ", ".join(h[key][:5]) + more, "yellow")
+
+
 def show_stop(terminal: Terminal, hosts: Sequence[Fields]) -> None:
     """Hosts with the same result in one line, survivors each on their own."""
     for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):

@@ -1,0 +1,217 @@
+"""`tfdeploy fetch` on real hosts: everything comes back, verified, during a run too, and no host writes where it should not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import Tfdeploy
+from jobs import write_job
+
+from tfdeploy.lab import Lab
+
+JOB = "fetch-ended"
+WRITES = ("--write=ckpt/checkpoint", "--write=ckpt/model.ckpt-7.index", "--write=out/result.txt")
+
+
+@pytest.fixture(scope="module")
+def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tfdeploy]:
+    made = Tfdeploy(loopback_lab, tmp_path_factory.mktemp("fetch") / "operator")
+    yield made
+    made.end_all()
+
+
+@pytest.fixture(scope="module")
+def ended(operator: Tfdeploy) -> str:
+    """A run that ended well and left files everywhere. Each test fetches it to a folder of its own."""
+    write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
+    return operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
+
+
+def workdir(operator: Tfdeploy, host: str) -> Path:
+    """On a loopback lab a host's disk is a folder of this machine."""
+    return Path(operator.lab.root) / "hosts" / host / "home" / "tfdeploy"
+
+
+def cwd(operator: Tfdeploy, host: str, run: str) -> Path:
+    return workdir(operator, host) / JOB / "runs" / run / "cwd"
+
+
+def files(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+def test_all_of_a_run_comes_back_and_then_nothing_more(operator: Tfdeploy, ended: str) -> None:
+    first = operator.json("fetch", ended)
+    to = Path(first["to"])
+    assert to == operator.cwd / "fetched" / ended
+    assert files(to) >= {
+        "keep/ckpt/checkpoint",
+        "keep/ckpt/model.ckpt-7.index",
+        *(f"files/{host}/out/result.txt" for host in ("n1", "n2", "n3")),
+        "logs/ps-0@n1.log",
+        "logs/worker-0@n2.log",
+        "logs/worker-1@n3.log",
+    }
+    assert (to / "files/n3/out/result.txt").read_text() == "written by worker:1\n"
+    assert '"--task_index=1"' in (to / "logs/worker-1@n3.log").read_text()
+    assert first["keep_from"] in ("n1", "n2", "n3")
+    assert all(row["ok"] and row["files"] for row in first["hosts"])
+    again = operator.json("fetch", ended)
+    assert [(row["files"], row["bytes_received"]) for row in again["hosts"]] == [(0, 0)] * 3
+    assert not list(to.rglob("*.fetching"))
+
+
+def test_only_what_is_asked_for_comes_to_where_it_shall(operator: Tfdeploy, ended: str) -> None:
+    operator.run("fetch", ended, "--logs", "--to", "logs here", "--limit", "n2", exit_code=0)
+    assert files(operator.cwd / "logs here") == {"logs/worker-0@n2.log"}
+    assert operator.run("fetch", ended, "--keep", "--to", "k", exit_code=0).stdout.strip() == "k"
+    assert files(operator.cwd / "k") == {"keep/ckpt/checkpoint", "keep/ckpt/model.ckpt-7.index"}
+
+
+def test_a_file_that_was_changed_here_is_left_alone(operator: Tfdeploy, ended: str) -> None:
+    there = cwd(operator, "n2", ended) / "changing.txt"
+    there.write_text("first words")
+    operator.run("fetch", ended, "--files", "--to", "c", exit_code=0)
+    mine = operator.cwd / "c/files/n2/changing.txt"
+    mine.write_text("my own words")
+    there.write_text("changed there too")
+    os.utime(there, (1_500_000_000, 1_500_000_000))
+    said = operator.run("fetch", ended, "--files", "--to", "c", exit_code=1)
+    assert "changing.txt" in said.stderr
+    assert "--overwrite" in said.stderr
+    assert mine.read_text() == "my own words"
+    operator.run("fetch", ended, "--files", "--to", "c", "--overwrite", exit_code=0)
+    assert mine.read_text() == "changed there too"
+
+
+def test_a_fetch_goes_on_from_the_half_that_came(operator: Tfdeploy, ended: str) -> None:
+    content = os.urandom(8 << 20)
+    (cwd(operator, "n1", ended) / "big").write_bytes(content)
+    half = operator.cwd / "half/files/.n1.fetching/.tfdeploy-partial/big"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(content[: 6 << 20])
+    rows = {row["host"]: row for row in operator.json("fetch", ended, "--files", "--to", "half")["hosts"]}
+    assert (operator.cwd / "half/files/n1/big").read_bytes() == content
+    assert 2 << 20 <= rows["n1"]["bytes_received"] < 4 << 20
+
+
+def test_what_came_damaged_is_fetched_again(operator: Tfdeploy, ended: str) -> None:
+    """A file beside that rsync takes for the host's, by size and time, but whose content is another."""
+    there = cwd(operator, "n3", ended) / "out/result.txt"
+    wrong = operator.cwd / "d/files/.n3.fetching/out/result.txt"
+    wrong.parent.mkdir(parents=True)
+    wrong.write_bytes(b"x" * there.stat().st_size)
+    os.utime(wrong, ns=(there.stat().st_atime_ns, there.stat().st_mtime_ns))
+    operator.run("fetch", ended, "--files", "--to", "d", exit_code=0)
+    assert (operator.cwd / "d/files/n3/out/result.txt").read_text() == "written by worker:1\n"
+
+
+def test_a_log_goes_on_where_it_ended_and_one_that_is_not_the_host_s_is_said(operator: Tfdeploy, ended: str) -> None:
+    words = ("fetch", ended, "--logs", "--to", "l")
+    operator.run(*words, exit_code=0)
+    log = operator.cwd / "l" / "logs/worker-0@n2.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:100])
+    rows = {row["host"]: row for row in operator.json(*words)["hosts"]}
+    assert log.read_bytes() == whole
+    assert rows["n2"]["bytes_received"] == len(whole) - 100
+    log.write_bytes(b"?" * 100)
+    said = operator.run(*words, exit_code=1)
+    assert "n2" in said.stderr
+    assert "move worker-0@n2.log away" in said.stderr
+
+
+def test_a_checkpoint_fetched_while_it_is_replaced_is_whole(operator: Tfdeploy) -> None:
+    write_job(operator, "fetch-live", "saving.py", keep=["ckpt"])
+    run = operator.run("launch", "-q", exit_code=0).stdout.strip()
+    try:
+        for number in range(3):
+            to = operator.cwd / f"live-{number}"
+            operator.run("fetch", run, "--keep", "--logs", "--to", str(to), exit_code=0)
+            named = (to / "keep/ckpt/checkpoint").read_text().split('"')[1].rpartition("-")[2]
+            assert (to / f"keep/ckpt/model.ckpt-{named}.data").read_text().split() == [named] * 1000
+            assert (to / f"keep/ckpt/model.ckpt-{named}.index").read_text() == named
+            assert (to / "logs/worker-0@n2.log").read_text().startswith("step 1\n")
+    finally:
+        operator.run("stop", run, "--now", exit_code=0)
+
+
+LIES = {
+    "leads out": '_row = lambda root, path: ("../../evil", 3, 1, None)',
+    "no size": "_row = lambda root, path: (path, -1, 1, None)",
+    "occurs twice": '_row = lambda root, path: ("same", 3, 1, None)',
+}
+
+
+@contextmanager
+def changed_agent(operator: Tfdeploy, host: str, line: str) -> Iterator[None]:
+    """The host's agent answers otherwise from now on."""
+    operator.run("status", exit_code=0)  # it is there
+    modules = list(workdir(operator, host).glob(".agent/*/tfdeploy/agent/collect.py"))
+    texts = [module.read_text() for module in modules]
+    assert modules
+    try:
+        for module, text in zip(modules, texts, strict=True):
+            module.write_text(f"{text}\n{line}\n")
+        yield
+    finally:
+        for module, text in zip(modules, texts, strict=True):
+            module.write_text(text)
+
+
+@pytest.mark.parametrize("words", LIES)
+def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operator: Tfdeploy, ended: str, words: str) -> None:
+    before = files(operator.home)
+    with changed_agent(operator, "n3", LIES[words]):
+        answer = operator.json("fetch", ended, "--files", "--keep", "--to", f"lie {words}", exit_code=1)
+    rows = {row["host"]: row for row in answer["hosts"]}
+    assert rows["n3"]["error"]
+    assert words in rows["n3"]["error"]
+    assert rows["n2"]["ok"]
+    new = files(operator.home) - before
+    allowed = ("keep", "files/n1", "files/n2")
+    assert {path for path in new if not path.startswith(tuple(f"work/lie {words}/{part}/" for part in allowed))} == set()
+
+
+def test_a_link_that_leads_out_stays_there_and_a_near_one_comes(operator: Tfdeploy, ended: str) -> None:
+    out = cwd(operator, "n3", ended) / "links"
+    out.mkdir()
+    (out / "result.txt").write_text("here")
+    (out / "passwd").symlink_to("/etc/passwd")
+    (out / "up").symlink_to("../../../../plan.json")
+    (out / "near").symlink_to("result.txt")
+    answer = operator.json("fetch", ended, "--files", "--to", "n")
+    here = operator.cwd / "n/files/n3/links"
+    assert sorted(path.name for path in here.iterdir()) == ["near", "result.txt"]
+    assert os.readlink(here / "near") == "result.txt"
+    row = next(row for row in answer["hosts"] if row["host"] == "n3")
+    assert sorted(row["left_there"]) == ["links/passwd", "links/up"]
+
+
+def test_a_host_that_is_off_is_named_and_the_others_come(
+    new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
+    operator = tfdeploy(new_lab("loopback", 2))
+    write_job(operator, "fetch-off", "vocal.py", *WRITES, keep=["ckpt"])
+    run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
+    operator.lab.kill("n2")
+    answer: Any = operator.json("fetch", exit_code=4)
+    assert {row["host"]: row["ok"] for row in answer["hosts"]} == {"n1": True, "n2": False}
+    assert "logs/ps-0@n1.log" in files(operator.cwd / "fetched" / run)
+    said = operator.run("fetch", exit_code=4)
+    assert "n2" in said.stderr
+
+
+def test_what_cannot_be_meant_is_refused(operator: Tfdeploy, ended: str) -> None:
+    assert "no run" in operator.run("fetch", "nosuchrun", exit_code=2).stderr
+    (operator.cwd / "blocked").write_text("a file")
+    said = json.loads(operator.run("fetch", ended, "--json", "--to", "blocked", exit_code=3).stdout)
+    assert all("write here" in row["error"] for row in said["hosts"])
+    assert hashlib.sha256((operator.cwd / "blocked").read_bytes()).hexdigest() == hashlib.sha256(b"a file").hexdigest()

@@ -1,0 +1,101 @@
+"""`tfdeploy fetch`: checkpoints, files that programs left, and logs, back to this machine; or `keep` on to another host."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.options import common
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.operations.bring import Brought
+    from tfdeploy.operations.fetch import Fetched
+
+PARTS = {
+    "keep": "the folders of `keep` (checkpoints), from the host with the newest",
+    "files": "what the programs left in their working directories, outside keep",
+    "logs": "the tasks' logs, whole",
+}
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "fetch",
+        help="checkpoints and logs back to this machine",
+        description="Checkpoints, files and logs of a run, verified; the same command again goes on or brings what is new.",
+    )
+    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
+    for part, text in PARTS.items():
+        parser.add_argument(f"--{part}", dest="parts", action="append_const", const=part, help=text)
+    parser.add_argument("--to", metavar="DIR", help="where to (default: ./fetched/RUN)")
+    parser.add_argument("--overwrite", action="store_true", help="also over files that were changed here since")
+    parser.add_argument(
+        "--onto", metavar="HOST", help="with --keep: copy the newest keep to that host, where a launch goes on from it"
+    )
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.cli.views import transfer_view
+    from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.fetch import PARTS, Wish, fetch
+    from tfdeploy.operations.find import find_run
+
+    if args.onto is not None:
+        from tfdeploy.cli.onto import onto
+
+        return onto(args)
+    with setting.open_fleet(args) as fleet, transfer_view(args) as emit:
+        hosts, job = setting.where_to_look(args)
+        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
+        only = frozenset(host.name for host in hosts) if args.limit or args.exclude else None
+        to = Path(args.to or Path("fetched") / plan.run)
+        fetched = fetch(fleet, plan, Wish(to, tuple(args.parts or PARTS), args.overwrite, only), emit)
+    rows = [_row(host, result) for host, result in fetched.hosts.items()]
+    errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
+    if args.json:
+        ok = all(row["ok"] for row in rows)
+        print(json.dumps({"run": plan.run, "ok": ok, "to": str(to.resolve()), "keep_from": fetched.keep_from, "hosts": rows}))
+    else:
+        _say(args, plan, fetched, rows, to)
+    return worst([*(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
+
+
+def _row(host: str, result: Brought | TfdeployError) -> dict[str, Any]:
+    from tfdeploy.errors import TfdeployError
+
+    row: dict[str, Any] = {"host": host, "ok": False, "files": 0, "bytes_received": 0, "seconds": None}
+    if isinstance(result, TfdeployError):
+        return {**row, "newer_here": [], "left_there": [], "error": result.what}
+    row.update(
+        ok=not result.newer_here, files=result.files, bytes_received=result.bytes_received, seconds=round(result.seconds, 3)
+    )
+    return {**row, "newer_here": result.newer_here, "left_there": result.left_there, "error": None}
+
+
+def _say(args: argparse.Namespace, plan: Plan, fetched: Fetched, rows: list[dict[str, Any]], to: Path) -> None:
+    from tfdeploy.ui.reports import show_fetch
+    from tfdeploy.ui.sanitise import clean
+    from tfdeploy.ui.terminal import terminal_of
+
+    terminal = terminal_of(sys.stderr, args.color)
+    if not args.quiet or not all(row["ok"] for row in rows):
+        show_fetch(terminal, rows)
+    asked = not args.parts or "keep" in args.parts
+    if asked and fetched.keep_from is not None and not args.quiet:
+        more = f"; other kept files are on {', '.join(fetched.others)} (--keep --limit HOST --to DIR)" if fetched.others else ""
+        terminal.write(f"keep is from {clean(fetched.keep_from)}, the newest{clean(more)}\n")
+    elif asked and plan.keep and not args.quiet:
+        terminal.write("nothing is in keep yet\n")
+    if any(row["newer_here"] for row in rows):
+        terminal.write("  next: --overwrite takes the hosts' files, or --to another folder\n")
+    for text in dict.fromkeys(result.next for result in fetched.hosts.values() if getattr(result, "next", None)):
+        terminal.write(f"  next: {clean(text)}\n")
+    print(to)

@@ -1,0 +1,225 @@
+"""One folder of a host, brought here: listed, pulled beside, checked by the host's own sums, then put in place.
+
+A training may go on writing meanwhile: what changes is fetched again, what only grows is taken as it was, and the record
+that names a checkpoint is put in place last, with all that it names. Nothing here is deleted, and nothing newer overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import HostFailed, Refused
+from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.listing import Found, read_rows
+from tfdeploy.operations.placing import Placed, place
+from tfdeploy.transport.rsync import pull
+from tfdeploy.transport.seam import AgentChannel, Session
+
+TRIES = 20  # looks at a folder that keeps changing
+SUMS = 500  # files whose sums are asked for at once
+SLACK_BYTES = 256 << 20  # files may grow while they come
+_BLOCK_BYTES = 1 << 20
+
+Stamp = tuple[int, int]  # size, mtime_ns
+
+
+@dataclass(frozen=True)
+class Source:
+    """What to bring of a host: the arguments of fetch.list and fetch.sums. `what`: keep or files."""
+
+    what: str
+    job: str
+    run: str | None = None
+    keep: tuple[str, ...] = ()
+
+    @property
+    def args(self) -> dict[str, Any]:
+        args: dict[str, Any] = {"what": self.what, "job": self.job}
+        args.update({"run": self.run} if self.run else {}, **({"keep": list(self.keep)} if self.what == "keep" else {}))
+        return args
+
+
+@dataclass(frozen=True)
+class Listing:
+    """`root` as the host calls it; `sharing`: the hosts of the run that have this very workdir."""
+
+    root: str
+    found: tuple[Found, ...]
+    sharing: tuple[str, ...] = ()
+
+
+@dataclass
+class Brought(Placed):
+    """What came of one host."""
+
+    bytes_received: int = 0
+    seconds: float = 0.0
+
+    def add(self, other: Placed) -> None:
+        self.files += other.files
+        self.newer_here += other.newer_here
+        self.left_there += other.left_there
+        self.bytes_received += getattr(other, "bytes_received", 0)
+
+
+def look(session: Session, source: Source) -> Listing:
+    """Raises AgentError (unknown_run), HostUnreachable, and HostFailed for a listing that makes no sense."""
+    stream = session.agent().stream("fetch.list", source.args)
+    try:
+        found = read_rows(row for item, _ in stream for row in item.get("rows", ()))
+        value = stream.value
+        return Listing(str(value["root"]), found, tuple(map(str, value.get("sharing") or ())))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise HostFailed(f"the host's list of files is refused: {error}", where=session.host.name) from error
+    finally:
+        stream.close()
+
+
+def bring(session: Session, source: Source, destination: Path, emit: Emit, *, overwrite: bool = False) -> Brought:
+    """All of it in `destination`, laid out as there. Goes on where an earlier fetch was cut off.
+
+    Raises HostFailed (keeps changing, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
+    """
+    staging = destination.parent / f".{destination.name}.fetching"
+    one = _Bringing(session, source, destination, staging, emit)
+    try:
+        _make(staging)
+        one.complete()
+        placed = place(staging, destination, set(one.checked), one.listing.found, one.changing, overwrite=overwrite)
+    except OSError as error:
+        raise Refused(
+            f"cannot write here: {error.strerror}", where=str(error.filename or destination), next="--to DIR"
+        ) from error
+    brought = Brought(bytes_received=one.received)
+    brought.add(placed)
+    if one.changing:
+        names = ", ".join(sorted(one.changing)[:5])
+        raise HostFailed(f"keeps changing while it is fetched: {names}", where=session.host.name, next="the same command again")
+    shutil.rmtree(staging, ignore_errors=True)
+    return brought
+
+
+@dataclass
+class _Bringing:
+    """`checked`: files in `staging` that are the host's by its own sums, as they lie there."""
+
+    session: Session
+    source: Source
+    destination: Path
+    staging: Path
+    emit: Emit
+    listing: Listing = Listing("", ())
+    checked: dict[str, Stamp] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
+    received: int = 0
+
+    def complete(self) -> None:
+        """Looks and pulls until all that one look showed is here; what never came to rest is in `changing`."""
+        for _ in range(TRIES):
+            self.listing = look(self.session, self.source)
+            wanted = self._wanted()
+            if wanted:
+                self._pull(wanted)
+                self._check([(one.path, stamp[0]) for one in wanted if (stamp := _stamp(self.staging / one.path))])
+            self.changing = {one.path for one in self._wanted()}
+            if not self.changing:
+                return
+
+    def _wanted(self) -> list[Found]:
+        return [one for one in self.listing.found if one.target is None and not self._is_here(one)]
+
+    def _is_here(self, one: Found) -> bool:
+        """A file may have grown since that look, or be newer, and is still whole; a record names what was there just then."""
+        looked = (one.size, one.mtime_ns)
+        if one.path in self.checked:
+            return not one.is_record or self.checked[one.path] == looked
+        return _stamp(self.destination / one.path) == looked
+
+    def _check(self, files: list[tuple[str, int]]) -> None:
+        """Those whose first bytes there have the sum of all bytes here are checked; the others go."""
+        for path, _ in files:
+            self.checked.pop(path, None)
+        for start in range(0, len(files), SUMS):
+            batch = dict(files[start : start + SUMS])
+            there = _sums(self.session.agent(), self.source, batch)
+            for path in batch:
+                here = self.staging / path
+                stamp = _stamp(here)
+                if stamp is not None and there.get(path) == _sha256(here):
+                    self.checked[path] = stamp
+                elif stamp is not None:
+                    here.unlink()
+
+    def _pull(self, wanted: list[Found]) -> None:
+        total = sum(one.size for one in wanted)
+        free = shutil.disk_usage(self.staging).free
+        if total > free:
+            raise HostFailed(f"{total} bytes are to come, and {free} are free here", where=str(self.staging), next="--to DIR")
+
+        def say(state: str, came: int) -> None:
+            data = {"what": self.source.what, "state": state, "sent_bytes": came, "total_bytes": total, "done": "fetched"}
+            self.emit(Event("transfer", time.time(), host=self.session.host.name, data=data))
+
+        say("begin", 0)
+        try:
+            self.received += pull(
+                self.session.target,
+                self.listing.root,
+                str(self.staging.resolve()),
+                names=[os.fsencode(one.path) for one in wanted],
+                on_progress=lambda came, _: say("moving", min(came, total)),
+                max_bytes=2 * total + SLACK_BYTES,
+            )
+        except BaseException:
+            say("failed", 0)
+            raise
+        say("done", total)
+
+
+def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
+    """path -> sha256 of its first so many bytes, for those that have them."""
+    stream = agent.stream("fetch.sums", {**source.args, "files": [[path, size] for path, size in lengths.items()]})
+    found: dict[str, str] = {}
+    try:
+        for item, _ in stream:
+            entry = item.get("sum")
+            if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], str) and entry[0] in lengths:
+                found[entry[0]] = entry[1]
+    finally:
+        stream.close()
+    return found
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Size and time of a plain file; None for anything else."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return None
+    return (about.st_size, about.st_mtime_ns) if path.is_file() and not path.is_symlink() else None
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in _blocks(file.read):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _blocks(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    while block := read(_BLOCK_BYTES):
+        yield block
+
+
+def _make(folder: Path) -> None:
+    if folder.is_symlink():
+        raise Refused("a link is in the way", where=str(folder))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,0 +1,141 @@
+"""A task's log, brought here whole: `worker-0@n3.log`, the raw bytes of both pipes. A later fetch appends what is new.
+
+Where the beginning was rotated away before it came, the rest stands in `worker-0@n3.from-OFFSET.log`: offsets count from
+the run's beginning, and no byte is here twice. What is here is checked by the host's own sum of the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import HostFailed, Refused
+from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.bring import Brought
+from tfdeploy.transport.seam import AgentChannel, Session
+
+SUM_S = 600.0  # a whole log is summed
+SLACK_BYTES = 64 << 20  # a log may rotate while it is read
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is here of a log: bytes from `base` on."""
+
+    path: Path
+    base: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+def bring_logs(session: Session, plan: Plan, folder: Path, emit: Emit) -> Brought:
+    """The logs of this host's tasks. Raises AgentError (unknown_run), HostFailed (not what the host holds), HostUnreachable."""
+    host, agent = session.host.name, session.agent()
+    ends = _ends(agent, plan)
+    heres = {task: _here(folder, task, host) for task in ends}
+    told = _Told(emit, host, sum(max(0, end - heres[task].end) for task, end in ends.items()))
+    if told.total:
+        told.say("begin")
+    brought = Brought()
+    try:
+        for task, here in heres.items():
+            came = _follow_up(agent, plan, task, here, told)
+            kept = _here(folder, task, host)
+            if kept.size:
+                _check(agent, plan, task, kept, host)
+            brought.bytes_received, brought.files = brought.bytes_received + came, brought.files + (came > 0)
+    except OSError as error:
+        raise Refused(f"cannot write here: {error.strerror}", where=str(error.filename or folder), next="--to DIR") from error
+    except BaseException:
+        told.say("failed")
+        raise
+    if told.came:
+        told.say("done")
+    return brought
+
+
+@dataclass
+class _Told:
+    """How far all logs of one host are, as events."""
+
+    emit: Emit
+    host: str
+    total: int
+    came: int = 0
+
+    def say(self, state: str, more: int = 0) -> None:
+        self.came += more
+        data = {"what": "logs", "state": state, "sent_bytes": self.came, "total_bytes": max(self.total, self.came)}
+        self.emit(Event("transfer", time.time(), host=self.host, data={**data, "done": "fetched"}))
+
+
+def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
+    """The tasks of this host that wrote anything, and how much as of now."""
+    answer: dict[str, Any] = agent.call("run.status", {"run": plan.run, "job": plan.job})
+    known = {task.task for task in plan.tasks}
+    return {row["task"]: int(row.get("log_bytes") or 0) for row in answer.get("tasks", ()) if row.get("task") in known}
+
+
+def _here(folder: Path, task: str, host: str) -> Kept:
+    """The newest piece that is here of a log, or what it would be."""
+    stem = f"{task.replace(':', '-')}@{host}"
+    named = re.compile(re.escape(stem) + r"(?:\.from-(\d+))?\.log\Z")
+    found = [(int(hit[1] or 0), path) for path in folder.glob("*.log") if (hit := named.match(path.name))]
+    base, path = max(found, default=(0, folder / f"{stem}.log"))
+    return Kept(path, base, path.stat().st_size if path.is_file() else 0)
+
+
+def _follow_up(agent: AgentChannel, plan: Plan, task: str, here: Kept, told: _Told) -> int:
+    """Appends what came since. Returns how many bytes."""
+    here.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    args = {"run": plan.run, "job": plan.job, "tasks": [task], "cursors": {task: here.end}, "follow": False}
+    path, end, came = here.path, here.end, 0
+    with closing(agent.stream("logs", args)) as stream:
+        for item, blob in stream:
+            offset = item.get("offset")
+            if item.get("task") != task or not isinstance(offset, int) or offset < end:
+                raise HostFailed(f"what the host sends as the log of {task} makes no sense", where=told.host)
+            if offset > end:  # the beginning, or a piece in between, was rotated away
+                path = here.path.with_name(f"{task.replace(':', '-')}@{told.host}.from-{offset}.log")
+            _append(path, blob)
+            end, came = offset + len(blob), came + len(blob)
+            if came > plan.logs_max_bytes + SLACK_BYTES:
+                raise HostFailed(f"the log of {task} is longer than a log can be", where=told.host)
+            told.say("moving", len(blob))
+    return came
+
+
+def _append(path: Path, blob: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab") as log:
+        log.write(blob)
+
+
+def _check(agent: AgentChannel, plan: Plan, task: str, here: Kept, host: str) -> None:
+    """Raises HostFailed where what is here is not the host's."""
+    args = {"run": plan.run, "job": plan.job, "task": task, "first": here.base, "end": here.end}
+    there = agent.call("fetch.log_sum", args, timeout_s=SUM_S)
+    first = there.get("first")
+    if not isinstance(first, int) or not here.base <= first <= here.end or there.get("sha256") != _sha256(here, first):
+        raise HostFailed(
+            f"{here.path} is not the log that the host holds", where=host, next=f"move {here.path.name} away, then again"
+        )
+    return 1
+
+
+def _sha256(here: Kept, first: int) -> str:
+    digest = hashlib.sha256()
+    with here.path.open("rb") as log:
+        log.seek(first - here.base)
+        while block := log.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
