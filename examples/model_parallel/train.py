@@ -22,7 +22,7 @@ def parse():
     parser.add_argument("--worker_hosts", required=True, help="Comma-separated list of hostname:port pairs")
     parser.add_argument("--job_name", choices=["ps", "worker"], required=True)
     parser.add_argument("--task_index", type=int, required=True)
-    parser.add_argument("--steps", type=int, default=2000, help="Global step to train up to")
+    parser.add_argument("--steps", type=int, default=1000, help="Global step to train up to")
     parser.add_argument("--checkpoints", default="checkpoints", help="Folder to save to, and to go on from")
     return parser.parse_args()
 
@@ -30,9 +30,9 @@ def parse():
 def spirals(random, count):
     """Points [count, 2] on two spirals with a little noise, and which of the two each is on."""
     labels = random.randint(2, size=count)
-    turn = np.sqrt(random.rand(count)) * 3 * np.pi
+    turn = np.sqrt(random.rand(count)) * 2 * np.pi
     angle = turn + np.pi * labels
-    points = np.stack([turn * np.cos(angle), turn * np.sin(angle)], 1) / 5 + 0.02 * random.randn(count, 2)
+    points = np.stack([turn * np.cos(angle), turn * np.sin(angle)], 1) / 4 + 0.02 * random.randn(count, 2)
     return points.astype(np.float32), labels.astype(np.int32)
 
 
@@ -70,7 +70,7 @@ def main():
         master=server.target,
         is_chief=is_chief,
         checkpoint_dir=args.checkpoints,
-        save_checkpoint_steps=1000,
+        save_checkpoint_steps=500,
         save_summaries_steps=None,
         save_summaries_secs=None,
         log_step_count_steps=None,
@@ -81,12 +81,12 @@ def main():
             for variable in tf.trainable_variables():
                 print("%s is on %s" % (variable.op.name, variable.device))
         random = np.random.RandomState(args.task_index)
-        told = step - step % 200
+        told = step - step % 100
         while step < args.steps:
             some, theirs = spirals(random, 64)
             _, current, step = session.run([train_op, loss, global_step], feed_dict={points: some, labels: theirs})
-            if step >= told + 200:
-                told = step - step % 200
+            if step >= told + 100:
+                told = step - step % 100
                 print("step %d loss %.3f" % (step, current))
         if is_chief:
             test, theirs = spirals(np.random.RandomState(2**20), 1000)
