@@ -17,3 +17,13 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
     job: dict[str, object] = {"name": name, "mode": "async", "command": ["python", program, *flags], "ready": {"after": "300ms"}}
     rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
     (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")
+
+
+def narrow_inventory(operator: Tfdeploy, **defaults: object) -> None:
+    """From now on the operator's inventory is the lab's, with these keys among the defaults."""
+    lines = operator.lab.inventory.read_text().splitlines()
+    at = lines.index("defaults:") + 1
+    lines[at:at] = [f"  {key}: {json.dumps(value)}" for key, value in defaults.items()]
+    inventory = operator.home / "inventory.yaml"
+    inventory.write_text("\n".join(lines) + "\n")
+    operator.env["TFDEPLOY_INVENTORY"] = str(inventory)

@@ -56,7 +56,7 @@ def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: Any) 
     state = cluster.wait_ended("r1")["n1"]
     status = cluster.status("r1", "worker:0")
     assert (status.outcome, status.up) == ("failed", False)
-    assert status.reason == f"not listening on port {port} after 1 s"
+    assert status.reason == f"not listening on port {port} after 1 s (ready.timeout)"
     assert state.first_death["task"] == "worker:0"
 
 

@@ -12,6 +12,7 @@ import socket
 from typing import Callable, Dict, List, Optional, Tuple
 
 _LISTEN = "0A"
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def look_at_ports(low: int, high: int, held: Callable[[], Dict[int, str]]) -> Tuple[List[int], Dict[str, str]]:
@@ -33,9 +34,16 @@ def is_free(port: int) -> bool:
 def _can_bind(family: int, port: int) -> bool:
     error = _bind(family, port, None)
     if error == errno.EADDRINUSE:
-        # Both succeed only where nothing but TIME_WAIT is in the way: a holder refuses the first, a stranger the second.
-        return _bind(family, port, socket.SO_REUSEADDR) is None and _bind(family, port, socket.SO_REUSEPORT) is None
+        # Both succeed only where nothing but TIME_WAIT is in the way: a holder refuses the first, a stranger the second,
+        # and so do connections of a server that did not set it, like the mesh's: those are listed.
+        return _bind(family, port, socket.SO_REUSEADDR) is None and (
+            _bind(family, port, socket.SO_REUSEPORT) is None or _had_connections(port)
+        )
     return error in (None, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a host without IPv6
+
+
+def _had_connections(port: int) -> bool:
+    return any(number == port for path in _TABLES for number, _, _ in _sockets(path, listening=False))
 
 
 def _bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
@@ -57,8 +65,8 @@ def owners(ports: List[int]) -> Dict[int, str]:
     wanted = set(ports)
     sockets: Dict[str, int] = {}
     found: Dict[int, str] = {}
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for port, uid, inode in _listening(path):
+    for path in _TABLES:
+        for port, uid, inode in _sockets(path, listening=True):
             if port in wanted:
                 sockets["socket:[%s]" % inode] = port
                 found[port] = "a process of user %s" % uid
@@ -66,14 +74,15 @@ def owners(ports: List[int]) -> Dict[int, str]:
     return found
 
 
-def _listening(path: str) -> List[Tuple[int, str, str]]:
-    """(port, uid, inode) of every listening socket."""
+def _sockets(path: str, *, listening: bool) -> List[Tuple[int, str, str]]:
+    """(port, uid, inode) of every socket that listens, or of every other one: what is only bound is not listed."""
     try:
         with open(path) as lines:
             rows = [line.split() for line in lines][1:]
     except OSError:
         return []
-    return [(int(row[1].rpartition(":")[2], 16), row[7], row[9]) for row in rows if len(row) > 9 and row[3] == _LISTEN]
+    wanted = [row for row in rows if len(row) > 9 and (row[3] == _LISTEN) == listening]
+    return [(int(row[1].rpartition(":")[2], 16), row[7], row[9]) for row in wanted]
 
 
 def _processes(sockets: Dict[str, int]) -> Dict[int, str]:

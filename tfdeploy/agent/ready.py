@@ -31,7 +31,7 @@ class Readiness:
         """Why a task that is not up by now has failed."""
         if age_s < self._spec.ready_timeout_s:
             return None
-        return "not listening on port %s after %g s" % (self._spec.port, self._spec.ready_timeout_s)
+        return "not listening on port %s after %g s (ready.timeout)" % (self._spec.port, self._spec.ready_timeout_s)
 
 
 def _maps_tensorflow(pid: int) -> bool:

@@ -173,7 +173,7 @@ def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:
     for host, error in bad.items():
         if codes.get(host) == "port_taken":
             return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
-        if codes.get(host) in ("live_run", "exists", "no_release", "no_program", "disk"):
+        if codes.get(host) in ("live_run", "exists", "refused", "no_release", "no_program", "disk"):
             return Refused(error.what, where=error.where or host, next=error.next)
     return together("prepare", bad, of)
 
