@@ -1,0 +1,33 @@
+"""A program of a host's own user that has nothing to do with tfdeploy. It ends with its standard input."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tfdeploy.lab import Lab
+
+IDLE = ""
+LISTEN = """import socket
+one = socket.socket()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+one.bind(("", int(sys.argv[1])))
+one.listen()
+"""
+
+
+@contextmanager
+def bystander(lab: Lab, host: str, code: str = IDLE, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs `code` there, and is there once that is done. Still alive: `poll()` is None."""
+    whole = f"import sys\n{code}\nprint('up', flush=True)\nsys.stdin.read()\n"
+    words = lab.on(host, ["python3", "-c", whole, *args])
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        assert process.stdout.readline() == "up\n"
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
