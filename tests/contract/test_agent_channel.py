@@ -42,6 +42,15 @@ def test_it_is_put_there_once_and_answers(yard: Any, fleet: SshFleet) -> None:
     assert folder.stat().st_mtime_ns == before or (folder / "__main__.py").exists()
 
 
+@pytest.mark.parametrize("trap", ["hashlib", "json", "zipfile"])
+def test_a_users_module_of_a_library_name_is_not_loaded(yard: Any, tmp_path: Path, trap: str) -> None:
+    (tmp_path / f"{trap}.py").write_text("raise SystemExit('trapped')")
+    sshd = yard.host("n1", f'ForceCommand cd {tmp_path}; eval "$SSH_ORIGINAL_COMMAND"')
+    for _ in ("put there", "found there"):
+        with SshFleet() as fleet:
+            assert fleet.session(sshd.host).agent().call("ping")["clock"]
+
+
 def test_the_agents_no_is_an_agent_error_with_its_code(yard: Any, fleet: SshFleet) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
     with pytest.raises(AgentError) as caught:

@@ -27,7 +27,9 @@ _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 # runs on the host, on any Python 3.8 or newer, with standard input at `HASH SIZE WORKDIR`; it imports as little as it can
 PROGRAM = b"""
-import os, sys
+import sys
+sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
+import os
 def say(line):
     sys.stdout.write("\\n" + line + "\\n")
     sys.stdout.flush()
@@ -52,6 +54,10 @@ def unpack(data, folder):
         shutil.rmtree(fresh, True)
         if not os.path.exists(os.path.join(folder, "__main__.py")):
             disk(error, folder)
+def serve(folder, workdir): # in this process: a second interpreter would cost as much as all the rest
+    sys.path.insert(0, folder)
+    from tfdeploy.agent.main import main
+    sys.exit(main(["serve", "--workdir", workdir]))
 def start():
     os.umask(0o077)
     name, size, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 2)
@@ -61,13 +67,13 @@ def start():
     folder = os.path.join(workdir, ".agent", name)
     if os.path.exists(os.path.join(folder, "__main__.py")):
         say("=tfdeploy-have=")
-    else:
-        say("=tfdeploy-need=")
-        import hashlib
-        data = sys.stdin.buffer.read(int(size))
-        if hashlib.sha256(data).hexdigest()[:16] != name:
-            fail("workdir", "the agent did not arrive whole")
-        unpack(data, folder)
+        serve(folder, workdir)
+    say("=tfdeploy-need=")
+    import hashlib
+    data = sys.stdin.buffer.read(int(size))
+    if hashlib.sha256(data).hexdigest()[:16] != name:
+        fail("workdir", "the agent did not arrive whole")
+    unpack(data, folder)
     try:
         os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir])
     except OSError as error:
