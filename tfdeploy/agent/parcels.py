@@ -21,9 +21,11 @@ def put(call: Call) -> Dict[str, Any]:
     folder = staging_of(call)
     files = [_checked(row) for row in call.args.get("files") or ()]
     contents = memoryview(_unpacked(call.blob, sum(size for _, size, _ in files)))
+    for parent in {path.rpartition("/")[0] for path, _, _ in files}:
+        _check_folder(folder, parent)
     at = 0
     for path, size, mtime_ns in files:
-        _write(folder, path, contents[at : at + size], mtime_ns)
+        _write(folder + "/" + path, contents[at : at + size], mtime_ns)
         at += size
     return {}
 
@@ -45,12 +47,14 @@ def _unpacked(blob: bytes, size: int) -> bytes:
     return contents
 
 
-def _write(folder: str, path: str, content: memoryview, mtime_ns: int) -> None:
-    """A new file always: what has that name may be one file with an older release."""
-    name = folder + "/" + path
-    parent = os.path.dirname(name)
-    if os.path.realpath(parent) != os.path.realpath(folder) + parent[len(folder) :]:
+def _check_folder(folder: str, path: str) -> None:
+    inside = os.path.join(folder, path) if path else folder
+    if os.path.realpath(inside) != os.path.realpath(folder) + inside[len(folder) :]:
         raise VerbError("bad_manifest", "the path %r leads through a link" % path)
+
+
+def _write(name: str, content: memoryview, mtime_ns: int) -> None:
+    """A new file always: what has that name may be one file with an older release."""
     try:
         descriptor = os.open(name, _FLAGS, 0o600)
     except FileExistsError:

@@ -30,7 +30,7 @@ class Staging:
 
     def __init__(self, folder: str, entries: List[Entry]) -> None:
         self.folder, self.entries = folder, entries
-        self._mtimes: Dict[str, int] = {}  # path -> ns, of the files that `changed` found right
+        self._seen: Dict[str, os.stat_result] = {}  # the files that `changed` found right
 
     def plan(self) -> Plan:
         """Looks, and changes nothing. What is there already and right counts neither as missing nor as lent."""
@@ -75,12 +75,16 @@ class Staging:
         os.umask(umask)
         for entry in self.entries:
             if entry.kind != "link" and entry.path not in lent:
-                os.chmod(self._at(entry), (0o755 if entry.kind == "exec" else 0o644) & ~umask)
+                mode = (0o755 if entry.kind == "exec" else 0o644) & ~umask
+                if entry.path not in self._seen or stat.S_IMODE(self._seen[entry.path].st_mode) != mode:
+                    os.chmod(self._at(entry), mode)
         self._tidy(keep_partial=False)
 
     def stamped(self) -> List[Entry]:
         """The entries with the times that their files had when `changed` found them right."""
-        return [entry._replace(mtime_ns=self._mtimes.get(entry.path, 0)) for entry in self.entries]
+        return [
+            entry._replace(mtime_ns=self._seen[entry.path].st_mtime_ns if entry.kind != "link" else 0) for entry in self.entries
+        ]
 
     def _at(self, entry: Entry) -> str:
         return self.folder + "/" + entry.path
@@ -97,7 +101,7 @@ class Staging:
             return False
         if received and content_of(path, entry.size) != entry.sha256:
             return False
-        self._mtimes[entry.path] = found.st_mtime_ns
+        self._seen[entry.path] = found
         return True
 
     def _lenders(self) -> Tuple[Dict[str, str], Dict[Tuple[str, str], str]]:

@@ -45,8 +45,9 @@ def try_lock(
     def take(session: Session) -> None:
         _take(session, job, operation, holder, emit)
 
-    first, *rest = sorted(hosts, key=lambda host: host.name)
-    _, failed = split({**fleet.each((first,), take), **fleet.each(tuple(rest), take)})
+    _, failed = split(fleet.each(hosts, lambda session: session.agent()))  # all at once, before one waits for the first one
+    ready = tuple(sorted((host for host in hosts if host.name not in failed), key=lambda host: host.name))
+    failed.update(split({**fleet.each(ready[:1], take), **fleet.each(ready[1:], take)})[1])
     return tuple(host for host in hosts if host.name not in failed), failed
 
 
