@@ -61,9 +61,16 @@ class Asked:
             out, err = self.process.communicate(timeout=max(0.1, self.give_up - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()  # and no longer for its output: a child of it may hold that open
+            self._close()
             return None, "", "no answer within %g s" % WITHIN_S
         return self.process.returncode, _text(out), _text(err)
+
+    def _close(self) -> None:
+        assert self.process is not None
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def _text(raw: bytes) -> str:

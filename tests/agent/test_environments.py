@@ -1,0 +1,222 @@
+"""Environments on one host: made offline, made once, never half, kept as long as somebody wants them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wheels import make_wheel
+
+from tfdeploy.agent import atomic, environment_use, environments, installing, layout
+from tfdeploy.agent.call import Call, Context, VerbError
+
+FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
+
+
+class Host:
+    """A workdir, what was printed there, and its verbs."""
+
+    def __init__(self, workdir: Path) -> None:
+        self.context = Context(str(workdir), "")
+        self.root = Path(layout.envs_dir(str(workdir)))
+        self.said: list[dict[str, Any]] = []
+        self.cancelled = threading.Event()
+        wheels = Path(layout.data_dir(str(workdir), "job", "setup-wheels"))
+        make_wheel(wheels, "alpha", "1.0", requires=("beta",))
+        make_wheel(wheels, "beta", "2.1")
+
+    def call(self, verb: str, digest: str = "d1", job: str = "job", **args: Any) -> Any:
+        given = {"job": job, "digest": digest, "python": sys.executable, "files": FILES, "main": "requirements.txt"}
+        given.update({"wheels": "setup-wheels"}, **args)
+        return environments.VERBS[verb](Call(self.context, given, b"", lambda item, _: self.said.append(item), self.cancelled))
+
+    def lines(self) -> list[str]:
+        return [item["line"] for item in self.said if "line" in item]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.setattr(installing, "UV_PLACES", ("no-uv-here",))
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    yield Host(tmp_path / "work")
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Path:
+    """An environment as it lies on disk, without its content."""
+    folder = host.root / name
+    (folder / "bin").mkdir(parents=True)
+    if whole:
+        atomic.write_json(str(folder) + ".json", {})
+    if used_by:
+        environment_use.mark(str(folder), used_by)
+    return folder
+
+
+def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None:
+    assert host.call("env.state")["ready"] is False
+    made = host.call("env.make")
+    assert made["ready"] and made["by"] == "pip" and made["packages"] == {"alpha": "1.0", "beta": "2.1"}
+    python = environments.python_of(made["folder"])
+    done = subprocess.run([python, "-c", "import alpha, beta; print(alpha.VERSION)"], capture_output=True, text=True, check=True)
+    assert done.stdout == "1.0\n"
+    assert any("alpha" in line for line in host.lines())
+    assert not os.path.exists(made["folder"] + "/tmp") and os.stat(host.root).st_mode & 0o077 == 0
+
+    before = os.stat(made["folder"]).st_mtime_ns
+    host.said.clear()
+    assert host.call("env.state") == made and host.call("env.make") == made
+    assert host.said == [] and os.stat(made["folder"]).st_mtime_ns == before
+    found = environments.find(host.context.workdir, "d1", made["python_version"], sys.executable)
+    assert found == made["folder"]
+    assert environments.find(host.context.workdir, "d2", made["python_version"], sys.executable) is None
+
+    host.call("env.make", "d3", files={"requirements.txt": "beta>=1\n"}, pins={"beta": "2.1"})
+    with pytest.raises(VerbError, match="beta"):
+        host.call("env.make", "d4", files={"requirements.txt": "beta>=1\n"}, pins={"beta": "9.9"})
+
+    os.unlink(python)
+    assert host.call("env.state")["ready"] is False  # it was whole, and does not run any more
+    assert host.call("env.make")["ready"]
+
+
+def test_what_cannot_be_met_leaves_its_own_lines_and_nothing_else(host: Host) -> None:
+    with pytest.raises(VerbError, match="gamma") as caught:
+        host.call("env.make", files={"requirements.txt": "gamma>=3\n"})
+    assert caught.value.code == "setup_failed" and caught.value.what.startswith("python -m pip: exit code 1\n")
+    assert any("gamma" in line for line in caught.value.details["lines"])
+    assert [path.name for path in host.root.iterdir() if path.suffix != ".lock"] == []
+
+
+@pytest.mark.parametrize(
+    "text, code, words",
+    [
+        ('case "$*" in *find_spec*) echo \'=tfdeploy-able={"venv": false, "ensurepip": false, "pip": [23, 0]}\';; '
+         '*) exec PYTHON "$@";; esac', "no_venv", "no module venv"),
+        ('case "$*" in *find_spec*) echo \'=tfdeploy-able={"venv": true, "ensurepip": false, "pip": [20, 0]}\';; '
+         '*) exec PYTHON "$@";; esac', "no_venv", "no module ensurepip"),
+        ("echo =tfdeploy-version=2.7.18", "old_python", "is Python 2.7.18"),
+        ("echo broken loader >&2; exit 127", "no_python", "broken loader"),
+    ],
+)  # fmt: skip
+def test_an_interpreter_that_will_not_do(host: Host, tmp_path: Path, text: str, code: str, words: str) -> None:
+    python = script(tmp_path / "bin" / "python", text.replace("PYTHON", sys.executable))
+    with pytest.raises(VerbError, match=words) as caught:
+        host.call("env.make", python=str(python))
+    assert caught.value.code == code and caught.value.next
+    assert not [path for path in (host.root.iterdir() if host.root.exists() else ()) if path.is_dir()]
+
+
+def test_an_interpreter_that_is_not_there(host: Host) -> None:
+    with pytest.raises(VerbError, match="no program /nowhere/python"):
+        host.call("env.state", python="/nowhere/python")
+
+
+def test_with_an_old_pip_the_environment_has_one_of_its_own(host: Host, tmp_path: Path) -> None:
+    able = '=tfdeploy-able={"venv": true, "ensurepip": true, "pip": [20, 0]}'
+    text = f'case "$*" in *find_spec*) echo \'{able}\';; *) exec {sys.executable} "$@";; esac'
+    made = host.call("env.make", python=str(script(tmp_path / "bin" / "python", text)))
+    assert made["packages"] == {"alpha": "1.0", "beta": "2.1"}
+    assert list(Path(made["folder"]).glob("lib/python*/site-packages/pip"))
+
+
+def test_uv_does_it_where_there_is_one(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words that uv is given; the real uv is tried where it is installed, by tests/lab."""
+    log = tmp_path / "said"
+    text = f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv --without-pip "$4"; fi'
+    monkeypatch.setattr(installing, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
+    made = host.call("env.make")
+    first, second = log.read_text().splitlines()
+    assert made["by"] == "uv" and first == f"venv --python {sys.executable} {made['folder']}"
+    assert second.startswith(
+        f"pip install --python {made['folder']}/bin/python -r {made['folder']}/requirements/requirements.txt"
+    )
+    assert "--no-index --find-links" in second
+
+
+def test_two_at_once_make_one(host: Host) -> None:
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda: results.append(host.call("env.make"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(results) == 2 and results[0] == results[1] and results[0]["ready"]
+    assert [item for item in host.said if "waiting" in item]
+    assert sum("Successfully installed" in line for line in host.lines()) == 1
+
+
+def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path: Path) -> None:
+    """Cancelled while the installer hangs, with a child of its own; then made again."""
+    pids = tmp_path / "pids"
+    hangs = f'case "$*" in "-m venv"*) sleep 600 & echo $! $$ > {pids}; echo hanging; wait;; *) exec {sys.executable} "$@";; esac'
+    python = script(tmp_path / "bin" / "python", hangs)
+
+    def given_up(item: dict[str, Any], _: bytes) -> None:
+        if item.get("line") == "hanging":
+            host.cancelled.set()
+
+    args = {"job": "job", "digest": "d1", "python": str(python), "files": FILES, "main": "requirements.txt"}
+    with pytest.raises(VerbError, match="given up"):
+        environments.make(Call(host.context, args, b"", given_up, host.cancelled))
+    assert host.context.closing == {}
+    assert not any(path.is_dir() for path in host.root.iterdir())
+    for pid in pids.read_text().split():
+        assert not os.path.exists(f"/proc/{pid}") or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1]
+
+    script(python, f'exec {sys.executable} "$@"')
+    host.cancelled.clear()
+    assert host.call("env.make", python=str(python))["ready"]
+
+
+def test_a_half_that_was_left_is_made_anew(host: Host) -> None:
+    name = os.path.basename(host.call("env.state")["folder"])
+    half = fake(host, name, whole=False)
+    (half / "bin" / "python").symlink_to(sys.executable)
+    assert host.call("env.state")["ready"] is False
+    assert host.call("env.make")["packages"] == {"alpha": "1.0", "beta": "2.1"}
+
+
+def test_the_last_few_of_each_job_stay_and_those_of_live_runs(host: Host) -> None:
+    names = [f"{number:016x}" for number in range(7)]
+    for age, name in enumerate(names[:5]):
+        fake(host, name, used_by="job")
+        mark = next((host.root / (name + ".used")).iterdir())
+        os.utime(mark, (1000 - age, 1000 - age))
+    fake(host, names[5], used_by="other")
+    fake(host, names[6], whole=False)
+    busy = fake(host, "f" * 16, whole=False)
+    run = Path(layout.host_dir(host.context.workdir, "job", "r1", "n1"))
+    run.mkdir(parents=True)
+    atomic.write_json(str(run / "part.json"), {"tasks": [{"path_prepend": [str(host.root / names[4] / "bin")]}]})
+    atomic.write_json(str(run / "state.json"), {"phase": "committed"})
+    with open(str(busy) + ".lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        environment_use.remove_old(host.context.workdir, names[0], 3)
+    left = sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "")
+    assert left == sorted([*names[:3], names[4], names[5], "f" * 16])
+    atomic.write_json(str(run / "state.json"), {"phase": "ended"})
+    environment_use.remove_old(host.context.workdir, names[0], 3)
+    assert sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "") == sorted(
+        [*names[:3], names[5]]
+    )
+
+
+@pytest.mark.parametrize("files, main", [({"../x": ""}, "../x"), ({"/etc/x": ""}, "/etc/x"), ({"a": ""}, "b")])
+def test_files_stay_inside(host: Host, files: dict[str, str], main: str) -> None:
+    with pytest.raises(VerbError) as caught:
+        host.call("env.make", files=files, main=main)
+    assert caught.value.code == "bad_argument"

@@ -1,0 +1,207 @@
+"""Fills one environment: by uv where this host has it, else by venv and pip. Each line they print goes to the caller.
+
+What they start runs in a session of its own that ends with ours; it reads nothing and changes only the folder it is
+given (and uv's or pip's own cache). Offline when there is a folder of wheels.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.asked import Asked, find_program
+from tfdeploy.agent.call import Call, VerbError
+
+SHOWN = 12  # of the last lines, in an error
+LONGEST_LINE = 2000
+POLL_S = 0.2
+UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
+UV_OLDEST = (3, 8)
+PIP_WITH_PYTHON = (22, 3)  # the first that installs for another interpreter
+_LEFT_OUT = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
+_SET = {
+    "NO_COLOR": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_USER": "0",
+    "PYTHONUNBUFFERED": "1",
+    "UV_NO_PROGRESS": "1",
+    "UV_PYTHON_DOWNLOADS": "never",
+}
+_ABLE = r"""
+import importlib.util, json, re
+def have(name): return importlib.util.find_spec(name) is not None
+try:
+    import pip
+    version = [int(word) for word in re.findall(r"\d+", pip.__version__)[:2]]
+except Exception:
+    version = None
+print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("ensurepip"), "pip": version}))
+"""
+
+
+def find_uv() -> Optional[str]:
+    """uv's place: on PATH, or where its installer puts it (a session without a login shell does not see that)."""
+    return next((path for path in map(find_program, UV_PLACES) if path), None)
+
+
+def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
+    """ "uv" or "pip": who did it. `lock` stays held as long as anything of it lives. Raises VerbError, OSError."""
+    runner = _Runner(call, lock)
+    uv = find_uv() if tuple(map(int, version.split(".")[:2])) >= UV_OLDEST else None
+    if uv:
+        runner.run([uv, "venv", "--python", base, folder])
+        command = [uv, "pip", "install", "--python", os.path.join(folder, "bin", "python")]
+    else:
+        command = _with_pip(runner, base, folder)
+    temporary = os.path.join(folder, "tmp")  # /tmp is often memory, and too small for what pip unpacks
+    os.mkdir(temporary)
+    runner.run(command + _wanted(call, folder), cwd=folder, TMPDIR=temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
+    return "uv" if uv else "pip"
+
+
+def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
+    """Makes the environment by venv; the command that installs into it: the base's pip, else one of its own."""
+    able = _able(base)
+    newer = tuple(able.get("pip") or (0, 0)) >= PIP_WITH_PYTHON
+    if not able["venv"] or not (able["ensurepip"] or newer):
+        lacks = "ensurepip" if able["venv"] else "venv"
+        raise VerbError(
+            "no_venv",
+            "%s cannot make environments: it has no module %s, and there is no uv here" % (base, lacks),
+            next="install python3-venv there (`apt-get install python3-venv`), or uv",
+        )
+    runner.run([base, "-m", "venv"] + (["--without-pip"] if newer else []) + [folder])
+    python = os.path.join(folder, "bin", "python")
+    return [base, "-m", "pip", "--python", python, "install"] if newer else [python, "-m", "pip", "install"]
+
+
+def packages_of(folder: str) -> Dict[str, str]:
+    """Names in lower case with dashes, and versions. pip and its kin do not count: nobody asked for them."""
+    found = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")):
+        name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        if name not in ("pip", "setuptools", "wheel"):
+            found[name] = version
+    return dict(sorted(found.items()))
+
+
+def _able(python: str) -> Dict[str, Any]:
+    code, out, err = Asked([python, "-c", _ABLE]).answer()
+    for line in out.splitlines():
+        if line.startswith("=tfdeploy-able="):
+            found: Dict[str, Any] = json.loads(line[len("=tfdeploy-able=") :])
+            return found
+    raise VerbError("setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code))
+
+
+def _wanted(call: Call, folder: str) -> List[str]:
+    """The options that say what to install; writes the requirements into the environment, where they document it."""
+    files: Dict[str, str] = call.args.get("files") or {}
+    main = str(call.args.get("main"))
+    if main not in files:
+        raise VerbError("bad_argument", "no file %r came along" % main)
+    root = os.path.join(folder, "requirements")
+    for path, text in files.items():
+        if os.path.isabs(path) or ".." in path.split("/") or "\0" in path:
+            raise VerbError("bad_argument", "the path %r leads out of the environment" % path)
+        os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+        with open(os.path.join(root, path), "w", encoding="utf-8") as stream:
+            stream.write(text)
+    options = ["-r", os.path.join(root, main)]
+    pins: Dict[str, str] = call.args.get("pins") or {}
+    if pins:
+        with open(os.path.join(folder, "pins.txt"), "w", encoding="utf-8") as stream:
+            stream.write("".join("%s==%s\n" % pin for pin in sorted(pins.items())))
+        options += ["-c", os.path.join(folder, "pins.txt")]
+    if call.args.get("wheels"):
+        wheels = layout.data_dir(call.context.workdir, call.name("job"), call.name("wheels"))
+        options += ["--no-index", "--find-links", wheels]
+    return options
+
+
+class _Runner:
+    """Runs one program after the other for a call; ends what runs when the call is cancelled or the session ends."""
+
+    def __init__(self, call: Call, lock: int) -> None:
+        self.call, self.lock = call, lock
+        self.last: Deque[str] = deque(maxlen=SHOWN)
+
+    def run(self, argv: List[str], cwd: str = "/", **env: str) -> None:
+        """Raises VerbError setup_failed with the last lines, or cancelled."""
+        kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+        self.last.clear()
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**kept, **_SET, **env},
+            start_new_session=True,
+            pass_fds=[self.lock],
+        )
+        self.call.context.closing["setup %d" % process.pid] = lambda: _kill(process)
+        try:
+            self._follow(process)
+        finally:
+            self.call.context.closing.pop("setup %d" % process.pid, None)
+            _kill(process)  # what it left behind; not yet waited for, its number is still its own
+            code = process.wait()
+            process.stdout.close() if process.stdout else None
+        if code != 0:
+            raise self._failed(argv, code)
+
+    def _follow(self, process: "subprocess.Popen[bytes]") -> None:
+        """Until the program itself has ended: what it left behind may hold its output open for ever."""
+        assert process.stdout is not None
+        rest = b""
+        while True:
+            if self.call.cancelled.is_set():
+                raise VerbError("cancelled", "the setup was given up")
+            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            if select.select([process.stdout], [], [], 0.0 if ended else POLL_S)[0]:
+                block = os.read(process.stdout.fileno(), 1 << 16)
+                *lines, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+                for line in lines:
+                    self._say(line)
+                rest = rest[-LONGEST_LINE:]
+                if block or not ended:
+                    continue
+            if ended:
+                self._say(rest)
+                return
+
+    def _say(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip()[:LONGEST_LINE]
+        if text:
+            self.last.append(text)
+            self.call.item({"line": text}, b"")
+
+    def _failed(self, argv: List[str], code: int) -> VerbError:
+        words = [os.path.basename(word) if "/" in word else word for word in argv[:4]]
+        doing = " ".join(words[: 3 if "-m" in words else 2])
+        how = "signal %d" % -code if code < 0 else "exit code %d" % code
+        lines = "".join("\n    " + line for line in self.last)
+        return VerbError("setup_failed", "%s: %s%s" % (doing, how, lines), details={"lines": list(self.last), "exit_code": code})
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """All of the session that it leads."""
+    if process.returncode is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
