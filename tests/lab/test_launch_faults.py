@@ -7,12 +7,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from bystander import LISTEN, bystander
 from commandline import Tfdeploy
 from eventpipe import EventPipe
-from jobs import write_job
+from jobs import narrow_inventory, write_job
 from remains import NO_PORTS, assert_nothing_left
 
 from tfdeploy.lab import Lab
@@ -149,3 +151,170 @@ def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
         assert_nothing_left(operator, f"{name}-1", name, within_s=75 - (time.monotonic() - begun), ports=NO_PORTS)
     assert_nothing_left(operator, "started-1", "started")
     assert operator.json("status", "started-1")["state"] == "failed"
+
+
+def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
+    """The ports of the host's tasks and mesh, in each plan that was made."""
+    found = []
+    for event in pipe.events:
+        if event["kind"] == "plan":
+            own = next(each for each in event["data"]["hosts"] if each["host"] == host)
+            tasks = {int(task["port"]) for task in event["data"]["tasks"] if task["host"] == host}
+            found.append(tasks | {int(own["mesh_port"])})
+    return found
+
+
+def test_a_taken_port_is_passed_over_and_named(operator: Tfdeploy) -> None:
+    write_job(operator, "taken", "quick.py", "--steps=1")
+    with bystander(operator.lab, "n2", LISTEN, "2222") as stranger:
+        done = operator.run("launch", "--wait", "--name", "taken-1", exit_code=0)
+        rows = operator.json("status", "taken-1")["tasks"]
+        assert stranger.poll() is None
+    assert "n2" in done.stderr and "2222 by pid" in done.stderr, done.stderr
+    assert not any(row["host"] == "n2" and row["address"].endswith(":2222") for row in rows)
+
+
+@pytest.mark.parametrize("which", ["task", "mesh"])
+def test_a_port_taken_after_the_probe_is_planned_anew(operator: Tfdeploy, pipe: EventPipe, which: str) -> None:
+    write_job(operator, "raced", "quick.py", "--steps=1")
+    run = f"raced-{which}"
+    launching = operator.start("launch", "--wait", "--name", run, *pipe.words)
+    pipe.hold_at("step", step="prepare", state="begin")
+    first = planned_ports(pipe, "n3")[0]
+    port = min(first) if which == "task" else max(first)
+    with bystander(operator.lab, "n3", LISTEN, str(port)):
+        pipe.go_on()
+        code, said = ended(launching)
+    assert code == 0, said
+    assert "probing and planning again" in said and str(port) in said, said
+    assert port not in planned_ports(pipe, "n3")[-1]
+    assert_nothing_left(operator, run, "raced")
+
+
+def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: EventPipe) -> None:
+    write_job(operator, "unlucky", "quick.py", "--steps=1")
+    launching = operator.start("launch", "--name", "unlucky-1", *pipe.words)
+    with ExitStack() as strangers:
+        for _ in range(3):
+            pipe.hold_at("step", step="prepare", state="begin")
+            port = min(planned_ports(pipe, "n3")[-1])
+            strangers.enter_context(bystander(operator.lab, "n3", LISTEN, str(port)))
+        pipe.go_on()
+        code, said = ended(launching)
+    assert code == 3 and "n3" in said and str(port) in said.partition("error:")[2], said
+    assert_nothing_left(operator, "unlucky-1", "unlucky")
+
+
+def test_a_range_with_too_few_ports_is_refused_with_their_owner(operator: Tfdeploy) -> None:
+    write_job(operator, "narrow", "quick.py", "--steps=1")
+    narrow_inventory(operator, ports="2222-2223")
+    with bystander(operator.lab, "n2", LISTEN, "2223"):
+        said = operator.run("launch", "--name", "narrow-1", exit_code=3).stderr
+    for word in ("n2", "2222-2223", "2223 by pid", "python3", "ports:"):
+        assert word in said, said
+    assert_nothing_left(operator, "narrow-1", "narrow")
+
+
+def test_a_range_of_just_enough_ports_does_for_one_run_after_another(operator: Tfdeploy) -> None:
+    """What connections leave behind on the mesh's port for a minute is in nobody's way."""
+    write_job(operator, "enough", "quick.py", "--steps=1")
+    narrow_inventory(operator, ports="2230-2231")
+    for number in (1, 2):
+        operator.run("launch", "--wait", "--name", f"enough-{number}", exit_code=0)
+        assert_nothing_left(operator, f"enough-{number}", "enough", within_s=10)
+
+
+# --- the program's own faults
+
+FAULTY = {
+    "a syntax error": ("def broken(:\n", "SyntaxError", "failed with exit code 1"),
+    "exits at once": ("print('my last words'); raise SystemExit(3)\n", "my last words", "failed with exit code 3"),
+    "is killed": ("import os\nprint('here', flush=True)\nos.kill(os.getpid(), 9)\n", "here", "killed by signal 9"),
+}
+PROLOGUE = """import argparse, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--job_name")
+parser.add_argument("--task_index", type=int)
+args = parser.parse_args()
+"""
+
+
+def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> None:
+    write_job(operator, name, "quick.py", **keys)
+    (operator.cwd / "quick.py").unlink()
+    (operator.cwd / "train.py").write_text(text)
+    job = operator.cwd / "tfdeploy.yaml"
+    job.write_text(job.read_text().replace("quick.py", "train.py"))
+
+
+@pytest.mark.parametrize("fault", ["a syntax error", "exits at once", "is killed"])
+def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(operator: Tfdeploy, fault: str) -> None:
+    text, own_words, ours = FAULTY[fault]
+    write_program(operator, "faulty", text, flags="none")
+    run = "faulty-" + fault.replace(" ", "-")
+    said = operator.run("launch", "--name", run, exit_code=1).stderr
+    error = said.partition("error:")[2]
+    assert own_words in error and ours in error and f"tfdeploy logs {run}" in error, said
+    assert_nothing_left(operator, run, "faulty")
+    assert own_words in operator.run("logs", run, exit_code=0).stdout
+    found = operator.json("status", run)
+    assert found["state"] == "failed" and all(row["attempt"] == 1 and row["restarts"] == 0 for row in found["tasks"])
+
+
+LOADED = """import mmap
+library = open("tensorflow.so", "w+b", buffering=0)
+library.write(b"x")
+loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
+"""
+
+
+@pytest.mark.parametrize("role", ["worker", "ps"])
+def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
+    """A program that looks as if it had loaded TensorFlow, and ends before it serves; a ps never ends by itself."""
+    ends = f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', flush=True)\ntime.sleep(2)\n"
+    write_program(operator, "early", PROLOGUE + LOADED + ends, roles={"worker": {"count": 1}})
+    run = f"early-{role}"
+    said = operator.run("launch", "--wait", "--name", run, exit_code=1).stderr
+    error = said.partition("error:")[2]
+    assert f"{role}:0 on n" in error and "ended too early, with exit code 0" in error and "done already" in error, said
+    assert operator.json("status", run)["state"] == "failed"
+    assert_nothing_left(operator, run, "early")
+
+
+def test_a_task_that_is_not_up_in_time_fails_the_launch(operator: Tfdeploy) -> None:
+    text = PROLOGUE + "print('still loading', flush=True)\ntime.sleep(1000)\n"
+    write_program(operator, "late-up", text, ready={"after": "60s", "timeout": "1s"}, stop={"grace": "1s"})
+    done = operator.run("launch", "--name", "late-up-1", exit_code=1)
+    error = done.stderr.partition("error:")[2]
+    assert "ready.timeout" in error and "still loading" in error and "@n" in error, done.stderr
+    assert_nothing_left(operator, "late-up-1", "late-up")
+
+
+def test_a_program_that_is_not_there_is_refused_before_anything_starts(operator: Tfdeploy) -> None:
+    write_job(operator, "missing", "quick.py", "--steps=1")
+    said = operator.run("launch", "--name", "missing-1", "--", "python", "quik.py").stderr
+    assert "quik.py" in said and "quick.py" in said, said
+    assert operator.run("launch", "--name", "missing-1", "--", "python", "quik.py").returncode == 3
+    done = operator.run("launch", "--name", "missing-2", "--", "no-such-program", "--fast")
+    assert done.returncode in (1, 3) and "no-such-program" in done.stderr.partition("error:")[2], done.stderr
+    for run in ("missing-1", "missing-2"):
+        assert_nothing_left(operator, run, "missing")
+
+
+# --- names that are taken
+
+
+@pytest.mark.parametrize("there", ["a link", "a file", "another run"])
+def test_a_run_folder_that_exists_already_is_refused(operator: Tfdeploy, there: str) -> None:
+    write_job(operator, "exists", "quick.py", "--steps=1")
+    run = "exists-" + there.replace(" ", "-")
+    if there == "another run":
+        operator.run("launch", "--wait", "--name", run, exit_code=0)
+    else:
+        make = {"a link": "ln -s /tmp", "a file": "touch"}[there]
+        script = f"mkdir -p ~/tfdeploy/exists/runs && {make} ~/tfdeploy/exists/runs/{run}"
+        subprocess.run(operator.lab.on("n3", ["sh", "-c", script]), check=True, timeout=20)
+    done = operator.run("launch", "--name", run, exit_code=3)
+    error = done.stderr.partition("error:")[2]
+    assert run in error and "--name" in error, done.stderr
+    assert_nothing_left(operator, run, "exists")
