@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from wheels import make_wheel
 
-from tfdeploy.agent import atomic, environment_use, environments, installing, layout
+from tfdeploy.agent import asked, atomic, environment_use, environments, layout, probe
 from tfdeploy.agent.call import Call, Context, VerbError
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
@@ -43,7 +43,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setattr(installing, "UV_PLACES", ("no-uv-here",))
+    monkeypatch.setattr(asked, "UV_PLACES", ("no-uv-here",))
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     yield Host(tmp_path / "work")
 
@@ -137,7 +137,7 @@ def test_uv_does_it_where_there_is_one(host: Host, tmp_path: Path, monkeypatch: 
     """The words that uv is given; the real uv is tried where it is installed, by tests/lab."""
     log = tmp_path / "said"
     text = f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv --without-pip "$4"; fi'
-    monkeypatch.setattr(installing, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
+    monkeypatch.setattr(asked, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
     made = host.call("env.make")
     first, second = log.read_text().splitlines()
     assert made["by"] == "uv" and first == f"venv --python {sys.executable} {made['folder']}"
@@ -203,7 +203,7 @@ def test_the_last_few_of_each_job_stay_and_those_of_live_runs(host: Host) -> Non
     run.mkdir(parents=True)
     atomic.write_json(str(run / "part.json"), {"tasks": [{"path_prepend": [str(host.root / names[4] / "bin")]}]})
     atomic.write_json(str(run / "state.json"), {"phase": "committed"})
-    with open(str(busy) + ".lock", "w") as held:
+    with busy.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         environment_use.remove_old(host.context.workdir, names[0], 3)
     left = sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "")
@@ -220,3 +220,20 @@ def test_files_stay_inside(host: Host, files: dict[str, str], main: str) -> None
     with pytest.raises(VerbError) as caught:
         host.call("env.make", files=files, main=main)
     assert caught.value.code == "bad_argument"
+
+
+def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Host) -> None:
+    def facts(setup: str | None) -> dict[str, Any]:
+        return probe.probe(Call(host.context, {"python": sys.executable, "ports": [1, 0], "gpus": "none", "setup": setup}))
+
+    assert facts("d1")["environment"] is None and facts("d1")["python"] == sys.executable
+    wheels = Path(layout.data_dir(host.context.workdir, "job", "setup-wheels"))
+    make_wheel(wheels, "tensorflow", "2.99.0")
+    made = host.call("env.make", files={"requirements.txt": "tensorflow"})
+    found = facts("d1")
+    assert found["environment"] == made["folder"] and found["python"] == made["folder"] + "/bin/python"
+    assert found["tensorflow"] == "2.99.0" and found["python_version"] == made["python_version"]
+    assert facts(None)["environment"] is None and facts("d2")["python"] == sys.executable
+    os.unlink(found["python"])
+    os.symlink("/bin/false", found["python"])
+    assert facts("d1")["environment"] is None and facts("d1")["python"] == sys.executable

@@ -11,6 +11,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 WITHIN_S = 20.0  # a cold interpreter on a network disk
 _MOST_BYTES = 1 << 20
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
@@ -121,8 +122,14 @@ def read_rsync(asked: Optional[Asked]) -> Optional[str]:
     return words[words.index("version") + 1] if "version" in words[:-1] else None
 
 
-def start_uv() -> Asked:
-    return Asked(["uv", "--version"])
+def find_uv() -> Optional[str]:
+    """On PATH, or where its installer puts it: a session that reads no profile does not see that."""
+    return next((path for path in map(find_program, UV_PLACES) if path), None)
+
+
+def start_uv() -> Optional[Asked]:
+    uv = find_uv()
+    return Asked([uv, "--version"]) if uv else None
 
 
 def read_uv(asked: Optional[Asked]) -> Optional[str]:

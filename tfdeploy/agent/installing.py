@@ -15,16 +15,15 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any, Deque, Dict, List
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.asked import Asked, find_program
+from tfdeploy.agent.asked import Asked, find_uv
 from tfdeploy.agent.call import Call, VerbError
 
 SHOWN = 12  # of the last lines, in an error
 LONGEST_LINE = 2000
 POLL_S = 0.2
-UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 UV_OLDEST = (3, 8)
 PIP_WITH_PYTHON = (22, 3)  # the first that installs for another interpreter
 _LEFT_OUT = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
@@ -48,11 +47,6 @@ except Exception:
     version = None
 print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("ensurepip"), "pip": version}))
 """
-
-
-def find_uv() -> Optional[str]:
-    """uv's place: on PATH, or where its installer puts it (a session without a login shell does not see that)."""
-    return next((path for path in map(find_program, UV_PLACES) if path), None)
 
 
 def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:

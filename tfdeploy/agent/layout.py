@@ -7,7 +7,7 @@
 <workdir>/<job>/runs/<run>/cwd/             the working directory
 <workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal minder.*
 <workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal out.log index ...
-<workdir>/.envs/<hash>/                     an environment of setup; beside it <hash>.json once whole, .lock, .used/<job>@<hostname>
+<workdir>/.envs/<hash>/                     an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
 
 Per-host names, so that a workdir that all hosts share (NFS) works too.
 """

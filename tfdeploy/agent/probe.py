@@ -53,7 +53,7 @@ def probe(call: Call) -> Dict[str, Any]:
     facts["keep"] = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
     facts["live_runs"] = _live_runs(workdir, job) if job else []
     facts["problems"] = _problems(workdir, facts)
-    _collect(facts, asked, python, str(args.get("python") or "python3"))
+    _collect(facts, asked, python, str(args.get("python") or "python3"), call.name("setup") if args.get("setup") else "")
     facts["clock"] = time.time()
     return facts
 
@@ -95,14 +95,30 @@ def _user() -> str:
     return user_name()
 
 
-def _collect(facts: Dict[str, Any], asked: Dict[str, Optional[Asked]], python: Optional[str], wanted: str) -> None:
+def _collect(facts: Dict[str, Any], asked: Dict[str, Optional[Asked]], python: Optional[str], wanted: str, setup: str) -> None:
     versions, problem = read_python(asked["python"], wanted)
     facts.update(versions, python=python if versions["python_version"] else None)
     if problem:
         facts["problems"].append(problem)
+    facts["environment"] = None
+    if setup and facts["python"]:
+        _enter_environment(facts, setup)
     facts["rsync"], facts["uv"] = read_rsync(asked["rsync"]), read_uv(asked["uv"])
     if "gpus" in asked:
         facts["gpus"], facts["gpu_error"] = read_gpus(asked["gpus"])
+
+
+def _enter_environment(facts: Dict[str, Any], setup: str) -> None:
+    """The interpreter of the job's environment, where it is whole and runs, takes the place of the host's."""
+    from tfdeploy.agent import environments
+
+    folder = environments.find(facts["workdir"], setup, facts["python_version"], facts["python"])
+    if folder is None:
+        return
+    python = environments.python_of(folder)
+    versions, problem = read_python(start_python(python), python)
+    if problem is None:
+        facts.update(versions, python=python, environment=folder)
 
 
 def _live_runs(workdir: str, job: str) -> List[Dict[str, Any]]:

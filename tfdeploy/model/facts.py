@@ -22,6 +22,16 @@ class KeepFact:
     newest: float
     checkpoint: str | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
     step: int | None = None
+    recorded: float | None = None  # when that `checkpoint` file was written, as `newest`
+
+    @property
+    def time(self) -> float:
+        """What makes it newer than another: its checkpoint, where there is one, and not the log files beside it."""
+        return self.newest if self.recorded is None else self.recorded
+
+    def same_as(self, other: KeepFact) -> bool:
+        """Whether both may be one folder, or a copy of it."""
+        return (self.path, self.time, self.checkpoint) == (other.path, other.time, other.checkpoint)
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,7 @@ class HostFacts:
     tf_keras: str | None = None  # the same
     rsync: str | None = None  # version; None: missing
     uv: str | None = None  # version; None: missing
+    environment: str | None = None  # folder of the one that `setup` made for this job: `python` and versions are then its own
     proxies: tuple[str, ...] = ()  # names of proxy variables set there
     preset: tuple[str, ...] = ()  # names of variables set there that the plan sets for each task
     keep: tuple[KeepFact, ...] = ()
