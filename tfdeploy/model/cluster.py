@@ -11,7 +11,6 @@ from collections.abc import Mapping
 Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index
 
 ROLES = ("ps", "chief", "worker", "evaluator")  # TensorFlow's own, in the order that tables show them
-EVALUATOR = "evaluator"
 
 
 def endpoint(address: str, port: int) -> str:
@@ -20,6 +19,8 @@ def endpoint(address: str, port: int) -> str:
 
 
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
-    """TF_CONFIG of one task. An evaluator in the cluster of the others hangs the chief: only its own names it."""
-    seen = {name: list(tasks) for name, tasks in cluster.items() if name != EVALUATOR or role == EVALUATOR}
-    return json.dumps({"cluster": seen, "task": {"type": role, "index": index}}, separators=(",", ":"))
+    """TF_CONFIG of one task. An evaluator must not stand in the cluster: it hangs the chief, and nobody speaks to it."""
+    return json.dumps(
+        {"cluster": {name: list(tasks) for name, tasks in cluster.items()}, "task": {"type": role, "index": index}},
+        separators=(",", ":"),
+    )

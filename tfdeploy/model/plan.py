@@ -70,6 +70,7 @@ class Plan:
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
+    keep_from: str | None = None  # the host whose `keep` goes to all hosts of the run before the start (mirrored)
     notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch
     restart: str = "never (restart.max is 0)"
     version: int = PLAN_VERSION

@@ -29,7 +29,7 @@ from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.parts import host_parts
-from tfdeploy.planning.plan import make_plan, wished_roles
+from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet
 
@@ -55,13 +55,13 @@ class Launch:
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
     """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
-    wished_roles(asked.inventory, asked.job, asked.options)
+    asked = _checked(asked)
     return _plan(asked, fleet, read_shipment(asked.job, asked.cache), emit)
 
 
 def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then nothing runs."""
-    wished_roles(asked.inventory, asked.job, asked.options)  # refused before any host is bothered
+    asked = _checked(asked)
     lock = locked(fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, emit)
     with step(emit, "lock", asked.run):
         lock.__enter__()
@@ -82,6 +82,14 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     finally:
         lock.__exit__(None, None, None)
     return plan
+
+
+def _checked(asked: Launch) -> Launch:
+    """With the hosts that the mode has a use for. Roles that make no cluster are refused before any host is bothered."""
+    wished_roles(asked.inventory, asked.job, asked.options)
+    wanted = hosts_to_probe(asked.inventory, asked.job.mode)
+    hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
+    return replace(asked, inventory=replace(asked.inventory, hosts=hosts))
 
 
 def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:

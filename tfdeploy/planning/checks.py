@@ -15,9 +15,11 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
+from tfdeploy.planning.modes import rules
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import Seat, Wish, role_hosts
+from tfdeploy.planning.placement import Seat
 from tfdeploy.planning.program import PYTHON, Program
+from tfdeploy.planning.wishes import Wish, role_hosts
 
 RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
 CLOCK_SKEW_S = 5.0
@@ -30,27 +32,35 @@ def mode(job: Job) -> Mode:
     return job.mode
 
 
-def roles(inventory: Inventory, job: Job, wished: Mapping[str, Wish]) -> None:
-    """Whether inventory and job name roles that the mode can use. Raises ConfigError with the rule."""
+def roles(inventory: Inventory, job: Job, options: Options, wished: Mapping[str, Wish]) -> None:
+    """Whether inventory, job and options name roles that the mode can use. Raises ConfigError with the rule."""
+    takes = rules(job.mode).takes
     for role in job.roles:
         if role not in ROLES:
             near = difflib.get_close_matches(role, ROLES, 1)
             known = f"did you mean {near[0]}?" if near else f"the roles are {', '.join(ROLES)}"
             raise ConfigError(f"mode {job.mode} has no role {role}", where=f"{job.source or 'job'}: roles.{role}", next=known)
+        if role not in takes:
+            raise _not_taken(job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`")
+    if options.ps is not None and "ps" not in takes:
+        raise _not_taken(job, "ps", "--ps", "leave --ps out")
+    if rules(job.mode).single:
+        _one_process(job, wished.get("worker"))
     ps = wished.get("ps")
     if ps is not None and ps.gpus:
         raise ConfigError("a ps uses no GPU", where=f"{job.source or 'job'}: roles.ps.gpus", next="leave `gpus` out there")
     _one_chief(inventory, wished.get("chief"))
-    for name in ("worker", "ps"):
+    for name in rules(job.mode).needs:
         if not role_hosts(inventory, name):
             raise _nobody(inventory, job, name)
 
 
 def seats(job: Job, placed: Collection[Seat]) -> None:
-    """Whether the counts make a cluster: at least one ps and one worker."""
+    """Whether the counts make a cluster: at least one of each role that the mode needs."""
     have = Counter(seat.role for seat in placed)
-    for name in ("worker", "ps"):
-        if not have[name]:
+    mode = rules(job.mode)
+    for name in mode.needs:
+        if not have[name] and not (mode.all_decide and have["chief"]):  # there a chief trains like a worker
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
                 where=f"role {name}",
@@ -58,6 +68,22 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
                 if name == "worker" and any(seat.role == "chief" for seat in placed)
                 else f"correct `--{'workers' if name == 'worker' else name}` or `roles: {name}`",
             )
+
+
+def same_gpus(job: Job, placed: Collection[Seat]) -> None:
+    """Whether all that train have equally many GPUs, where TensorFlow wants it so. Raises Refused."""
+    mode = rules(job.mode)
+    counts = {seat: len(seat.gpus) for seat in placed if seat.role == "worker" or (seat.role == "chief" and mode.all_decide)}
+    if not mode.same_gpus or len(set(counts.values())) < 2:
+        return
+    fewest, most = min(counts.values()), max(counts.values())
+    few, many = (next(seat for seat in counts if counts[seat] == wanted) for wanted in (fewest, most))
+    raise Refused(
+        f"mode {job.mode} needs equally many GPUs in each worker: {many.task} on {many.host} has {most}, "
+        f"{few.task} on {few.host} has {fewest}",
+        where=f"host {few.host}",
+        next=f"write `roles: {{worker: {{gpus: {fewest}}}}}`, or leave hosts out with --exclude",
+    )
 
 
 def live(used: Mapping[str, HostFacts]) -> None:
@@ -151,6 +177,22 @@ def size(count: int) -> str:
 
 def _utc(time: float) -> str:
     return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:
+    takes = ", ".join(each for each in ROLES if each in rules(job.mode).takes)
+    what = f"mode {job.mode} has no {role}: it takes {takes}"
+    return ConfigError(what, where=where, next=f"{next}, or choose another mode")
+
+
+def _one_process(job: Job, worker: Wish | None) -> None:
+    asked = max((worker.total or 0, worker.per_host or 0)) if worker else 0
+    if worker is not None and asked > 1:
+        raise ConfigError(
+            f"mode {job.mode} is one process, and {worker.because} asks for {asked}",
+            where=worker.because.split(" ")[0] if worker.because.startswith("--") else f"{job.source or 'job'}: roles.worker",
+            next="ask for one, or choose `--mode mirrored` for several",
+        )
 
 
 def _one_chief(inventory: Inventory, chief: Wish | None) -> None:

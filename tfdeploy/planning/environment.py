@@ -8,25 +8,29 @@ from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import Cluster, tf_config
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
+from tfdeploy.planning.modes import rules
 from tfdeploy.planning.placement import Seat
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
+HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}  # the minder holds the port until TensorFlow binds it beside
 
 
 def environment(
-    job: Job, seat: Seat, cluster: Cluster, addresses: tuple[str, ...], given: Mapping[str, str], compat: str
+    job: Job, seat: Seat, cluster: Cluster, addresses: tuple[str, ...], given: Mapping[str, str], chosen: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of one task: the contract's, then the job's `env` with its placeholders filled. `compat`: v1 or none."""
-    direct = ",".join(addresses)
+    """The variables of one task: the contract's, those that were `chosen` for this program, then the job's `env` with its
+    placeholders filled. A program that is alone gets no cluster."""
+    alone = rules(job.mode).single
     return {
-        "TF_CONFIG": tf_config(cluster, seat.role, seat.index),
+        **({} if alone else {"TF_CONFIG": tf_config(cluster, seat.role, seat.index)}),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, seat.gpus)),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
-        **dict.fromkeys(NO_PROXY, direct),
-        "TF_GRPC_REUSE_PORT": "true",  # the minder holds the port until TensorFlow binds it beside
+        **({} if alone else dict.fromkeys(NO_PROXY, ",".join(addresses))),
+        **({} if seat.role in rules(job.mode).silent else HELD_PORT),
+        **({"GRPC_FAIL_FAST": "use_caller"} if job.mode == "coordinator" else {}),
         "TFDEPLOY_TASK_MODE": str(job.mode),
-        "TFDEPLOY_TASK_COMPAT": compat,
+        **chosen,
         "TFDEPLOY_TASK_CLUSTER": job.cluster,
         **{name: placeholders.fill(text, given) for name, text in job.env.items()},
     }
@@ -38,4 +42,13 @@ def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
         f"{name} sets {', '.join(facts[name].proxies)}: the cluster's addresses go around the proxy (no_grpc_proxy, no_proxy)"
         for name in facts
         if facts[name].proxies
+    )
+
+
+def preset_notes(preset: tuple[str, ...], facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+    """Where a TF_CONFIG or its like is set outside of the plan, and that no task sees it. `preset`: by whoever launches."""
+    by_host = [(f"the login environment of {name}", found.preset) for name, found in facts.items() if found.preset]
+    return tuple(
+        f"{', '.join(names)} set in {where}: not what the tasks get, which is the plan's"
+        for where, names in [*([("your environment", preset)] if preset else []), *by_host]
     )

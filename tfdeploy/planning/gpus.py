@@ -1,36 +1,64 @@
-"""Which GPUs of a host tfdeploy may give away: the inventory's word, checked against what the probe found."""
+"""Which GPUs of a host tfdeploy may give away: the inventory's word, checked against what the probe found.
+
+What other processes fill is left out, unless the inventory lists it by its number.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
 
 BUSY_MIB = 1024  # a GPU with more than this in use is somebody's
 
 
 def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
-    """Indices as nvidia-smi counts them. Raises Refused when the inventory names GPUs that are not there."""
-    found = tuple(gpu.index for gpu in facts.gpus)
-    if host.gpus == "auto":
-        return found
+    """Indices as nvidia-smi counts them. Raises Refused when the inventory asks for GPUs that are not there, or not free."""
     if host.gpus == "none":
         return ()
-    if isinstance(host.gpus, int):
-        if host.gpus > len(found):
-            raise _not_there(host, facts, f"{host.gpus} GPUs")
-        return found[: host.gpus]
-    missing = [index for index in host.gpus if index not in found]
-    if missing:
-        raise _not_there(host, facts, "GPU " + ", ".join(map(str, missing)))
-    return host.gpus
+    if isinstance(host.gpus, tuple):
+        missing = [index for index in host.gpus if index not in [gpu.index for gpu in facts.gpus]]
+        if missing:
+            raise _not_there(host, facts, "GPU " + ", ".join(map(str, missing)))
+        return host.gpus
+    free = tuple(gpu.index for gpu in facts.gpus if not _is_busy(gpu))
+    if host.gpus == "auto":
+        return free
+    if host.gpus > len(facts.gpus):
+        raise _not_there(host, facts, f"{host.gpus} GPUs")
+    if host.gpus > len(free):
+        raise all_busy(host, facts, f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free")
+    return free[: host.gpus]
+
+
+def filled(host: Host, facts: HostFacts) -> bool:
+    """Whether the host has GPUs that it may use, and other processes fill all of them."""
+    return host.gpus == "auto" and bool(facts.gpus) and all(_is_busy(gpu) for gpu in facts.gpus)
+
+
+def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
+    return Refused(
+        f"{what}: {_used(gpu for gpu in facts.gpus if _is_busy(gpu))} (more than {memory(BUSY_MIB)} in use is somebody's)",
+        where=f"host {host.name}",
+        next=f"wait, leave it out with `--exclude {host.name}`, take GPUs all the same with `gpus: [0, ...]` "
+        f"of {host.name}, or train on its CPU with `gpus: none`",
+    )
 
 
 def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
-    """As a reason names them: "GPU 0 (H200)", "GPUs 0 and 1 (H200)"."""
-    models = list(dict.fromkeys(gpu.name for gpu in facts.gpus if gpu.index in gpus))
+    """As a reason names them: "GPU 0 (H200, 140 GiB)", "GPUs 0 and 1 (H200, 140 GiB each)"."""
+    given = [gpu for gpu in facts.gpus if gpu.index in gpus]
+    models = list(dict.fromkeys(f"{gpu.name}, {memory(gpu.memory_mib)}" for gpu in given))
     number = "GPU " if len(gpus) == 1 else "GPUs "
-    return number + " and ".join(map(str, gpus)) + (f" ({', '.join(models)})" if models else "")
+    each = " each" if len(models) == 1 < len(gpus) else ""
+    return number + " and ".join(map(str, gpus)) + (f" ({'; '.join(models)}{each})" if models else "")
+
+
+def memory(mib: int) -> str:
+    """MiB in words: "140 GiB"."""
+    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f}".removesuffix(".0") + " GiB"
 
 
 def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ...]:
@@ -38,10 +66,22 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
     said = []
     if facts.gpu_error and host.gpus == "auto":
         said.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")
-    for gpu in facts.gpus:
-        if gpu.index in given and gpu.used_mib > BUSY_MIB:
-            said.append(f"GPU {gpu.index} of {host.name} is in use: {gpu.used_mib} of {gpu.memory_mib} MiB are taken")
+    busy = [gpu for gpu in facts.gpus if _is_busy(gpu)]
+    taken = [gpu for gpu in busy if gpu.index in given]
+    if taken:
+        said.append(f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: {_used(taken)}")
+    left_out = [gpu for gpu in busy if gpu.index not in given]
+    if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
+        said.append(f"{host.name}: left out, since more than {memory(BUSY_MIB)} in use is somebody's: {_used(left_out)}")
     return tuple(said)
+
+
+def _is_busy(gpu: Gpu) -> bool:
+    return gpu.used_mib > BUSY_MIB
+
+
+def _used(gpus: Iterable[Gpu]) -> str:
+    return ", ".join(f"GPU {gpu.index} ({gpu.name}) uses {memory(gpu.used_mib)} of {memory(gpu.memory_mib)}" for gpu in gpus)
 
 
 def _not_there(host: Host, facts: HostFacts, asked: str) -> Refused:

@@ -1,4 +1,5 @@
-"""Where training goes on: the deciding task returns to the host with the newest `keep`, or launch refuses.
+"""Where training goes on: the deciding task returns to the host with the newest `keep`, or launch refuses; in mirrored
+that `keep` goes to every host instead.
 
 Training never restarts from zero in silence. Reads facts only; it neither fetches nor looks at a checkpoint.
 """
@@ -13,8 +14,10 @@ from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.planning import checks
+from tfdeploy.planning.modes import rules
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import Seat, Wish, decider, place
+from tfdeploy.planning.placement import Seat, decider, place
+from tfdeploy.planning.wishes import Wish
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,24 @@ class Kept:
         return f"{self.fact.path}: {self.fact.checkpoint or 'files of an earlier run'}"
 
 
+@dataclass(frozen=True)
+class Going:
+    """`host`: where the task that writes checkpoints finds what it goes on from. `copied_from`: whose `keep` all hosts get
+    before the start."""
+
+    host: str
+    copied_from: str | None = None
+    notes: tuple[str, ...] = ()
+
+
 def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str) -> Kept | None:
     """The newest kept folder, or None. A checkpoint, on any host, counts before other files; of those, which any task
     may write, the ones on `role_hosts` count before all others.
 
-    Hosts that show the very same thing share a disk: then `prefer` is as good as any of them.
+    Hosts that show the very same thing share a disk, or were given it: then `prefer` is as good as any of them.
     """
     found = [
-        Kept(name, fact, fact.newest - facts[name].clock_skew_s)
+        Kept(name, fact, fact.time - facts[name].clock_skew_s)
         for name in sorted(facts)
         for fact in facts[name].keep
         if fact.path in job.keep and fact.newest > 0
@@ -45,24 +58,27 @@ def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...]
     checkpoints = [kept for kept in found if kept.fact.checkpoint]
     at_home = [kept for kept in found if kept.host in role_hosts]
     best = max(checkpoints or at_home or found, key=lambda kept: kept.when, default=None)
-    return next((kept for kept in found if best and kept.host == prefer and kept.fact == best.fact), best)
+    return next((kept for kept in found if best and kept.host == prefer and kept.fact.same_as(best.fact)), best)
 
 
 def seat_tasks(
     wished: Mapping[str, Wish], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], job: Job, options: Options
-) -> tuple[tuple[Seat, ...], tuple[str, ...]]:
-    """The placement, with the deciding task on the host that holds the newest `keep`; and what to say about that.
+) -> tuple[tuple[Seat, ...], Going]:
+    """The placement, and where training goes on: the deciding task goes to the host that holds the newest `keep`; where
+    every worker reads the checkpoints, they go to all of them instead.
 
     Raises what `place` and `checks.seats` raise, and Refused when that host cannot have the deciding task.
     """
     seats = place(wished, hosts, facts, {})
     checks.seats(job, seats)
     plain = decider(seats)
+    if rules(job.mode).all_decide:
+        return seats, _copied(job, facts, seats, plain, options)
     kept = newest(job, facts, wished[plain.role].hosts, plain.host)
     if kept is None or kept.host == plain.host:
-        return seats, ()
+        return seats, Going(plain.host)
     if options.ignore_keep:
-        return seats, (f"--ignore-keep: the newest `keep` ({kept.words}) stays unused on {kept.host}",)
+        return seats, Going(plain.host, notes=(f"--ignore-keep: the newest `keep` ({kept.words}) stays unused on {kept.host}",))
     if kept.host in wished[plain.role].hosts:
         seats = place(wished, hosts, facts, {plain.role: kept.host})
     back = decider(seats)
@@ -70,7 +86,25 @@ def seat_tasks(
         raise _elsewhere(kept, plain.task, wished[plain.role].hosts)
     why = f"back on {kept.host}, which holds the newest `keep` ({kept.words})"
     seats = tuple(replace(seat, why=f"{why}; {seat.why}") if seat is back else seat for seat in seats)
-    return seats, (f"{plain.task} is {why}; without it: {plain.host}",)
+    return seats, Going(back.host, notes=(f"{plain.task} is {why}; without it: {plain.host}",))
+
+
+def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options) -> Going:
+    """Every worker reads what the chief saved, so that all hosts get the same: the newest checkpoint, else what the
+    chief's own host holds."""
+    own = any(fact.path in job.keep and fact.newest > 0 for fact in facts[chief.host].keep)
+    kept = newest(job, facts, (chief.host,), chief.host)
+    if kept is None:
+        return Going(chief.host)
+    if kept.host != chief.host and options.ignore_keep:
+        unused = f"--ignore-keep: the newest `keep` ({kept.words}) stays unused on {kept.host}"
+        return Going(chief.host, chief.host if own else None, (unused,))
+    others = [name for name in dict.fromkeys(seat.host for seat in seats) if name != kept.host]
+    if not others:
+        return Going(chief.host)
+    return Going(
+        kept.host, kept.host, (f"`keep` of {kept.host} ({kept.words}) goes to {', '.join(others)} first: every worker reads it",)
+    )
 
 
 def resume(job: Job, facts: HostFacts) -> str | None:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import ROLES, endpoint
-from tfdeploy.planning.placement import Seat, decider
+from tfdeploy.planning.modes import Rules
+from tfdeploy.planning.placement import Seat, deciding
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`ports` and `endpoints` by task, `addresses` and `mesh` (ports) by host, `cluster` by role."""
+    """`ports` and `endpoints` by task, of those that listen; `addresses` and `mesh` (ports) by host; `cluster` by role."""
 
     seats: tuple[Seat, ...]
     addresses: Mapping[str, str]
@@ -19,26 +20,27 @@ class Layout:
     endpoints: Mapping[str, str]
     mesh: Mapping[str, int]
     cluster: dict[str, tuple[str, ...]]
-    deciding: str
+    deciding: tuple[str, ...]
 
     def on(self, host: str) -> tuple[Seat, ...]:
         return tuple(seat for seat in self.seats if seat.host == host)
 
 
-def ports_needed(seats: tuple[Seat, ...], hosts: Mapping[str, object]) -> dict[str, int]:
-    """Per host: its tasks, and one for the mesh."""
+def ports_needed(mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]) -> dict[str, int]:
+    """Per host: its tasks that listen, and one for the mesh."""
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
-        needed[seat.host] += 1
+        needed[seat.host] += seat.role not in mode.silent
     return needed
 
 
-def lay_out(seats: tuple[Seat, ...], addresses: Mapping[str, str], given: Mapping[str, tuple[int, ...]]) -> Layout:
+def lay_out(mode: Rules, seats: tuple[Seat, ...], addresses: Mapping[str, str], given: Mapping[str, tuple[int, ...]]) -> Layout:
     """`given`: per host as many ports as it needs; its tasks take them in order, the mesh the last one."""
     left = {host: iter(ports) for host, ports in given.items()}
-    ports = {seat.task: next(left[seat.host]) for seat in seats}
-    endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in seats}
-    by_role = {role: tuple(endpoints[seat.task] for seat in seats if seat.role == role) for role in ROLES}
+    listening = [seat for seat in seats if seat.role not in mode.silent]
+    ports = {seat.task: next(left[seat.host]) for seat in listening}
+    endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in listening}
+    by_role = {role: tuple(endpoints[seat.task] for seat in listening if seat.role == role) for role in ROLES}
     return Layout(
         seats=seats,
         addresses=addresses,
@@ -46,5 +48,5 @@ def lay_out(seats: tuple[Seat, ...], addresses: Mapping[str, str], given: Mappin
         endpoints=endpoints,
         mesh={host: next(rest) for host, rest in left.items()},
         cluster={role: tasks for role, tasks in by_role.items() if tasks},
-        deciding=decider(seats).task,
+        deciding=deciding(mode, seats),
     )

@@ -5,28 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Mode
 from tfdeploy.planning import checks, gpus, ports
 from tfdeploy.planning.layout import Layout
-from tfdeploy.planning.placement import Seat, Wish
+from tfdeploy.planning.modes import Rules, rules
+from tfdeploy.planning.placement import Seat
+from tfdeploy.planning.wishes import Wish
 
-_BY_DEFAULT = {"ps": ", one per host of the role", "worker": ", one per GPU, one on a host without"}
+_BY_DEFAULT = {"one": ", one per GPU, one on a host without", "all": ", one per host, with all its GPUs"}
 
 
-def counts(inventory: Inventory, wished: Mapping[str, Wish], seats: tuple[Seat, ...]) -> tuple[str, ...]:
+def counts(inventory: Inventory, mode: Mode, wished: Mapping[str, Wish], seats: tuple[Seat, ...]) -> tuple[str, ...]:
     """How many tasks of each role, and who asked for that many; roles that this mode leaves unused."""
-    count = Counter(seat.role for seat in seats)
-    said = [
-        f"{role}: {count[role]}{f' by {wish.because}' if wish.because else _BY_DEFAULT.get(role, '')}"
-        for role, wish in wished.items()
-    ]
+    count, used = Counter(seat.role for seat in seats), rules(mode)
+    said = [f"{role}: {count[role]}{_asked(wish, used)}" for role, wish in wished.items()]
     idle = [name for name in wished["worker"].hosts if not any(seat.host == name for seat in seats)]
     if idle and wished["worker"].total is None:
         said.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
-    said += [f"the role {role} of the inventory is not used in this mode" for role in inventory.roles if role not in ROLES]
-    return tuple(said)
+    unused = [role for role in inventory.roles if role not in used.takes]
+    return (*said, *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused))
+
+
+def _asked(wish: Wish, mode: Rules) -> str:
+    if wish.because:
+        return f" ({wish.because})" if wish.of != wish.role else f" by {wish.because}"
+    if mode.single:
+        return ", the first host of the role, with all its GPUs"
+    if wish.role == "worker":
+        return _BY_DEFAULT[wish.share]
+    return ", one per host of the role" if wish.role == "ps" else ""
 
 
 def of_hosts(layout: Layout, hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], logs_bytes: int) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ class Options:
     workers: int | None = None  # --workers N
     ignore_keep: bool = False  # --ignore-keep: the deciding task may start without the newest checkpoints
     allow_public: bool = False  # --allow-public: addresses of the public internet may stand in the cluster
+    preset: tuple[str, ...] = ()  # variables in the caller's environment that the plan sets by itself: TF_CONFIG
     sync: bool = True  # False: --no-sync, so that no host needs rsync
     needed_bytes: int = 0  # what every host will take in at least: the code, and data that it has not yet
     files: frozenset[str] = frozenset()  # every path of the release; empty: not known, and nothing is refused for it

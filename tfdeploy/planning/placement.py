@@ -1,7 +1,8 @@
 """Roles -> tasks on hosts, with their GPUs: how many of each, where, and why there. Ports come later.
 
 Counts are the contract's: one ps per host of its role, one worker per GPU of each worker host (one where there is
-none), one chief, one evaluator; the job's `roles` and --ps/--workers say otherwise. Round-robin, in inventory order.
+none; one with all of them in mirrored), one chief, one evaluator; the job's `roles` and --ps/--workers say otherwise.
+Round-robin, in inventory order.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from dataclasses import dataclass
 from tfdeploy.errors import ConfigError, Refused, TfdeployError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.inventory import Host
 from tfdeploy.planning import gpus
-from tfdeploy.planning.options import Options
+from tfdeploy.planning.modes import Rules
+from tfdeploy.planning.wishes import Wish
 
-SINGLE = ("chief", "evaluator")  # roles with one task, unless the job says otherwise
 ANY_NUMBER = 1 << 30
 
 
@@ -36,49 +36,6 @@ class Seat:
         return f"{self.role}:{self.index}"
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What is asked of one role. `total` None: `per_host` on each host, or the contract's own count."""
-
-    role: str
-    hosts: tuple[str, ...]
-    total: int | None
-    per_host: int | None
-    gpus: int | None
-    because: str  # who asked for that many
-
-    def gpus_each(self, had: bool, left: bool) -> int:
-        """GPUs for one task on a host that had GPUs and has some left: none for a ps, the job's word, else one if
-        there is one. An evaluator takes only what the others leave."""
-        if self.role == "ps":
-            return 0
-        return int(left if self.role == "evaluator" else had) if self.gpus is None else self.gpus
-
-
-def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
-    """The hosts of a role that are in the inventory (--limit and --exclude may have left some out)."""
-    there = {host.name for host in inventory.hosts}
-    return tuple(dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in there))
-
-
-def wishes(inventory: Inventory, job: Job, options: Options) -> dict[str, Wish]:
-    """What each role of the cluster is asked for; a role that nobody asks for is left out."""
-    asked = {"ps": options.ps, "worker": options.workers}
-    flag = {"ps": "--ps", "worker": "--workers"}
-    found = {}
-    for role in ROLES:
-        rule, hosts, total = job.roles.get(role, RoleRule()), role_hosts(inventory, role), asked.get(role)
-        because = f"{flag[role]} {total}" if total is not None else f"`roles: {role}` of the job"
-        if total is None:
-            total = rule.count
-        if total is None and rule.per_host is None:
-            because = ""
-            total = 1 if role in SINGLE and hosts else None
-        if hosts or total or rule.per_host:
-            found[role] = Wish(role, hosts, total, rule.per_host, rule.gpus, because)
-    return found
-
-
 def place(
     wished: Mapping[str, Wish], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], first: Mapping[str, str]
 ) -> tuple[Seat, ...]:
@@ -87,7 +44,7 @@ def place(
     Raises Refused when GPUs are asked for and not there, and when a role with tasks names no host.
     """
     free = {name: list(gpus.usable(hosts[name], facts[name])) for name in _with_gpus(wished)}
-    had = {name for name in free if free[name]}
+    had = {name: len(free[name]) for name in free}
     seats: dict[str, tuple[Seat, ...]] = {}
     for role in sorted(wished, key=lambda role: _turn(wished[role])):
         seats[role] = _Round(wished[role], hosts, facts, free, had, first.get(role)).seats()
@@ -95,9 +52,16 @@ def place(
 
 
 def decider(seats: Sequence[Seat]) -> Seat:
-    """The deciding task: the chief where there is one, else worker:0."""
+    """The task that writes the checkpoints, and decides in most modes: the chief where there is one, else worker:0."""
     chiefs = [seat for seat in seats if seat.role == "chief"]
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
+
+
+def deciding(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
+    """The tasks with whose success the run has succeeded."""
+    if mode.all_decide:
+        return tuple(seat.task for seat in seats if seat.role in ("chief", "worker"))
+    return (decider(seats).task,)
 
 
 def _turn(wish: Wish) -> tuple[bool, bool, int]:
@@ -118,12 +82,12 @@ class _Round:
         hosts: Mapping[str, Host],
         facts: Mapping[str, HostFacts],
         free: dict[str, list[int]],
-        had: set[str],
+        had: Mapping[str, int],
         first: str | None,
     ) -> None:
         self.wish, self.hosts, self.facts, self.free, self.had = wish, hosts, facts, free, had
         self.order = tuple(sorted(wish.hosts, key=lambda name: name != first)) if first else wish.hosts
-        self.each = {name: wish.gpus_each(name in had, bool(free.get(name))) for name in self.order}
+        self.each = {name: wish.gpus_each(had.get(name, 0), len(free.get(name, ()))) for name in self.order}
 
     def seats(self) -> tuple[Seat, ...]:
         quota = {name: self._quota(name) for name in self.order}
@@ -143,6 +107,10 @@ class _Round:
     def _quota(self, name: str) -> int:
         """How many tasks of the role this host takes at most (or exactly, where no total is asked for)."""
         room, wish = self._room(name), self.wish
+        if self._filled(name):
+            if wish.total is None:
+                raise gpus.all_busy(self.hosts[name], self.facts[name], f"other processes fill the GPUs of {name}")
+            return 0
         if wish.total is not None:
             return min(room, ANY_NUMBER if wish.per_host is None else wish.per_host)
         if wish.per_host is not None or (wish.gpus and not room):
@@ -150,7 +118,12 @@ class _Round:
             if count > room:
                 raise self._no_gpus(name, count)
             return count
-        return room if wish.role == "worker" and self.each[name] else 1
+        return room if wish.role == "worker" and wish.share == "one" and self.each[name] else 1
+
+    def _filled(self, name: str) -> bool:
+        """Its GPUs are taken, and nobody said that the task is to do without one."""
+        wants = self.wish.gpus is None and self.wish.share in ("one", "all")
+        return wants and gpus.filled(self.hosts[name], self.facts[name])
 
     def _seat(self, index: int, name: str) -> Seat:
         given = tuple(self.free[name][: self.each[name]]) if self.each[name] else ()
@@ -160,17 +133,17 @@ class _Round:
 
     def _why_here(self, name: str) -> str:
         role, at = self.wish.role, self.wish.hosts.index(name) + 1
-        place = f"host {at} of {len(self.wish.hosts)} in the role {role}"
+        place = f"host {at} of {len(self.wish.hosts)} in the role {self.wish.of or role}"
         return f"{place}, for {self.wish.because}" if self.wish.because else place
 
     def _why_gpus(self, name: str, given: tuple[int, ...]) -> str:
         if given:
             return gpus.named(self.facts[name], given)
-        if self.wish.role == "ps":
-            return "a ps uses no GPU"
+        if self.wish.share == "none" and not self.wish.gpus:
+            return f"a {self.wish.role} uses no GPU"
         if self.wish.gpus == 0:
             return f"`roles: {self.wish.role}` asks for no GPU"
-        if name in self.had:
+        if self.had.get(name):
             return "no GPU is left there"
         return "`gpus: none` in the inventory" if self.hosts[name].gpus == "none" else "no GPU there"
 
@@ -178,7 +151,7 @@ class _Round:
         wish, left = self.wish, self.free[name]
         needed = f"{count} {wish.role} with {self.each[name]} GPU each"
         return Refused(
-            f"{wish.role} on {name} cannot be placed: {needed}, and {name} has {_left(left, name in self.had)}",
+            f"{wish.role} on {name} cannot be placed: {needed}, and {name} has {_left(left, bool(self.had.get(name)))}",
             where=f"host {name}",
             next=f"ask for fewer under `roles: {wish.role}`, write `gpus: 0` there, or take {name} out of the role",
         )

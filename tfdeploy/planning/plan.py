@@ -8,16 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning import addresses, checks, commands, compat, datasets, environment, keep, notes, ports, program
+from tfdeploy.planning import (
+    addresses,
+    checks,
+    commands,
+    compat,
+    datasets,
+    environment,
+    keep,
+    legacy_keras,
+    notes,
+    ports,
+    program,
+    servers,
+)
 from tfdeploy.planning.layout import lay_out, ports_needed
+from tfdeploy.planning.modes import rules
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import Wish, role_hosts, wishes
-from tfdeploy.planning.tasks import host_plan, task_plan
+from tfdeploy.planning.tasks import Recipe, host_plan, task_plan
+from tfdeploy.planning.wishes import Wish, role_hosts, wishes
 
 
 def make_plan(
@@ -39,10 +52,12 @@ def make_plan(
     roles, placeholders) and Refused.
     """
     mode = checks.mode(job)
+    made_of = rules(mode)
     wished = wished_roles(inventory, job, options)
-    hosts = _probed(inventory, facts)
+    hosts = _probed(inventory, mode, facts)
 
-    seats, moved = keep.seat_tasks(wished, hosts, facts, job, options)
+    seats, kept = keep.seat_tasks(wished, hosts, facts, job, options)
+    checks.same_gpus(job, seats)
     seated = {seat.host for seat in seats}
     used = {name: facts[name] for name in hosts if name in seated}
     checks.live(used)
@@ -56,13 +71,17 @@ def make_plan(
     compat.check(as_written, started)
 
     called = {name: addresses.called(hosts[name], used[name]) for name in used}
-    exposed = addresses.check(called, used, allow_public=options.allow_public)
+    exposed = () if made_of.single else addresses.check(called, used, allow_public=options.allow_public)
     where = {name: each.address for name, each in called.items()}
-    layout = lay_out(seats, where, ports.assign(ports_needed(seats, used), hosts, facts, where))
+    layout = lay_out(made_of, seats, where, ports.assign(ports_needed(made_of, seats, used), hosts, facts, where))
 
     added = commands.appended(job, started)
+    served = servers.served(job, started)
+    keras = legacy_keras.environment(job, started, used) if mode == "mirrored" else {}
     data = datasets.places(job, options.file_data)
-    tasks = tuple(task_plan(layout, seat, facts[seat.host], job, run, data, added.flags, as_written) for seat in seats)
+    chosen = {"TFDEPLOY_TASK_COMPAT": as_written.choice, **keras}
+    recipe = Recipe(job, run, data, added.flags, served, chosen, compat.stands(job, as_written))
+    tasks = tuple(task_plan(recipe, layout, seat, facts[seat.host]) for seat in seats)
     return Plan(
         run=run,
         job=job.name,
@@ -74,7 +93,7 @@ def make_plan(
         cluster=layout.cluster,
         hosts=tuple(host_plan(layout, hosts[name], facts[name]) for name in used),
         tasks=tasks,
-        deciding=(layout.deciding,),
+        deciding=layout.deciding,
         flags_appended=tuple(flag.name for flag in added.flags),
         keep=job.keep,
         data=data,
@@ -86,17 +105,21 @@ def make_plan(
         stop_grace_s=job.stop_grace_s,
         logs_max_bytes=job.logs_max_bytes,
         metrics=job.metrics,
-        resume=keep.resume(job, facts[next(task.host for task in tasks if task.deciding)]),
+        resume=keep.resume(job, facts[kept.host]),
+        keep_from=kept.copied_from,
         notes=(
-            *notes.counts(inventory, wished, seats),
-            *moved,
+            *notes.counts(inventory, mode, wished, seats),
+            *kept.notes,
+            *([served.note] if served.note else []),
             added.note,
+            *legacy_keras.notes(keras, job, started),
             *compat.notes(job, as_written, layout.cluster),
-            *addresses.notes(called),
+            *(() if made_of.single else addresses.notes(called)),
             *notes.of_hosts(layout, hosts, used, job.logs_max_bytes),
             *exposed,
             *checks.tensorflow_notes(used),
-            *environment.proxy_notes(used),
+            *(() if made_of.single else environment.proxy_notes(used)),
+            *environment.preset_notes(options.preset, used),
         ),
     )
 
@@ -105,18 +128,18 @@ def wished_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, 
     """What each role is asked for. Raises UsageError for a mode or roles that make no cluster, before any host is asked."""
     checks.mode(job)
     wished = wishes(inventory, job, options)
-    checks.roles(inventory, job, wished)
+    checks.roles(inventory, job, options, wished)
     return wished
 
 
-def hosts_to_probe(inventory: Inventory) -> tuple[str, ...]:
-    """The hosts whose facts a plan is made from: all that have a role, in the inventory's order."""
-    asked = {name for role in ROLES for name in role_hosts(inventory, role)}
+def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
+    """The hosts whose facts a plan is made from: all that have a role which the mode uses, in the inventory's order."""
+    asked = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
     return tuple(host.name for host in inventory.hosts if host.name in asked)
 
 
-def _probed(inventory: Inventory, facts: Mapping[str, HostFacts]) -> dict[str, Host]:
-    asked = set(hosts_to_probe(inventory))
+def _probed(inventory: Inventory, mode: Mode, facts: Mapping[str, HostFacts]) -> dict[str, Host]:
+    asked = set(hosts_to_probe(inventory, mode))
     hosts = {host.name: host for host in inventory.hosts if host.name in asked}
     for name in hosts:
         if name not in facts:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import msgspec
@@ -11,42 +12,50 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, TaskPlan
-from tfdeploy.planning import commands, datasets, environment
-from tfdeploy.planning.compat import Compat, stands
+from tfdeploy.planning import commands, datasets, environment, servers
 from tfdeploy.planning.flags import Flag
 from tfdeploy.planning.layout import Layout
+from tfdeploy.planning.modes import rules
 from tfdeploy.planning.placement import Seat
+from tfdeploy.planning.servers import Served
 
 
-def task_plan(
-    layout: Layout,
-    seat: Seat,
-    facts: HostFacts,
-    job: Job,
-    run: str,
-    data: dict[str, str],
-    added: tuple[Flag, ...],
-    compat: Compat,
-) -> TaskPlan:
+@dataclass(frozen=True)
+class Recipe:
+    """What is the same for all tasks of the run. `stands`: they listen where the program says, not on the plan's ports.
+    `chosen`: variables that were chosen for this program."""
+
+    job: Job
+    run: str
+    data: dict[str, str]
+    added: tuple[Flag, ...] = ()
+    served: Served = field(default_factory=Served)
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    stands: bool = False
+
+
+def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
     """Raises UsageError on a placeholder that nobody knows."""
-    listens = not stands(job, compat)  # else where the program says
+    job = recipe.job
     values = {
-        **commands.values(layout.cluster, seat.role, seat.index, job.mode, run),
-        **datasets.placeholders(job, data, facts.workdir),
+        **commands.values(layout.cluster, seat.role, seat.index, job.mode, recipe.run),
+        **datasets.placeholders(job, recipe.data, facts.workdir),
     }
+    argv = commands.argv(job, facts, values, recipe.added)
     direct = tuple(dict.fromkeys(layout.addresses.values()))
     return TaskPlan(
         task=seat.task,
         role=seat.role,
         index=seat.index,
         host=seat.host,
-        address=layout.endpoints[seat.task] if listens else "",
-        port=layout.ports[seat.task] if listens else None,
+        address="" if recipe.stands else layout.endpoints.get(seat.task, ""),
+        port=None if recipe.stands else layout.ports.get(seat.task),
         gpus=seat.gpus,
-        argv=commands.argv(job, facts, values, added),
-        env=environment.environment(job, seat, layout.cluster, direct, values, compat.choice),
-        deciding=seat.task == layout.deciding,
+        argv=servers.argv(argv[0], facts) if seat.role in recipe.served.roles else argv,
+        env=environment.environment(job, seat, layout.cluster, direct, values, recipe.chosen),
+        deciding=seat.task in layout.deciding,
         why=seat.why,
+        serves=seat.role in rules(job.mode).serves,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfdeploy.model.plan import Plan
+from tfdeploy.planning.modes import RULES
 
 COLUMNS = ("task", "host", "address", "gpus", "why")
 
@@ -30,10 +31,11 @@ def describe(plan: Plan) -> Described:
             ("release", plan.release),
             ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
             ("ends with", ", ".join(plan.deciding)),
+            ("on a death", f"{RULES[plan.mode].on_death}; tfdeploy ends the run: the next launch goes on from `keep`"),
             ("restart", plan.restart),
             ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
         ),
-        rows=tuple((task.task, task.host, task.address, gpus_words(task.gpus), task.why) for task in plan.tasks),
+        rows=tuple((task.task, task.host, task.address or "-", gpus_words(task.gpus), task.why) for task in plan.tasks),
         commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
         notes=plan.notes,
     )

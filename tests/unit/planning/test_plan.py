@@ -59,8 +59,10 @@ def task(plan: Plan, name: str) -> Any:
 def test_tf_config_leaves_the_evaluator_out_of_the_others(make: Callable[..., Plan]) -> None:
     plan = make({"ps": "n1", "worker": "n2", "evaluator": "n3"})
     roles = {each.role: list(json.loads(each.env["TF_CONFIG"])["cluster"]) for each in plan.tasks}
-    assert roles == {"ps": ["ps", "worker"], "worker": ["ps", "worker"], "evaluator": ["ps", "worker", "evaluator"]}
-    assert json.loads(task(plan, "evaluator:0").env["TF_CONFIG"])["task"] == {"type": "evaluator", "index": 0}
+    assert roles == {"ps": ["ps", "worker"], "worker": ["ps", "worker"], "evaluator": ["ps", "worker"]}
+    evaluator = task(plan, "evaluator:0")
+    assert json.loads(evaluator.env["TF_CONFIG"])["task"] == {"type": "evaluator", "index": 0}
+    assert (evaluator.port, evaluator.address, "TF_GRPC_REUSE_PORT" in evaluator.env) == (None, "", False)
 
 
 def test_proxies_are_bypassed_for_hosts_without_ports(make: Callable[..., Plan]) -> None:
@@ -156,13 +158,14 @@ def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> No
 
 def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
     hosts = tuple(Host(name, "10.0.0.1") for name in ("a", "b", "c"))
-    assert hosts_to_probe(Inventory(hosts, {"worker": ("c", "left-out"), "ps": ("a",)})) == ("a", "c")
+    assert hosts_to_probe(Inventory(hosts, {"worker": ("c", "left-out"), "ps": ("a",)}), "async") == ("a", "c")
 
 
 def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     plan = make()
     told = words.describe(plan)
     assert [row[:3] for row in told.rows] == [(each.task, each.host, each.address) for each in plan.tasks]
+    assert "tfdeploy ends the run" in dict(told.heading)["on a death"]
     text = "\n".join(words.lines(plan))
     assert all(note in text for note in plan.notes)
     assert "worker:1  /usr/bin/python3 train.py --job_name=worker" in text

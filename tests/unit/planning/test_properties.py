@@ -15,7 +15,7 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.job import MODES, Job, Mode, RoleRule
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.parts import host_parts
@@ -30,6 +30,7 @@ class Asked:
     taken: dict[str, tuple[int, ...]]
     rules: dict[str, RoleRule]
     options: Options
+    mode: Mode
 
 
 @st.composite
@@ -57,6 +58,7 @@ def asked(draw: st.DrawFn) -> Asked:
         {name: tuple(draw(st.sets(st.integers(2222, 2260), max_size=8))) for name in names},
         draw(st.dictionaries(st.sampled_from(["ps", "worker"]), rule, max_size=2)),
         Options(workers=draw(st.none() | st.integers(1, 6))),
+        draw(st.sampled_from(MODES)),
     )
 
 
@@ -67,7 +69,7 @@ def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool 
         facts[host.name] = facts_of(host, case.gpus[host.name], free_ports=free)
     return make_plan(
         case.inventory,
-        Job("j", "sync", ("python", "t.py", "--me={job_name}{task_index}"), "/code", roles=case.rules, keep=("ckpt",)),
+        Job("j", case.mode, ("python", "t.py", "--me={job_name}{task_index}"), "/code", roles=case.rules, keep=("ckpt",)),
         facts,
         release="r",
         sources={"t.py": "import tensorflow"},
@@ -92,12 +94,12 @@ def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
 @given(asked())
 def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
-    ports = [(space(plan.host(task.host).address), task.port) for task in plan.tasks]
+    ports = [(space(plan.host(task.host).address), task.port) for task in plan.tasks if task.port]
     ports += [(space(host.address), host.mesh_port) for host in plan.hosts]
     assert len(set(ports)) == len(ports)
     for host in plan.hosts:
         low, high = case.inventory.host(host.host).ports
-        given = [host.mesh_port, *(task.port for task in plan.tasks_of(host.host))]
+        given = [host.mesh_port, *(task.port for task in plan.tasks_of(host.host) if task.port)]
         assert all(low <= port <= high and port not in case.taken[host.host] for port in given)
 
 
@@ -120,10 +122,26 @@ def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) 
         tasks = [task for task in plan.tasks if task.role == role]
         assert [task.index for task in tasks] == list(range(len(addresses)))
         assert tuple(task.address for task in tasks) == addresses
-        assert all(task.host in case.inventory.roles[role] and task.why for task in tasks)
+        of = case.inventory.roles.get(role) or case.inventory.roles["worker"]
+        assert all(task.host in of and task.why for task in tasks)
     assert {task.host for task in plan.tasks} == {host.host for host in plan.hosts}
     assert plan.deciding == tuple(task.task for task in plan.tasks if task.deciding)
-    assert plan.deciding == (("chief:0",) if "chief" in plan.cluster else ("worker:0",))
+    trains = [task.task for task in plan.tasks if task.role in ("chief", "worker")]
+    assert plan.deciding == (tuple(trains) if case.mode == "mirrored" else (sorted(trains)[0],))
+
+
+@settings(deadline=None, max_examples=150)
+@given(asked())
+def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(facts_of: Any, case: Asked) -> None:
+    plan = made(case, facts_of)
+    listed = {address for addresses in plan.cluster.values() for address in addresses}
+    assert {task.address for task in plan.tasks if task.port} == listed == {task.address for task in plan.tasks} - {""}
+    assert not any(task.deciding and task.serves for task in plan.tasks)
+    for task in plan.tasks:
+        said = json.loads(task.env.get("TF_CONFIG", "{}"))
+        assert said.get("cluster", {}) == {role: list(addresses) for role, addresses in plan.cluster.items()}
+        assert said == {} or said["task"] == {"type": task.role, "index": task.index}
+        assert (task.role in plan.cluster) == (task.port is not None)
 
 
 @settings(deadline=None, max_examples=100)

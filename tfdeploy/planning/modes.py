@@ -1,0 +1,94 @@
+"""What each mode is made of: roles, GPUs, who decides, who serves, and what TensorFlow itself does on a death.
+
+A table of values, so that the rest of planning asks it instead of the mode's name. It decides nothing about hosts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tfdeploy.model.job import Mode
+
+# one: a GPU for each task. all: those of the host, divided by its tasks of the role. none. left: one, if others leave it.
+Share = Literal["one", "all", "none", "left"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`takes`: the roles that the mode can use; others that the inventory has stay idle. `needs`: those it cannot do
+    without. `serves`: the roles whose tasks never end by themselves."""
+
+    takes: tuple[str, ...]
+    needs: tuple[str, ...]
+    on_death: str
+    serves: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ("evaluator",)  # roles that listen on no port and stand in no cluster
+    lead: str | None = None  # a single task that goes to the first worker host where the inventory has no host for it
+    shares: tuple[tuple[str, Share], ...] = ()  # other than one GPU for each task, none for a ps
+    all_decide: bool = False  # every worker, and the chief
+    same_gpus: bool = False  # tasks that train have equally many
+    single: bool = False  # one process, no cluster, no TF_CONFIG
+    takes_flags: bool = False  # `flags` left out means auto
+
+    def share(self, role: str) -> Share:
+        usual: dict[str, Share] = {"ps": "none", "evaluator": "left"}
+        return {**usual, **dict(self.shares)}.get(role, "one")
+
+
+_BETWEEN = ("ps", "chief", "worker", "evaluator")
+RULES: dict[Mode, Rules] = {
+    "async": Rules(
+        takes=_BETWEEN,
+        needs=("worker", "ps"),
+        serves=("ps",),
+        takes_flags=True,
+        on_death="a worker: the others could go on; a ps: all wait; the chief: the others go on, nothing is saved",
+    ),
+    "sync": Rules(
+        takes=_BETWEEN,
+        needs=("worker", "ps"),
+        serves=("ps",),
+        takes_flags=True,
+        on_death="a worker: the others may freeze; the chief: they wait; a ps: all end with an error",
+    ),
+    "mirrored": Rules(
+        takes=("chief", "worker", "evaluator"),
+        needs=("worker",),
+        shares=(("chief", "all"), ("worker", "all")),
+        all_decide=True,
+        same_gpus=True,
+        on_death="any worker: the others end with an error within seconds",
+    ),
+    "coordinator": Rules(
+        takes=_BETWEEN,
+        needs=("worker", "ps"),
+        serves=("ps", "worker"),
+        lead="chief",
+        shares=(("chief", "none"),),
+        same_gpus=True,
+        on_death="a worker: the chief could go on; a ps: the chief ends with an error; the chief: the servers wait",
+    ),
+    "ingraph": Rules(
+        takes=("ps", "chief", "worker"),
+        needs=("worker",),
+        serves=("ps", "worker"),
+        silent=("chief",),
+        lead="chief",
+        shares=(("chief", "none"),),
+        on_death="a server: the client ends with an error, or waits; the client: the servers wait",
+    ),
+    "local": Rules(
+        takes=("worker",),
+        needs=("worker",),
+        shares=(("worker", "all"),),
+        single=True,
+        silent=("worker",),
+        on_death="there is one process",
+    ),
+}
+
+
+def rules(mode: Mode | None) -> Rules:
+    """Those of the mode; of a job without one, those of async (it is refused elsewhere)."""
+    return RULES[mode or "async"]

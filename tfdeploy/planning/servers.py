@@ -1,0 +1,45 @@
+"""Which tasks tfdeploy serves itself, because the program contains the client's or the chief's part alone. Reads syntax trees."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.job import Job
+from tfdeploy.planning import uses
+from tfdeploy.planning.modes import rules
+from tfdeploy.planning.program import Program
+
+MODULE = "tfdeploy_server"  # on PYTHONPATH of every task: tfdeploy/runtime/site
+_SERVERS = ("distribute.Server", "train.Server")
+
+
+@dataclass(frozen=True)
+class Served:
+    """The roles whose tasks are plain servers instead of the program, and why."""
+
+    roles: Collection[str] = ()
+    note: str | None = None
+
+
+def served(job: Job, program: Program) -> Served:
+    """In ingraph every server; in coordinator those of a program that never starts one."""
+    mode = rules(job.mode)
+    if mode.lead is None:
+        return Served()
+    listed = " and ".join(role for role in mode.takes if role in mode.serves)
+    if job.mode == "ingraph":
+        return Served(mode.serves, f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0")
+    if program.unread:
+        return Served(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
+    found = [use for use in uses.of_tensorflow(program) if use.name.removeprefix("compat.v1.") in _SERVERS]
+    if found:
+        return Served(note=f"{listed} run the program, which serves by itself (tf.{found[0].name}, {found[0].where})")
+    return Served(mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none")
+
+
+def argv(python: str, facts: HostFacts) -> tuple[str, ...]:
+    """`python`: the first word of the program's own command on that host."""
+    own = python.rpartition("/")[2].startswith("python")
+    return (python if own else str(facts.python), "-m", MODULE)

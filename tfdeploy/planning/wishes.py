@@ -1,0 +1,90 @@
+"""What each role of a run is asked for: on which hosts, how many, with how many GPUs, and who asked for that.
+
+By the mode's rules, the job's `roles`, and --ps/--workers. Nothing here knows what a host has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tfdeploy.model.cluster import ROLES
+from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.planning.modes import Rules, Share, rules
+from tfdeploy.planning.options import Options
+
+SINGLE = ("chief", "evaluator")  # roles with one task, unless the job says otherwise
+FLAGS = {"ps": "--ps", "worker": "--workers"}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of one role. `total` None: `per_host` on each host, or the contract's own count. `of`: the role of the
+    inventory whose hosts these are."""
+
+    role: str
+    hosts: tuple[str, ...]
+    total: int | None
+    per_host: int | None
+    gpus: int | None
+    because: str  # who asked for that many
+    share: Share = "one"
+    of: str = ""
+
+    def gpus_each(self, had: int, left: int) -> int:
+        """GPUs for one task on a host that had so many and has some left: the job's word, else the mode's share."""
+        if self.role == "ps":
+            return 0
+        if self.gpus is not None:
+            return self.gpus
+        if self.share == "all":
+            return max(1, left // self._here()) if left else 0
+        return {"one": min(1, had), "left": min(1, left), "none": 0}[self.share]
+
+    def _here(self) -> int:
+        """How many tasks of the role one host gets at most."""
+        if self.per_host is not None or self.total is None:
+            return self.per_host or 1
+        return max(1, -(-self.total // max(1, len(self.hosts))))
+
+
+def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
+    """The hosts of a role that are in the inventory (--limit and --exclude may have left some out)."""
+    there = {host.name for host in inventory.hosts}
+    return tuple(dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in there))
+
+
+def wishes(inventory: Inventory, job: Job, options: Options) -> dict[str, Wish]:
+    """What each role of the cluster is asked for; a role that nobody asks for, or that the mode cannot use, is left out."""
+    mode = rules(job.mode)
+    asked = {"ps": options.ps, "worker": options.workers}
+    found = {}
+    for role in (each for each in ROLES if each in mode.takes):
+        wish = _wish(inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role))
+        if wish.hosts or wish.total or wish.per_host:
+            found[role] = wish
+    return _chief_apart(found) if mode.all_decide else found
+
+
+def _wish(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None) -> Wish:
+    of = role
+    if role == mode.lead and not role_hosts(inventory, role):
+        of = "worker"
+    hosts = role_hosts(inventory, of)
+    total, because = rule.count, f"`roles: {role}` of the job"
+    if flag is not None:
+        total, because = flag, f"{FLAGS[role]} {flag}"
+    if total is None and rule.per_host is None:
+        because = f"no host has the role {role}: it goes to the first worker host" if of != role else ""
+        total = 1 if hosts and (role in SINGLE or mode.single) else None
+    return Wish(role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of)
+
+
+def _chief_apart(found: Mapping[str, Wish]) -> dict[str, Wish]:
+    """Where the chief trains like a worker, with all GPUs of its host, that host has no worker beside it."""
+    chief = found["chief"].hosts[:1] if "chief" in found else ()
+    worker = found.get("worker")
+    if worker is None or not set(chief) & set(worker.hosts):
+        return dict(found)
+    return {**found, "worker": replace(worker, hosts=tuple(name for name in worker.hosts if name not in chief))}
