@@ -237,7 +237,8 @@ def _verdict(plan: Plan, states: list[HostRunState], views: tuple[TaskView, ...]
     if not _over(states, views, unreachable):
         return _going(states, views), cause, first
     deciding = [view.outcome for view in views if view.task in plan.deciding]
-    if deciding and all(outcome == "succeeded" for outcome in deciding):
+    too_early = death is not None and death["outcome"] == "succeeded" and death["task"] in plan.deciding
+    if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
         return "succeeded", None, None
     if any(s.stop_requested for s in states) and not _died_before_stop(death, views):
         return "stopped", "stopped by an operator", None

@@ -50,15 +50,21 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 
 def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """Raises RunFailed when the run has already ended, and not well."""
+    """For a run that has ended somewhere already: raises RunFailed if that was not well, once it is over everywhere."""
     watch = Watch(fleet, plan, emit)
-    if watch.look().state in ("failed", "stopped", "lost"):
-        raise failure(fleet, plan, watch)
+    deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
+    while True:
+        view = watch.look()
+        if view.state in ("failed", "stopped", "lost"):
+            raise failure(fleet, plan, watch)
+        if view.final or view.cause is None or time.monotonic() > deadline:
+            return
+        time.sleep(ROUND_S)
 
 
 def _is_up(watch: Watch, task: str) -> bool:
     status = watch.tasks.get(task)
-    return status is not None and (status.up or status.outcome in ("succeeded", "stopped"))
+    return status is not None and (status.up or status.outcome == "stopped")
 
 
 def failure(fleet: Fleet, plan: Plan, watch: Watch) -> TfdeployError:

@@ -141,6 +141,13 @@ CASES = {
         "failed",
         "ps:0 on n1 ended too early, with exit code 0",
     ),
+    "the deciding task ended before it was up": (
+        hosts("ended", n1={"first_death": {"task": "worker:0", "host": "n2", "outcome": "succeeded", "exit_code": 0}}),
+        SUCCEEDED,
+        (),
+        "failed",
+        "worker:0 on n2 ended too early, with exit code 0",
+    ),
     "out of memory": (
         hosts(
             "ended",
