@@ -1,0 +1,135 @@
+"""Programs of TensorFlow 1 as their authors wrote them, launched on TensorFlow 2 without an edit: `import tensorflow as tf`,
+tf.app.flags or argparse, contrib, input_data, clusters of other people's machines written into them.
+
+The suite runs those that together use most; `TFDEPLOY_TEST_ALL=1` runs every one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import idxfiles
+import pytest
+from commandline import Tfdeploy
+
+from tfdeploy.lab import Lab
+
+PROGRAMS = Path(__file__).parent / "programs" / "tf1"
+ROLES = {"ps": ["n1"], "worker": ["n2", "n3"]}
+every = pytest.mark.skipif(not os.environ.get("TFDEPLOY_TEST_ALL"), reason="TFDEPLOY_TEST_ALL=1 runs all of them")
+
+
+@dataclass(frozen=True)
+class Program:
+    """`said`: what the log of each named task matches. `notes`: what the plan says about it."""
+
+    name: str
+    mode: str
+    said: dict[str, str]
+    notes: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+
+
+HARDWIRED = Program(
+    "hardwired",
+    "async",
+    {"worker:0": r"Test-Accuracy: \d", "worker:1": r"Variables initialized"},
+    ("hardwired.py:22 gives way to the plan's; it has 3 of worker, the plan 2",),
+)
+MONITORED = Program("trainer_monitored", "async", {"worker:0": r"step \d+ loss"}, keep=("checkpoints",))
+QUEUES = Program(
+    "sync_queue_runners", "sync", {"worker:0": r"worker 0: last step \d+, loss", "worker:1": "loss"}, keep=("train",)
+)
+ISSYNC = Program("mnist_issync", "sync", {"worker:0": r"step: \d+, loss: \d", "worker:1": r"finished"})
+OTHERS = (
+    Program("mnist_softmax_supervisor", "async", {"worker:0": r"Test accuracy = 0\.\d"}, flags=("--data_dir={data.mnist}",)),
+    Program("mnist_issync", "async", {"worker:0": r"worker 0 finished"}),
+    Program("hogwild", "async", {"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"}),
+    Program("downpour", "async", {"worker:0": r"worker 0: final loss"}),
+    Program("accumulated", "async", {"worker:0": r"worker 0 step \d+ loss"}),
+    Program("hello_local_job", "async", {"worker:0": r"the sum of squares is 25\.0"}, ("its job local stands for worker",)),
+)
+
+
+@pytest.fixture(scope="session")
+def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mnist")
+    idxfiles.write(folder)
+    return folder
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], mnist: Path) -> Tfdeploy:
+    """One ps host, two worker hosts, and the data beside the programs."""
+    made = tfdeploy(isolated_lab)
+    text = isolated_lab.inventory.read_text()
+    inventory = made.home / "inventory.yaml"
+    inventory.write_text(text[: text.index("roles:")] + f"roles: {json.dumps(ROLES)}\n")
+    made.env["TFDEPLOY_INVENTORY"] = str(inventory)
+    shutil.copytree(mnist, made.cwd / "MNIST_data")
+    return made
+
+
+def write_job(operator: Tfdeploy, program: Program) -> None:
+    shutil.copy(PROGRAMS / f"{program.name}.py", operator.cwd)
+    job = {
+        "name": f"{program.name}-{program.mode}".replace("_", "-"),
+        "mode": program.mode,
+        "data": {"mnist": "MNIST_data"},
+        "keep": list(program.keep),
+        "command": ["python", f"{program.name}.py", *program.flags],
+    }
+    (operator.cwd / "tfdeploy.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items()))
+
+
+def lines_of(operator: Tfdeploy, run: str) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for text in operator.run("logs", run, "--output", "json", exit_code=0).stdout.splitlines():
+        row = json.loads(text)
+        found.setdefault(row["task"], []).append(row["line"])
+    return {task: "\n".join(lines) for task, lines in found.items()}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "program",
+    [HARDWIRED, MONITORED, QUEUES, *(pytest.param(each, marks=every) for each in (ISSYNC, *OTHERS))],
+    ids=lambda each: f"{each.name}-{each.mode}",
+)
+def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None:
+    write_job(operator, program)
+    notes = "\n".join(operator.json("launch", "--dry-run")["notes"])
+    assert "compat v1: tf." in notes
+    for note in program.notes:
+        assert note in notes
+
+    run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    said = lines_of(operator, run)
+    for task, pattern in program.said.items():
+        assert re.search(pattern, said[task]), said[task][-2000:]
+    if any("gives way" in note for note in program.notes):
+        assert said["worker:0"].count("gives way to the plan's") == 1
+    for host in operator.lab.hosts:
+        assert operator.marked(host, run) == []
+
+
+def test_what_cannot_be_supplied_is_refused_before_anything_runs(operator: Tfdeploy) -> None:
+    slim = "import tensorflow as tf\nfrom tensorflow.contrib import slim\n\nnet = slim.conv2d\ns = tf.pack\n"
+    write_job(operator, HARDWIRED)
+    (operator.cwd / "hardwired.py").write_text(slim)
+    refused = operator.run("launch", "--wait", exit_code=3)
+    assert "hardwired.py:2" in refused.stderr
+    assert "pip install tf_slim" in refused.stderr
+    assert "hardwired.py:5: tf.pack" in refused.stderr
+
+    (operator.cwd / "hardwired.py").write_text("import tensorflow as tf\nprint tf.__version__\n")
+    refused = operator.run("launch", "--wait", exit_code=3)
+    assert "hardwired.py:2" in refused.stderr
+    assert "2to3 -w hardwired.py" in refused.stderr
