@@ -32,6 +32,8 @@ def appended(job: Job, program: Program) -> Appended:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
         return Appended((), "no flags appended: `flags: none`")
+    if job.flags is None and job.mode == "local":
+        return Appended((), "no flags appended: mode local has no cluster to tell of")
     if job.flags is None and job.mode not in ("async", "sync"):
         return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
     chosen = flags.classic() if job.flags == "classic" else flags.defined(program)
