@@ -1,0 +1,194 @@
+"""Whether a program runs as TensorFlow 1, what is refused of it, and what is said of a cluster that is written into it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.job import Job
+from tfdeploy.planning import compat, program
+
+TF = "import tensorflow as tf\n"
+JOB = Job("digits", "async", ("python", "train.py"), "/code")
+
+
+def decide(text, job=JOB, hosts=None, **others):
+    sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
+    return compat.decide(job, program.read(job.command, sources), hosts)
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        (TF + "x = tf.placeholder(tf.float32)", "tf.placeholder (train.py:2)"),
+        ("import tensorflow\ns = tensorflow.Session()", "tf.Session (train.py:2)"),
+        ("from tensorflow import flags\nflags.DEFINE_string('a', '', '')", "tf.flags (train.py:1)"),
+        ("from tensorflow import app as a", "tf.app (train.py:1)"),
+        (TF + "tf.train.MonitoredTrainingSession()", "tf.train.MonitoredTrainingSession"),
+        (TF + "step = tf.contrib.framework.get_or_create_global_step()", "tf.contrib.framework.get_or_create_global_step"),
+        ("from tensorflow.contrib.framework import get_global_step", "tf.contrib.framework.get_global_step (train.py:1)"),
+        ("from tensorflow.examples.tutorials.mnist import input_data", "tf.examples.tutorials.mnist.input_data (train.py:1)"),
+        ("import model", "tf.get_variable (model.py:2) of TensorFlow 1"),
+    ],
+)
+def test_a_name_that_only_tensorflow_1_has_makes_it_version_1(text, because):
+    found = decide(text, model=TF + "v = tf.get_variable('v', [])\n")
+    assert (found.choice, found.refusals) == ("v1", ())
+    assert because in found.why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print('nothing of it')",
+        TF + "d = tf.data.Dataset.range(3)\ntf.distribute.Server\ntf.train.ClusterSpec\ntf.summary.scalar",
+        "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\ntf.placeholder(tf.float32)",
+        "from tensorflow.compat import v1 as tf\ntf.placeholder(tf.float32)",
+        TF + "tf.compat.v1.disable_v2_behavior()\ntf.compat.v1.placeholder",
+        TF + "tf = tf.compat.v1\ntf.placeholder",
+        "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow as tf\ntf.placeholder",
+        TF + "if tf.__version__.startswith('1'):\n    tf.enable_eager_execution()",
+        TF + "try:\n    tf.logging.set_verbosity(0)\nexcept AttributeError:\n    pass",
+        TF + "loss = tf.losses.mean_squared_error\ntf.metrics.Mean()",
+        "import numpy as tf\ntf.placeholder",
+    ],
+)
+def test_a_program_of_tensorflow_2_or_that_sees_to_it_itself_is_left_as_it_is(text):
+    assert decide(text).choice == "none"
+    assert decide(text).refusals == ()
+
+
+def test_names_of_both_are_not_decided_for_the_user():
+    found = decide(TF + "tf.placeholder\ntf.optimizers.Adam()")
+    assert found.choice == "none"
+    assert "tf.placeholder (train.py:2)" in found.why
+    assert "tf.optimizers.Adam (train.py:3)" in found.why
+    assert "compat: v1" in found.why
+
+
+def test_the_job_may_say_it_itself():
+    assert decide("import tensorflow", replace(JOB, compat="v1")).choice == "v1"
+    assert decide(TF + "tf.placeholder", replace(JOB, compat="none")).choice == "none"
+    unread = compat.decide(JOB, program.read(("bash", "train.sh"), {}), None)
+    assert unread.choice == "none"
+    assert "compat: v1" in unread.why
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "instead"),
+    [
+        (TF + "\nnet = tf.contrib.slim.conv2d(x, 3, 3)", "train.py:3", "pip install tf_slim"),
+        ("import tensorflow.contrib.slim as slim", "train.py:1", "pip install tf_slim"),
+        ("from tensorflow.contrib import slim", "train.py:1", "pip install tf_slim"),
+        ("from tensorflow.contrib import rnn\ncell = rnn.BasicLSTMCell(3)", "train.py:1", "tf.nn.rnn_cell"),
+        (TF + "tf.contrib.learn.RunConfig()", "train.py:2", "tf.keras"),
+        (TF + "tf.contrib.layers.optimize_loss", "train.py:2", "an optimizer of tf.train"),
+        ("from tensorflow.contrib import layers\nlayers.bias_add(x)", "train.py:2", "tf_slim"),
+        (TF + "tf.mul(a, b)", "train.py:2", "tf.multiply"),
+        (TF + "tf.train.SummaryWriter('/tmp')", "train.py:2", "tf.summary.FileWriter"),
+        ("from tensorflow.examples.tutorials.mnist import mnist", "train.py:1", "input_data"),
+        ("print 'hello'", "train.py:1", "2to3 -w train.py"),
+        ("a = 1\ntry:\n    pass\nexcept ValueError, e:\n    pass", "train.py:4", "2to3 -w train.py"),
+        ("raise ValueError, 'no'", "train.py:1", "2to3 -w train.py"),
+        ("if 1 <> 2:\n    pass", "train.py:1", "2to3 -w train.py"),
+        ("import model\n", "model.py:1", "2to3 -w model.py"),
+    ],
+)
+def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(text, where, instead):
+    sources = {"train.py": text, "model.py": "print 'old'\n"}
+    read = program.read(JOB.command, sources)
+    with pytest.raises(Refused) as refused:
+        compat.check(compat.decide(JOB, read), read)
+    assert refused.value.where == where
+    assert instead in str(refused.value.next)
+
+
+def test_all_of_it_is_named_at_once():
+    text = TF + "tf.mul\ntf.sub\ntf.mul\ntf.contrib.slim"
+    read = program.read(JOB.command, {"train.py": text})
+    with pytest.raises(Refused) as refused:
+        compat.check(compat.decide(JOB, read), read)
+    assert refused.value.what.count("is not in TensorFlow 2") == 3
+    assert "train.py:5: tf.contrib.slim" in refused.value.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    from tensorflow.contrib import slim\nexcept ImportError:\n    import tf_slim as slim",
+        "def broken(:\n",
+        TF + "tf.contrib.framework.arg_scope\ntf.contrib.layers.conv2d\ntf.contrib.learn.datasets.mnist.read_data_sets",
+    ],
+)
+def test_what_may_be_caught_what_is_supplied_and_what_is_broken_in_any_python_is_not_refused(text):
+    assert decide(text).refusals == ()
+
+
+def test_hosts_with_tensorflow_1_or_python_2_need_nothing(facts_of, inventory):
+    host = inventory(worker="n1").hosts[0]
+    old = {"n1": facts_of(host, tensorflow="1.15.5", python_version="2.7.18")}
+    found = decide(TF + "tf.contrib.slim\n", hosts=old)
+    assert (found.choice, found.refusals) == ("none", ())
+    assert decide("print 'x'", hosts=old).refusals == ()
+
+
+def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inventory):
+    host = inventory(worker="n1").hosts[0]
+    text = TF + "tf.layers.dense(x, 3)\ntf.estimator.RunConfig()"
+    bare = decide(text, hosts={"n1": facts_of(host, tensorflow="2.21.0")})
+    assert [row[0] for row in bare.refusals] == ["train.py:3", "train.py:2"]
+    assert "pip install tf_keras" in bare.refusals[1][2]
+    assert decide(text, hosts={"n1": facts_of(host, tensorflow="2.15.0")}).refusals == ()
+    whole = decide(TF + "tf.layers.dense(x, 3)", hosts={"n1": facts_of(host, tensorflow="2.21.0", tf_keras="2.21.0")})
+    assert whole.refusals == ()
+
+
+def test_builtins_of_python_2_are_noted_unless_the_program_brings_them():
+    assert "xrange at train.py:1 is Python 2" in decide("for i in xrange(3): pass").notes[0]
+    assert decide("from six.moves import xrange\nfor i in xrange(3): pass").notes == ()
+    assert decide("try:\n    xrange\nexcept NameError:\n    xrange = range\nxrange(3)").notes == ()
+
+
+PLAN = {"ps": ("192.0.2.1:2222",), "worker": ("192.0.2.2:2222", "192.0.2.3:2222")}
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("tf.train.ClusterSpec({'ps': ['localhost:2222'], 'worker': ['localhost:2223', 'localhost:2224']})", "the plan's"),
+        ("tf.train.ClusterSpec({'ps': ['pc-01:2222'], 'worker': ['pc-02:2222']})", "it has 1 of worker, the plan 2"),
+        (
+            "p = ['pc-01:2222']\nw = ('pc-02:1', 'pc-03:1', 'pc-04:1')\nc = {'ps': p, 'worker': w}",
+            "it has 3 of worker, the plan 2",
+        ),
+        ("c = {'ps': 'a:1'.split(','), 'worker': 'b:1,c:1,d:1'.split(',')}", "it has 3 of worker, the plan 2"),
+        ("c = {'local': ['localhost:2222', 'localhost:2223']}", "its job local stands for worker"),
+        ("c = {'master': ['a:1'], 'ps': ['a:2'], 'worker': ['a:3', 'a:4']}", "the plan has nothing for its job master"),
+    ],
+)
+def test_a_written_cluster_gives_way_and_what_differs_is_said(text, note):
+    (said,) = [line for line in compat.notes(JOB, decide(TF + text), PLAN) if "the cluster written" in line]
+    assert said.startswith("the cluster written at train.py:") or "gives way" in said
+    assert note in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tf.train.ClusterSpec({'ps': FLAGS.ps_hosts.split(','), 'worker': FLAGS.worker_hosts.split(',')})",
+        "tf.train.Server({'localhost': ['localhost:0']})",
+        "times = {'a': ['12:30']}['a']\nx = {1: ['a:1']}\ny = {'a': []}\nz = {'a': ['text']}",
+    ],
+)
+def test_what_is_no_cluster_is_not_taken_for_one(text):
+    assert [w for w in decide(TF + text).written if "12" not in w.where and "a" not in w.counts] == []
+
+
+def test_a_cluster_that_stands_is_said_and_takes_no_port_of_the_plan():
+    job = replace(JOB, cluster="program")
+    found = decide(TF + "c = {'ps': ['a:1'], 'worker': ['b:1']}")
+    assert "stands (`cluster: program`)" in compat.notes(job, found, PLAN)[-1]
+    assert compat.stands(job, found)
+    assert not compat.stands(JOB, found)

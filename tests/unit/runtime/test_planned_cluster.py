@@ -1,0 +1,167 @@
+"""A cluster written into the program gives way to the plan's: with a made-up server_lib, and one real process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+
+import pytest
+
+CLUSTER = {"ps": ["10.0.0.1:2300"], "worker": ["10.0.0.2:2300", "10.0.0.3:2300"]}
+SERVER_LIB = "tensorflow/python/training/server_lib.py"
+FAKE_SERVER_LIB = """
+class ClusterSpec:
+    def __init__(self, cluster):
+        self.cluster = cluster.cluster if isinstance(cluster, ClusterSpec) else cluster
+    def as_dict(self):
+        return dict(self.cluster)
+class Server:
+    def __init__(self, cluster):
+        self.target = b"grpc://localhost:2222"
+"""
+SESSION = "tensorflow/python/client/session.py"
+FAKE_SESSION = """
+class BaseSession:
+    def __init__(self, target="", graph=None, config=None):
+        self.target = target
+"""
+MAKE = (
+    "import json, tensorflow.python.training.server_lib as s; print(json.dumps(s.ClusterSpec({0!r}).as_dict(), sort_keys=True))"
+)
+
+
+def tf_config(cluster=CLUSTER, role="worker", index=0):
+    return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+
+
+@pytest.fixture
+def run_planned(run_python, fake_tensorflow):
+    folder = fake_tensorflow({SERVER_LIB: FAKE_SERVER_LIB, SESSION: FAKE_SESSION})
+
+    def run(code, **env):
+        given = {"TFDEPLOY_TASK_CLUSTER": "planned", "TF_CONFIG": tf_config(), **env}
+        return run_python(code, paths=[folder], **{name: text for name, text in given.items() if text is not None})
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("written", "becomes", "said"),
+    [
+        ({"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}, CLUSTER, ["gives way to the plan's"]),
+        (
+            {"ps": ["pc-01:2222"], "worker": ["pc-02:2222"]},
+            CLUSTER,
+            ["gives way", "written for 1 of the job worker, the plan has 2"],
+        ),
+        ({"ps": ["a:1"], "worker": {0: "a:2", 1: "a:3"}}, CLUSTER, ["gives way"]),
+        ({"master": ["a:0x"], "ps": ["a:1"], "worker": ["a:2", "a:3"]}, CLUSTER, ["gives way", "nothing for the job master"]),
+        (
+            {"local": ["localhost:2222", "localhost:2223"]},
+            {"ps": CLUSTER["ps"], "local": CLUSTER["worker"]},
+            ["gives way to the plan's (ps 10.0.0.1:2300; local 10.0.0.2:2300, 10.0.0.3:2300)"],
+        ),
+        ({"a": ["h:1"], "b": ["h:2"]}, {"a": ["h:1"], "b": ["h:2"]}, ["stands: the plan's jobs are ps, worker"]),
+        (CLUSTER, CLUSTER, []),
+        ({"worker": CLUSTER["worker"][:1]}, {"worker": CLUSTER["worker"][:1]}, []),
+        ({"chief": CLUSTER["worker"][:1], "ps": CLUSTER["ps"]}, {"chief": CLUSTER["worker"][:1], "ps": CLUSTER["ps"]}, []),
+        ({"localhost": ["localhost:0"]}, {"localhost": ["localhost:0"]}, []),
+        ({}, {}, []),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_what_becomes_of_a_cluster(run_planned, written, becomes, said):
+    done = run_planned(MAKE.format(written))
+    assert json.loads(done.stdout) == becomes
+    assert len(done.stderr.splitlines()) == len(said)
+    assert all(one in line for one, line in zip(said, done.stderr.splitlines(), strict=True))
+
+
+def test_a_master_is_the_plans_chief(run_planned):
+    plan = {"chief": ["10.0.0.9:1"], "worker": ["10.0.0.2:1"]}
+    done = run_planned(MAKE.format({"master": ["a:1"], "worker": ["a:2"]}), TF_CONFIG=tf_config(plan))
+    assert json.loads(done.stdout) == {"master": ["10.0.0.9:1"], "worker": ["10.0.0.2:1"]}
+
+
+@pytest.mark.parametrize("env", [{"TFDEPLOY_TASK_CLUSTER": "program"}, {"TFDEPLOY_TASK_CLUSTER": None}, {"TF_CONFIG": None}])
+def test_a_program_whose_cluster_stands_or_that_has_no_plan_is_left_alone(run_planned, env):
+    done = run_planned(MAKE.format({"ps": ["localhost:1"]}), **env)
+    assert (done.stdout, done.stderr) == ('{"ps": ["localhost:1"]}\n', "")
+
+
+def test_it_is_said_once_and_holds_when_the_program_changes_tf_config(run_planned):
+    code = (
+        "import os; os.environ['TF_CONFIG'] = '{}'\n"
+        "import tensorflow.python.training.server_lib as s\n"
+        "for _ in range(3): made = s.ClusterSpec({'ps': ['localhost:1'], 'worker': ['localhost:2', 'localhost:3']})\n"
+        "print(made.as_dict()['ps'], s.ClusterSpec(made).as_dict()['ps'])\n"
+        'import subprocess, sys; subprocess.run([sys.executable, \'-c\', """' + MAKE.format({"ps": ["localhost:1"]}) + '""" ])'
+    )
+    done = run_planned(code)
+    assert done.stdout.splitlines()[0] == "['10.0.0.1:2300'] ['10.0.0.1:2300']"
+    assert json.loads(done.stdout.splitlines()[1]) == CLUSTER
+    assert done.stderr.count("gives way") == 2  # once in each process
+
+
+TARGETS = (
+    "import tensorflow.python.training.server_lib as s, tensorflow.python.client.session as c\n"
+    "s.ClusterSpec({'ps': ['localhost:2221'], 'worker': ['localhost:2222', 'localhost:2223']})\n"
+    "def target(text): return c.BaseSession(text).target\n"
+    "print(target('grpc://localhost:2223'), target(b'grpc://localhost:2222'), target('grpc://other:1'), repr(target('')))\n"
+    "s.Server({'localhost': ['localhost:0']})\n"
+    "print(target('grpc://localhost:2222'))\n"
+)
+
+
+def test_a_session_opens_on_the_planned_address_of_the_one_that_is_written(run_planned):
+    lines = run_planned(TARGETS).stdout.splitlines()
+    assert lines[0] == "grpc://10.0.0.3:2300 grpc://10.0.0.2:2300 grpc://other:1 ''"
+    assert lines[1] == "grpc://localhost:2222"  # a server of this very process
+
+
+def test_the_client_of_an_ingraph_run_finds_a_server_whatever_it_has_written(run_planned):
+    code = "import tensorflow.python.client.session as c\nprint(c.BaseSession('grpc://localhost:2222').target)"
+    assert run_planned(code, TFDEPLOY_TASK_MODE="ingraph").stdout == "grpc://10.0.0.2:2300\n"
+    assert run_planned(code, TFDEPLOY_TASK_MODE="async").stdout == "grpc://localhost:2222\n"
+
+
+REAL = """
+import json, os
+import tensorflow as tf
+local = tf.train.Server.create_local_server()
+with tf.Session(local.target) as session:
+    print(session.run(tf.constant(b"alone")).decode())
+cluster = tf.train.ClusterSpec({"ps": ["localhost:2222"], "worker": ["pc-02:2222", "pc-03:2222", "pc-04:2222"]})
+print(cluster.num_tasks("worker"), cluster.task_address("ps", 0))
+server = tf.train.Server({"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}, "worker", task_index=0)
+print([job.name for job in server.server_def.cluster.job], server.target.rpartition(":")[2])
+with tf.device(tf.train.replica_device_setter(cluster=cluster)):
+    print(tf.get_variable("v", []).device)
+own = {"cluster": {"worker": ["localhost:1", "localhost:2"]}, "task": {"type": "worker", "index": 1}}
+os.environ["TF_CONFIG"] = json.dumps(own)
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+print(resolver.cluster_spec().as_dict()["worker"], resolver.task_id)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_what_becomes_of_them_in_the_real_one(run_python):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    plan = {"ps": ["127.0.0.1:9"], "worker": [f"127.0.0.1:{port}", "127.0.0.1:10"]}
+    env = {"TFDEPLOY_TASK_CLUSTER": "planned", "TFDEPLOY_TASK_COMPAT": "v1", "TF_CONFIG": tf_config(plan)}
+    done = run_python(REAL, timeout_s=90, **env)
+    assert done.stdout.splitlines() == [
+        "alone",
+        "2 127.0.0.1:9",
+        f"['ps', 'worker'] {port}",
+        "/job:ps/task:0",
+        f"{plan['worker']} 0",
+    ], done.stderr[-3000:]
+    said = [line for line in done.stderr.splitlines() if line.startswith("tfdeploy:")]
+    assert len(said) == 4, said
+    assert "written for 3 of the job worker, the plan has 2" in said[1]
+    assert "TF_CONFIG written by the program" in said[3]
