@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conditions import wait_for
 from wheels import make_wheel
 
 from tfdeploy.agent import asked, atomic, environment_use, environments, layout, probe
@@ -53,6 +54,13 @@ def script(path: Path, text: str) -> Path:
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(0o755)
     return path
+
+
+def is_gone(pid: str) -> bool:
+    try:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Path:
@@ -175,7 +183,7 @@ def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path
     assert host.context.closing == {}
     assert not any(path.is_dir() for path in host.root.iterdir())
     for pid in pids.read_text().split():
-        assert not os.path.exists(f"/proc/{pid}") or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1]
+        wait_for(lambda pid=pid: is_gone(pid), 20, f"{pid} is gone")
 
     script(python, f'exec {sys.executable} "$@"')
     host.cancelled.clear()

@@ -10,6 +10,7 @@ VERBS = {
     "inventory": "print hosts, roles and settings as understood",
     "trust": "show the host keys of hosts not yet known and record them",
     "sync": "code and data to every host",
+    "setup": "the Python environment on every host",
     "launch": "start a run: lock, probe, plan, sync, prepare, start, commit",
     "logs": "merged logs of a run",
     "status": "the tasks of a run",
@@ -20,7 +21,7 @@ VERBS = {
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("check", "setup", "tensorboard", "ssh")
+NOT_BUILT = ("check", "tensorboard", "ssh")
 MODULES = {"exec": "execute"}
 
 

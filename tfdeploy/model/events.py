@@ -15,7 +15,7 @@ Kind = Literal[
     "task",  # a TaskStatus changed: data = its wire fields
     "run",  # data {"state": RUN_STATES, "cause"?}
     "line",  # one line of a task's output: data {"stream", "line", "offset"}; line is raw text, not sanitised
-    "note",  # data {"level": "info|warning|error", "text"}
+    "note",  # data {"level": "info|warning|error|detail", "text"}; detail: only for who asked for much
     "plan",  # data = the plan's JSON
 ]
 

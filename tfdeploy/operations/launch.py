@@ -25,6 +25,7 @@ from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import probe
 from tfdeploy.operations.readiness import await_up, check
+from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.planning.options import Options
@@ -113,7 +114,9 @@ def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
 
 def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:
     with step(emit, "probe", asked.run):
-        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=asked.job.keep, emit=emit)
+        recipe = recipe_of(asked.job, asked.cache)
+        setup = recipe.digest if recipe else None
+        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=asked.job.keep, setup=setup, emit=emit)
     with step(emit, "plan", asked.run):
         plan = make_plan(
             asked.inventory,

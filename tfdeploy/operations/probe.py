@@ -14,9 +14,9 @@ from tfdeploy.transport.seam import Fleet, Session
 
 
 def probe(
-    fleet: Fleet, hosts: tuple[Host, ...], *, job: str | None, keep: tuple[str, ...] = (), emit: Emit
+    fleet: Fleet, hosts: tuple[Host, ...], *, job: str | None, keep: tuple[str, ...] = (), setup: str | None = None, emit: Emit
 ) -> dict[str, HostFacts]:
-    """One answer per host, or the error for all hosts that gave none."""
+    """One answer per host, or the error for all hosts that gave none. `setup`: digest of the job's recipe, if it has one."""
     names = [host.advertise or host.address for host in hosts]
 
     def ask(session: Session) -> HostFacts:
@@ -26,6 +26,8 @@ def probe(
         args = {"python": host.python, "ports": list(host.ports), "gpus": gpus, "keep": list(keep), "names": names}
         if job is not None:
             args["job"] = job
+        if setup is not None:
+            args["setup"] = setup
         value = agent.call("probe", args)
         host_news(emit, host.name, "connected")
         try:

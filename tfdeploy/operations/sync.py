@@ -65,7 +65,8 @@ def inside(job: Job, source: str) -> str | None:
 
 def read_shipment(job: Job, cache: Path | None) -> Shipment:
     """Reads code and data. Raises ConfigError or Refused: missing, empty, git missing."""
-    left_out = [*job.keep, *(path for source in job.data.values() if (path := inside(job, source)))]
+    sources = [*job.data.values(), *([job.setup_wheels] if job.setup_wheels else [])]
+    left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
     manifest = read_tree(Path(job.code), exclude=left_out, cache=cache)
     data = {name: read_data(Path(source)) for name, source in job.data.items()}
     return Shipment(job.name, manifest, Packer(manifest), data)
@@ -82,7 +83,7 @@ def sync(
         agent = session.agent()
         _send_code(session, agent, shipment, done, emit)
         for name, listing in shipment.data.items():
-            _send_data(session, agent, shipment.job, name, listing, done, emit)
+            send_data(session, agent, shipment.job, name, listing, done, emit)
         done.seconds = time.monotonic() - began
         _transfer(emit, session.host.name, "all", "done", done.bytes_sent, done.bytes_sent)
         return done
@@ -137,9 +138,10 @@ def _put(
     return sent
 
 
-def _send_data(
+def send_data(
     session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, done: Synced, emit: Emit
 ) -> None:
+    """The data set whole on this host, under the job's lock. What was sent is noted in `done`."""
     where = {"job": job, "name": name}
     for _ in range(TRIES):
         if (agent.call("data.state", where, timeout_s=600) or {}).get("digest") == listing.digest:

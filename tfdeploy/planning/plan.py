@@ -19,6 +19,7 @@ from tfdeploy.planning import (
     compat,
     datasets,
     environment,
+    interpreters,
     keep,
     legacy_keras,
     notes,
@@ -65,6 +66,7 @@ def make_plan(
     started = program.read(job.command, sources)
     links = datasets.links(job)
     checks.program(job, started, options.files, links)
+    interpreters.check(job, used, started)
     for name in used:
         checks.host(hosts[name], used[name], started, options)
     as_written = compat.decide(job, started, used)
@@ -112,6 +114,7 @@ def make_plan(
             *kept.notes,
             *([served.note] if served.note else []),
             added.note,
+            *interpreters.notes(job, used),
             *legacy_keras.notes(keras, job, started),
             *compat.notes(job, as_written, layout.cluster),
             *(() if made_of.single else addresses.notes(called)),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfdeploy.model.plan import Plan
+from tfdeploy.planning import interpreters
 from tfdeploy.planning.modes import RULES
 
 COLUMNS = ("task", "host", "address", "gpus", "why")
@@ -29,6 +30,7 @@ def describe(plan: Plan) -> Described:
             ("job", plan.job),
             ("mode", plan.mode),
             ("release", plan.release),
+            ("python", interpreters.words(plan)),
             ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
             ("ends with", ", ".join(plan.deciding)),
             ("on a death", f"{RULES[plan.mode].on_death}; tfdeploy ends the run: the next launch goes on from `keep`"),

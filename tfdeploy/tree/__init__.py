@@ -2,5 +2,6 @@
 
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.read import read_tree
+from tfdeploy.tree.recipe import Recipe, read_recipe
 
-__all__ = ["DataListing", "read_data", "read_tree"]
+__all__ = ["DataListing", "Recipe", "read_data", "read_recipe", "read_tree"]

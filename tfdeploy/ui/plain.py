@@ -130,6 +130,8 @@ def _run(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
 
 def _note(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
     level, text = data.get("level", "info"), data.get("text", "")
+    if level == "detail":
+        return (text, "dim") if verbose else ("", "")
     return (text if level == "info" else f"{level}: {text}"), _LEVEL_STYLE.get(level, "")
 
 

@@ -40,7 +40,7 @@ class SyncView:
         with self._lock:
             self.progress.apply(event)
         if self._bars is None or event.kind not in ("transfer", "step"):
-            text, style = event_words(event)
+            text, style = event_words(event, verbose=self._plain.verbose)
             if self._bars is None:
                 self._plain(event)
             elif text:

@@ -1,0 +1,80 @@
+"""`tfdeploy setup`: the Python environment on every host."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.options import common
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.operations.setup import Environment
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "setup",
+        help="the Python environment on every host",
+        description="Makes the environment of the job's `setup:` on every host, by uv where it is there, else by pip. "
+        "The same requirements and Python give the same environment: a second setup finds it.",
+        epilog="-v shows what uv or pip say on each host.",
+    )
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tfdeploy.cli import setting
+    from tfdeploy.cli.views import transfer_view
+    from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.outcomes import split
+    from tfdeploy.operations.setup import differences, setup_job
+
+    job = setting.load_job(args)
+    inventory = setting.load_inventory(args, job)
+    holder = setting.holder().as_json(time.time())
+    with setting.open_fleet(args) as fleet, transfer_view(args) as emit:
+        results = setup_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit)
+    rows = [_row(host, result) for host, result in results.items()]
+    different = differences(split(results)[0])
+    ok = all(row["ok"] for row in rows)
+    if args.json:
+        told = [{"package": each.package, "versions": each.versions} for each in different]
+        print(json.dumps({"ok": ok, "hosts": rows, "differences": told}))
+    elif not args.quiet or not ok:
+        _say(args, rows, [each.words for each in different], results)
+    return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
+
+
+def _row(host: str, result: Environment | TfdeployError) -> dict[str, Any]:
+    from tfdeploy.errors import TfdeployError
+
+    if isinstance(result, TfdeployError):
+        nothing = {"environment": None, "python_version": None, "by": None, "packages": {}, "made": False, "bytes_sent": 0}
+        return {"host": host, "ok": False, **nothing, "seconds": None, "error": result.what}
+    return {
+        "host": host,
+        "ok": True,
+        "environment": result.folder,
+        "python_version": result.python_version,
+        "by": result.by,
+        "packages": result.packages,
+        "made": result.made,
+        "bytes_sent": result.bytes_sent,
+        "seconds": round(result.seconds, 3),
+        "error": None,
+    }
+
+
+def _say(args: argparse.Namespace, rows: list[dict[str, Any]], different: list[str], results: dict[str, Any]) -> None:
+    from tfdeploy.ui.environments import show_setup
+    from tfdeploy.ui.reports import show_next
+    from tfdeploy.ui.terminal import terminal_of
+
+    terminal = terminal_of(sys.stderr, args.color)
+    show_setup(terminal, rows, different)
+    show_next(terminal, (getattr(result, "next", None) for result in results.values()))

@@ -1,0 +1,160 @@
+"""`tfdeploy setup`: the job's Python environment on every host, and whether they are the same.
+
+Digest first: a host that has it is asked one verb and left alone. The others are made at the same time; packages that a
+like host already has are pinned, so that a host that comes later does not get newer ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import TfdeployError, UsageError
+from tfdeploy.model.events import Emit
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import Job
+from tfdeploy.operations.locking import release, try_lock
+from tfdeploy.operations.news import host_news, note
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.sync import Synced, send_data
+from tfdeploy.transport.seam import AgentChannel, Fleet, Session
+from tfdeploy.tree import Recipe, read_recipe
+
+WHEELS = "setup-wheels"  # the name of the wheels among the job's data sets
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One host's environment. `made`: just now. Seconds and bytes are what this setup cost."""
+
+    folder: str
+    python_version: str
+    by: str  # uv or pip
+    packages: dict[str, str] = field(default_factory=dict)
+    made: bool = False
+    seconds: float = 0.0
+    bytes_sent: int = 0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A package, or Python itself, that is not the same everywhere: version -> hosts; "" where there is none."""
+
+    package: str
+    versions: dict[str, tuple[str, ...]]
+
+    @property
+    def words(self) -> str:
+        return f"{self.package}: " + ", ".join(
+            f"{version or 'none'} on {fold_names(on)}" for version, on in self.versions.items()
+        )
+
+
+def recipe_of(job: Job, cache: Path | None) -> Recipe | None:
+    """What the job's environment is made from; None where it asks for none. Raises ConfigError, Refused."""
+    if job.setup_requirements is None:
+        return None
+    return read_recipe(Path(job.setup_requirements), Path(job.setup_wheels) if job.setup_wheels else None, cache)
+
+
+def setup_job(
+    fleet: Fleet, hosts: tuple[Host, ...], job: Job, holder: dict[str, Any], cache: Path | None, emit: Emit
+) -> dict[str, Environment | TfdeployError]:
+    """Every host's outcome. Raises UsageError for a job without `setup`."""
+    recipe = recipe_of(job, cache)
+    if recipe is None:
+        raise UsageError(
+            "the job asks for no environment",
+            where=job.source or None,
+            next="write `setup: {requirements: requirements.txt}` in the job file",
+        )
+    looked, lost = split(_look(fleet, hosts, job, recipe))
+    there = {host: found for host, found in looked.items() if found is not None}
+    wanted = tuple(host for host in hosts if host.name in looked and host.name not in there)
+    made: dict[str, Environment | TfdeployError] = {}
+    if wanted:
+        held, failed = try_lock(fleet, wanted, job.name, "setup", holder, emit)
+        try:
+            made = {**failed, **_make(fleet, held, job, recipe, there, emit)}
+        finally:
+            release(fleet, held, job.name)
+    everything = {**there, **lost, **made}
+    return {host.name: everything[host.name] for host in hosts}
+
+
+def _look(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> dict[str, Environment | TfdeployError | None]:
+    """What each host has, by one verb; None where the environment is not there."""
+
+    def ask(session: Session) -> Environment | None:
+        began = time.monotonic()
+        found = session.agent().call("env.state", _which(session.host, job, recipe))
+        return _environment(found, seconds=time.monotonic() - began) if found["ready"] else None
+
+    return fleet.each(hosts, ask)
+
+
+def _make(
+    fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe, there: Mapping[str, Environment], emit: Emit
+) -> dict[str, Environment | TfdeployError]:
+    pins = {environment.python_version: environment.packages for environment in there.values()}
+
+    def one(session: Session) -> Environment:
+        began, sent, agent, host = time.monotonic(), Synced(""), session.agent(), session.host
+        if recipe.wheels is not None:
+            send_data(session, agent, job.name, WHEELS, recipe.wheels, sent, emit)
+        found = agent.call("env.state", _which(host, job, recipe))
+        made = not found["ready"]  # another setup may have made it while we waited for it
+        if made:
+            known = pins.get(found["python_version"], {})
+            found = _install(agent, host, {**_which(host, job, recipe), **_what(recipe), "pins": known}, emit)
+        seconds = time.monotonic() - began
+        host_news(emit, host.name, "ready", f"{len(found['packages'])} packages by {found['by']} in {seconds:.1f} s")
+        return _environment(found, made=made, seconds=seconds, bytes_sent=sent.bytes_sent)
+
+    return fleet.each(hosts, one)
+
+
+def _install(agent: AgentChannel, host: Host, args: dict[str, Any], emit: Emit) -> dict[str, Any]:
+    """env.make, with what uv or pip say as notes for who wants to see much."""
+    note(emit, "making the environment", host=host.name)
+    stream = agent.stream("env.make", args)
+    try:
+        for item, _ in stream:
+            if "line" in item:
+                note(emit, str(item["line"]), level="detail", host=host.name)
+            elif "waiting" in item:
+                note(emit, "waiting for another setup that makes this environment", host=host.name)
+    finally:
+        stream.close()
+    value: dict[str, Any] = stream.value
+    return value
+
+
+def _which(host: Host, job: Job, recipe: Recipe) -> dict[str, Any]:
+    return {"job": job.name, "python": host.python, "digest": recipe.digest}
+
+
+def _what(recipe: Recipe) -> dict[str, Any]:
+    return {"files": recipe.files, "main": recipe.main, "wheels": WHEELS if recipe.wheels else None}
+
+
+def _environment(found: dict[str, Any], **more: Any) -> Environment:
+    return Environment(found["folder"], found["python_version"], str(found["by"]), dict(found["packages"]), **more)
+
+
+def differences(environments: Mapping[str, Environment]) -> tuple[Difference, ...]:
+    """What is not the same on all hosts: Python first, then packages by name."""
+    told = {host: {"Python": each.python_version, **each.packages} for host, each in environments.items()}
+    names = sorted({name for versions in told.values() for name in versions}, key=lambda name: (name != "Python", name))
+    found = []
+    for name in names:
+        versions: dict[str, list[str]] = {}
+        for host, has in told.items():
+            versions.setdefault(has.get(name, ""), []).append(host)
+        if len(versions) > 1:
+            found.append(Difference(name, {version: tuple(on) for version, on in versions.items()}))
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""What an environment is made from: a requirements file with what it includes, and a folder of wheels -> a Recipe.
+
+Reads only. What hosts could not find, because it lies beside the file, is refused here with file:line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfdeploy.errors import ConfigError, Refused
+from tfdeploy.tree.datasets import DataListing, read_data
+from tfdeploy.tree.remembered import RememberedHashes, stamp
+
+MOST_BYTES = 1 << 20  # of one requirements file
+MOST_FILES = 100
+BLOCK_BYTES = 1 << 20
+WHEELS = (".whl", ".tar.gz", ".zip")
+_INCLUDE = re.compile(r"(?:-[rc]\s*|--(?:requirement|constraint)[\s=]\s*)(.+)\Z")
+_OPTION = re.compile(r"(-e|--editable|-f|--find-links)[\s=]*(.+)\Z")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`files`: path relative to their common folder -> text, `main` among them. `digest` names exactly this content."""
+
+    main: str
+    files: dict[str, str] = field(default_factory=dict)
+    wheels: DataListing | None = None
+    digest: str = ""
+
+
+def read_recipe(requirements: Path, wheels: Path | None, cache: Path | None = None) -> Recipe:
+    """`cache`: a folder for remembered hashes of wheels. Raises ConfigError (missing, a path of this machine) and Refused."""
+    texts = _with_includes(requirements)
+    root = os.path.commonpath([path.parent for path in texts])
+    files = {os.path.relpath(path, root): text for path, text in sorted(texts.items())}
+    listing, contents = _wheels(wheels, cache) if wheels else (None, {})
+    total = hashlib.sha256()
+    for path, text in files.items():
+        total.update(f"{path}\0{hashlib.sha256(text.encode()).hexdigest()}\0".encode())
+    for path, sha256 in sorted(contents.items()):
+        total.update(os.fsencode(f"wheel {path}\0{sha256}\0"))
+    return Recipe(os.path.relpath(next(iter(texts)), root), files, listing, total.hexdigest()[:32])
+
+
+def _with_includes(requirements: Path) -> dict[Path, str]:
+    """The file and all that it names by -r and -c, by absolute path, itself first."""
+    texts: dict[Path, str] = {}
+    wanted = [(Path(os.path.abspath(requirements)), "setup.requirements")]
+    while wanted:
+        path, where = wanted.pop()
+        if path in texts:
+            continue
+        if len(texts) == MOST_FILES:
+            raise ConfigError(f"more than {MOST_FILES} files of requirements", where=where, next="include fewer")
+        texts[path] = _read(path, where)
+        for line, words in _lines(texts[path]):
+            place = f"{path}:{line}"
+            included = _INCLUDE.match(words)
+            name = included[1].strip().strip("\"'") if included else ""
+            if name and "://" not in name:
+                if os.path.isabs(name):
+                    raise ConfigError(f"{name} is a path of this machine", where=place, next="name it relative to this file")
+                wanted.append((Path(os.path.normpath(path.parent / name)), place))
+            elif not included:
+                _check_line(words, place)
+    return texts
+
+
+def _read(path: Path, where: str) -> str:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{path} is larger than {MOST_BYTES} bytes", where=where, next="name a file of requirements")
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no file {path}", where=where, next="correct the name, or write the file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("not in UTF-8", where=str(path), next="save it in UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", where=where, next="name a file that you can read") from error
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """(number, words) of each requirement: continued lines are one, comments are gone."""
+    joined, first = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        first = first if joined else number
+        if line.endswith("\\") and not line.lstrip().startswith("#"):
+            joined += line[:-1] + " "
+            continue
+        words, joined = _COMMENT.sub("", joined + line).strip(), ""
+        if words:
+            yield first, words
+    if joined.strip():
+        yield first, joined.strip()
+
+
+def _check_line(words: str, place: str) -> None:
+    """Refuses what lies beside this file and nowhere else. An absolute path may be one that all hosts share."""
+    option = _OPTION.match(words)
+    named = option[2] if option else words.split(";")[0].split(" --")[0].split("@")[-1].strip()
+    if "://" in named or named.startswith(("/", "~", "-", "file:/")):
+        return
+    if option or named.startswith(".") or "/" in named or named.lower().endswith(WHEELS):
+        raise ConfigError(
+            f"{words[:100]!r} lies on this machine, and the hosts do not have it",
+            where=place,
+            next="put its wheel into a folder, write `setup: {wheels: FOLDER}`, and name the package here",
+        )
+
+
+def _wheels(folder: Path, cache: Path | None) -> tuple[DataListing, dict[str, str]]:
+    """The folder as a data set, and the hash of each file in it."""
+    if not folder.is_dir():
+        raise ConfigError("the folder of wheels does not exist", where=str(folder), next="correct `setup.wheels` in the job file")
+    listing = read_data(folder)
+    hashes, found = RememberedHashes(cache, os.path.realpath(folder)), {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file():
+            found[name] = _hash(path, name, hashes)
+    hashes.save()
+    if not any(name.endswith(WHEELS) for name in found):
+        raise Refused("the folder of wheels holds no wheel", where=str(folder), next="pip download -r requirements.txt -d wheels")
+    return listing, found
+
+
+def _hash(path: Path, name: str, hashes: RememberedHashes) -> str:
+    began = time.time_ns()
+    with path.open("rb") as stream:
+        now = os.fstat(stream.fileno())
+        known = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
+        if known is None:
+            total = hashlib.sha256()
+            while block := stream.read(BLOCK_BYTES):
+                total.update(block)
+            known = total.hexdigest()
+            hashes.put(name, stamp(now), known, began)
+    return known

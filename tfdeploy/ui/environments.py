@@ -1,0 +1,45 @@
+"""What `tfdeploy setup` shows when it is done: who has which environment, who has none and why, and what differs.
+
+Input is the rows of its JSON, so that `--json` and this never tell different things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.ui.amounts import count, in_bytes, in_seconds
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.tables import show_rows
+from tfdeploy.ui.terminal import Terminal
+
+
+def show_setup(terminal: Terminal, hosts: Sequence[Mapping[str, Any]], differences: Iterable[str]) -> None:
+    """A row per host where it was made, equal others folded; then each failed host's own lines; then what differs."""
+    made = [host for host in hosts if host["ok"] and host["made"]]
+    rows = [
+        (
+            host["host"],
+            count(len(host["packages"]), "package"),
+            host["python_version"],
+            host["by"],
+            in_bytes(host["bytes_sent"]),
+            in_seconds(host["seconds"]),
+        )
+        for host in made
+    ]
+    show_rows(terminal, ["host", "setup", "python", "by", "sent", "took"], rows)
+    there = {host["host"]: _words(host) for host in hosts if host["ok"] and not host["made"]}
+    for names, words in fold_equal(there):
+        terminal.write(f"{clean(fold_names(names))}: had it already ({clean(words)})\n")
+    for names, error in fold_equal({host["host"]: str(host["error"]) for host in hosts if not host["ok"]}):
+        first, *more = error.splitlines() or ["failed"]
+        terminal.write(terminal.paint(f"{clean(fold_names(names))}: {clean(first)}", "red") + "\n")
+        terminal.write("".join(f"{clean(line)}\n" for line in more))
+    for text in differences:
+        terminal.write(f"{terminal.paint('differs:', 'yellow')} {clean(text)}\n")
+
+
+def _words(host: Mapping[str, Any]) -> str:
+    return f"{count(len(host['packages']), 'package')}, Python {host['python_version']}"
