@@ -1,0 +1,205 @@
+"""Stop at the command line: all of the run ends, whatever its program does about it, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+from bystander import bystander
+from commandline import Tfdeploy
+from conditions import wait_for
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+def launch(operator: Tfdeploy, run: str, *words: str) -> None:
+    operator.run("launch", "--detach", "--name", run, *words, exit_code=0)
+
+
+def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
+    """host -> the pids that stubborn.py says it made there, once it has made all of them."""
+
+    def said() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for line in operator.run("logs", run, exit_code=0).stdout.splitlines():
+            told = re.match(r"\S+?@(\w+) +\| pid (\d+) ", line)
+            if told:
+                found.setdefault(told[1], []).append(int(told[2]))
+        return found if found and all(len(pids) == 5 for pids in found.values()) and len(found) == 4 else {}
+
+    return wait_for(said, 20, "every task has forked all it forks")
+
+
+ALIVE = "for each; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo $each; done; true"
+
+
+def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
+    words = lab.on(host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
+    return [int(pid) for pid in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()]
+
+
+def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: Tfdeploy) -> None:
+    """Ignores TERM, forks, double-forks, changes session, hides its environment; beside it a stranger and another run."""
+    lab = operator.lab
+    write_job(operator, "neighbour", "quick.py", "--steps=100000")
+    launch(operator, "neighbour-1")
+    write_job(operator, "stubborn", "stubborn.py", "--environ", stop={"grace": "60s"})
+    with bystander(lab, "n2") as stranger:
+        launch(operator, "stubborn-1")
+        pids = all_of_it_is_there(operator, "stubborn-1")
+        found = operator.json("stop", "stubborn-1", "--grace", "1s")
+        assert found["ok"] and {row["host"] for row in found["hosts"]} == set(lab.hosts)
+        assert all(row == {"host": row["host"], "ok": True, "survivors": [], "error": None} for row in found["hosts"])
+        assert {host: alive(lab, host, made) for host, made in pids.items()} == {host: [] for host in pids}
+        assert stranger.poll() is None
+    assert_nothing_left(operator, "stubborn-1", "stubborn", ports=ports_of(operator, "stubborn-1"))
+    assert operator.state("stubborn-1") == "stopped"
+    assert "itself" in operator.run("logs", "stubborn-1", exit_code=0).stdout
+    assert operator.state("neighbour-1") == "running"
+    assert all(len(operator.marked(host, "neighbour-1")) == 1 for host in lab.hosts)
+    operator.run("stop", "neighbour-1", exit_code=0)
+    assert_nothing_left(operator, "neighbour-1", "neighbour")
+
+
+def ports_of(operator: Tfdeploy, run: str) -> tuple[int, int]:
+    ports = [int(row["address"].rpartition(":")[2]) for row in operator.json("status", run)["tasks"]]
+    return min(ports), max(ports)
+
+
+@pytest.mark.parametrize("patience", ["--grace=1s", "--now"])
+def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> None:
+    write_job(operator, "patience", "stubborn.py", stop={"grace": "60s"})
+    run = "patience" + patience.replace("=", "-")
+    launch(operator, run)
+    begun = time.monotonic()
+    operator.run("stop", run, patience, exit_code=0)
+    assert time.monotonic() - begun < 30
+    rows = operator.json("status", run)["tasks"]
+    assert [row["outcome"] for row in rows] == ["stopped"] * 4 and {row["signal"] for row in rows} == {9}
+    assert_nothing_left(operator, run, "patience")
+
+
+def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> None:
+    write_job(operator, "obeys", "quick.py", "--steps=100000", stop={"grace": "60s"})
+    launch(operator, "obeys-1")
+    said = operator.run("stop", exit_code=0).stderr  # the live run of this job
+    assert "obeys-1: nothing of it is alive" in said
+    rows = operator.json("status", "obeys-1")["tasks"]
+    assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {("stopped", 15, "stopped by an operator")}
+    assert_nothing_left(operator, "obeys-1", "obeys")
+
+
+def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> None:
+    write_job(operator, "again", "quick.py", "--steps=100000")
+    launch(operator, "again-1")
+    operator.run("stop", "again-1", exit_code=0)
+    before = operator.json("status", "again-1")
+    assert "nothing of it is alive" in operator.run("stop", "again-1", exit_code=0).stderr
+    operator.run("launch", "--wait", "--name", "again-2", "--", "python", "quick.py", "--steps=1", exit_code=0)
+    operator.run("stop", "again-2", exit_code=0)
+    assert operator.state("again-2") == "succeeded" and operator.json("status", "again-1") == before
+    said = operator.run("stop", "no-such-run", exit_code=2).stderr
+    assert "no run 'no-such-run'" in said and "tfdeploy runs" in said
+    operator.run("stop", "--json", "no-such-run", exit_code=2)
+    several = operator.run("stop", "again", exit_code=2).stderr
+    assert "again-1" in several and "again-2" in several
+    assert_nothing_left(operator, "again-2", "again")
+
+
+def test_two_stops_at_once(operator: Tfdeploy) -> None:
+    write_job(operator, "twice", "stubborn.py", stop={"grace": "2s"})
+    launch(operator, "twice-1")
+    both = [operator.start("stop", "twice-1") for _ in range(2)]
+    for stopping in both:
+        said, _ = stopping.communicate(timeout=60)
+        assert stopping.returncode == 0, said
+    assert_nothing_left(operator, "twice-1", "twice")
+
+
+def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy) -> None:
+    write_job(operator, "leave", "stubborn.py", stop={"grace": "2s"})
+    launch(operator, "leave-1")
+    stopping = operator.start("stop", "leave-1")
+    wait_for(
+        lambda: operator.json("status", "leave-1")["state"] != "running" or stopping.poll() is not None, 20, "it is stopping"
+    )
+    os.killpg(stopping.pid, signal.SIGINT)
+    said, _ = stopping.communicate(timeout=20)
+    assert stopping.returncode in (0, 130) and "Traceback" not in said, said
+    assert_nothing_left(operator, "leave-1", "leave", within_s=20)
+
+
+def test_a_host_that_is_off_is_named_and_stopped_later(new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    lab = new_lab("isolated", 3)
+    operator = tfdeploy(lab)
+    write_job(operator, "off", "stubborn.py", stop={"grace": "1s"})
+    launch(operator, "off-1")
+    lab.cut("n3")
+    found = operator.json("stop", "off-1", exit_code=4)
+    assert not found["ok"]
+    rows = {row["host"]: row for row in found["hosts"]}
+    assert rows["n1"]["ok"] and rows["n2"]["ok"] and not rows["n3"]["ok"] and rows["n3"]["error"]
+    assert operator.marked("n1", "off-1") == operator.marked("n2", "off-1") == [] and operator.marked("n3", "off-1")
+    lab.heal("n3")
+    operator.run("stop", "off-1", exit_code=0)
+    assert_nothing_left(operator, "off-1", "off")
+
+    launch(operator, "off-2")
+    lab.kill("n2")
+    said = operator.run("stop", "off-2", exit_code=4).stderr
+    assert "n2" in said and "`tfdeploy stop off-2` again finishes it" in said, said
+    lab.boot("n2")
+    operator.run("stop", "off-2", exit_code=0)
+    assert_nothing_left(operator, "off-2", "off")
+    assert operator.state("off-2") == "stopped"
+    assert "itself" in operator.run("logs", "off-2", exit_code=0).stdout
+
+
+@pytest.mark.parametrize("broken", ["lost", "corrupt", "a file in its place", "unwritable"])
+def test_stop_needs_no_local_state(operator: Tfdeploy, broken: str) -> None:
+    state = operator.home / "state"
+    write_job(operator, "forgetful", "quick.py", "--steps=100000")
+    run = "forgetful-" + broken.replace(" ", "-")
+    launch(operator, run)
+    if broken == "corrupt":
+        for path in state.rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"\x00{not json")
+    else:
+        shutil.rmtree(state)
+    if broken == "a file in its place":
+        state.write_text("")
+    if broken == "unwritable":  # even root writes nothing there
+        state.symlink_to("/proc/sys/nowhere")
+    assert operator.json("runs")["runs"][0]["run"] == run
+    assert operator.json("status")["state"] == "running"
+    operator.run("stop", exit_code=0)
+    assert_nothing_left(operator, run, "forgetful")
+    operator.run("launch", "--wait", "--", "python", "quick.py", "--steps=1", exit_code=0)
+
+
+def test_a_changed_inventory_does_not_matter_to_a_run_that_is_known(operator: Tfdeploy) -> None:
+    write_job(operator, "moved", "quick.py", "--steps=100000")
+    launch(operator, "moved-1")
+    text = operator.lab.inventory.read_text()
+    fewer = operator.home / "fewer.yaml"
+    fewer.write_text(
+        "".join(line for line in text.splitlines(True) if "n3:" not in line and "n4:" not in line).replace(", n3, n4", "")
+    )
+    operator.run("stop", "moved-1", "-i", str(fewer), exit_code=0)
+    assert_nothing_left(operator, "moved-1", "moved")
