@@ -206,7 +206,11 @@ def test_keep_folders(tmp_path: Path) -> None:
     (folder / "model.ckpt-1200.index").write_text("")
     os.utime(folder / "model.ckpt-1200.index", (3000, 3000))
     found = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
-    assert found == [{"path": "out/checkpoints", "newest": 3000.0, "checkpoint": "model.ckpt-1200", "step": 1200}]
+    said = {"path": "out/checkpoints", "newest": 3000.0, "checkpoint": "model.ckpt-1200", "step": 1200, "recorded": 2000.0}
+    assert found == [said]
+    (folder / "workertemp_1").mkdir()
+    (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)  # of a worker that is not the chief: nobody reads it
+    assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [said]
     for path in ("../x", "/etc", "", "a/../../b"):
         with pytest.raises(VerbError):
             keeping.keep_facts(str(tmp_path), "job", [path])

@@ -11,6 +11,7 @@ from tfdeploy.agent.call import VerbError
 
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d+)\Z")
+_OF_A_WORKER = re.compile(r"workertemp_\d+\Z")
 _MOST_BYTES = 1 << 20
 
 
@@ -22,9 +23,18 @@ def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]
         if newest is not None:
             checkpoint = _checkpoint(record) if record else None
             step = _STEP.search(checkpoint) if checkpoint else None
-            number = int(step.group(1)) if step else None
-            found.append({"path": path, "newest": newest, "checkpoint": checkpoint, "step": number})
+            fact: Dict[str, Any] = {"path": path, "newest": newest, "checkpoint": checkpoint}
+            fact["step"] = int(step.group(1)) if step else None
+            fact["recorded"] = _changed(record) if checkpoint and record else None
+            found.append(fact)
     return found
+
+
+def _changed(path: str) -> Optional[float]:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return None
 
 
 def check_keep(paths: Any) -> List[str]:
@@ -36,9 +46,11 @@ def check_keep(paths: Any) -> List[str]:
 
 
 def _newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
-    """(mtime of the newest file below `folder`, the newest file named `checkpoint`)."""
+    """(mtime of the newest file below `folder`, the newest file named `checkpoint`), but for what TensorFlow lets workers
+    write that are not the chief, and nobody reads."""
     newest, newest_record, record = None, -1.0, None
-    for base, _, names in os.walk(folder):
+    for base, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
         for name in names:
             try:
                 changed = os.lstat(os.path.join(base, name)).st_mtime

@@ -12,6 +12,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "data": "datasets",
     "env": "environments",
     "fetch": "collect",
+    "keep": "keepers",
     "lock": "locks",
     "logs": "logs",
     "probe": "probe",
@@ -22,6 +23,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "run.plan": "runs",
     "run.status": "runs",
     "runs": "runs",
+    "tensorboard": "boards",
     "unlock": "locks",
 }
 

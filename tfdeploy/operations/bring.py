@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,13 +82,21 @@ def look(session: Session, source: Source) -> Listing:
         stream.close()
 
 
-def bring(session: Session, source: Source, destination: Path, emit: Emit, *, overwrite: bool = False) -> Brought:
-    """All of it in `destination`, laid out as there. Goes on where an earlier fetch was cut off.
+def bring(
+    session: Session,
+    source: Source,
+    destination: Path,
+    emit: Emit,
+    *,
+    overwrite: bool = False,
+    only: Collection[str] | None = None,
+) -> Brought:
+    """All of it (or `only` these files) in `destination`, laid out as there. Goes on where an earlier fetch was cut off.
 
     Raises HostFailed (keeps changing, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
     """
     staging = destination.parent / f".{destination.name}.fetching"
-    one = _Bringing(session, source, destination, staging, emit)
+    one = _Bringing(session, source, destination, staging, emit, only)
     try:
         _make(staging)
         one.complete()
@@ -115,6 +123,7 @@ class _Bringing:
     destination: Path
     staging: Path
     emit: Emit
+    only: Collection[str] | None = None
     listing: Listing = Listing("", ())
     checked: dict[str, Stamp] = field(default_factory=dict)
     changing: set[str] = field(default_factory=set)
@@ -133,7 +142,8 @@ class _Bringing:
                 return
 
     def _wanted(self) -> list[Found]:
-        return [one for one in self.listing.found if one.target is None and not self._is_here(one)]
+        found = [one for one in self.listing.found if one.target is None and (self.only is None or one.path in self.only)]
+        return [one for one in found if not self._is_here(one)]
 
     def _is_here(self, one: Found) -> bool:
         """A file may have grown since that look, or be newer, and is still whole; a record names what was there just then."""

@@ -20,6 +20,7 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.keepsync import spread_keep
 from tfdeploy.operations.locking import locked
 from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
@@ -103,6 +104,7 @@ def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
                 with step(emit, "sync", asked.run):
                     all_or_error("sync", sync(fleet, hosts_of(plan), shipment, emit))
             with step(emit, "prepare", asked.run):
+                _spread(asked, plan, fleet, emit)
                 _prepare(asked, plan, fleet, emit)
             return plan
         except (PortTaken, TreeChanged) as error:
@@ -110,6 +112,11 @@ def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
                 raise
             note(emit, f"{error.what}: probing and planning again", level="warning", run=asked.run)
     raise AssertionError("unreachable")
+
+
+def _spread(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
+    if plan.keep_from is not None:
+        spread_keep(fleet, asked.inventory.host(plan.keep_from), hosts_of(plan), plan, emit)
 
 
 def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:

@@ -80,7 +80,8 @@ def seat_tasks(
     if options.ignore_keep:
         return seats, Going(plain.host, notes=(f"--ignore-keep: the newest `keep` ({kept.words}) stays unused on {kept.host}",))
     if kept.host in wished[plain.role].hosts:
-        seats = place(wished, hosts, facts, {plain.role: kept.host})
+        with_it = ("worker",) if plain.role == rules(job.mode).lead else ()  # its first server may be who writes
+        seats = place(wished, hosts, facts, dict.fromkeys((plain.role, *with_it), kept.host))
     back = decider(seats)
     if back.host != kept.host:
         raise _elsewhere(kept, plain.task, wished[plain.role].hosts)

@@ -86,7 +86,7 @@ class _Round:
         first: str | None,
     ) -> None:
         self.wish, self.hosts, self.facts, self.free, self.had = wish, hosts, facts, free, had
-        self.order = tuple(sorted(wish.hosts, key=lambda name: name != first)) if first else wish.hosts
+        self.order = tuple(sorted(wish.hosts, key=lambda name: name != first))
         self.each = {name: wish.gpus_each(had.get(name, 0), len(free.get(name, ()))) for name in self.order}
 
     def seats(self) -> tuple[Seat, ...]:

@@ -33,7 +33,7 @@ def describe(plan: Plan) -> Described:
             ("python", interpreters.words(plan)),
             ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
             ("ends with", ", ".join(plan.deciding)),
-            ("on a death", f"{RULES[plan.mode].on_death}; tfdeploy ends the run: the next launch goes on from `keep`"),
+            ("on a death", _on_death(plan)),
             ("restart", plan.restart),
             ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
         ),
@@ -41,6 +41,11 @@ def describe(plan: Plan) -> Described:
         commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
         notes=plan.notes,
     )
+
+
+def _on_death(plan: Plan) -> str:
+    after = f"goes on from what is in {', '.join(plan.keep)}" if plan.keep else "starts from zero, for the job has no `keep`"
+    return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and the next launch {after}"
 
 
 def lines(plan: Plan) -> tuple[str, ...]:

@@ -1,0 +1,104 @@
+"""Before a mirrored run: what one host holds in its keep folders goes to every other host of the run, by way of here.
+
+Listed on all hosts first, so that only what a host lacks is sent; a second launch after the same training sends nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfdeploy.errors import HostFailed
+from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.listing import Found
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.bring import Source, bring, look
+from tfdeploy.operations.news import note
+from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.transport.rsync import push
+from tfdeploy.transport.seam import Fleet, Session
+
+_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets the others write what nobody is to read
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What one host needs to hold the same: files to send, and `checkpoint` records that the source does not have."""
+
+    files: tuple[Found, ...]
+    aside: tuple[str, ...]
+
+
+def spread_keep(fleet: Fleet, source: Host, hosts: tuple[Host, ...], plan: Plan, emit: Emit) -> None:
+    """Every one of `hosts` has what `source` keeps for the plan's job. Raises the error of the hosts that cannot."""
+    others = tuple(host for host in hosts if host.name != source.name)
+    wanted = Source("keep", plan.job, keep=plan.keep)
+    found = all_or_error("looking at keep", fleet.each((source, *others), lambda session: look(session, wanted).found))
+    lacks = {host.name: lack(found[source.name], found[host.name]) for host in others}
+    needing = tuple(host for host in others if lacks[host.name].files or lacks[host.name].aside)
+    if not needing:
+        note(emit, f"`keep` of {source.name} is on all hosts already", run=plan.run)
+        return
+    only = frozenset(one.path for each in lacks.values() for one in each.files)
+    with tempfile.TemporaryDirectory(prefix="tfdeploy-keep-") as folder:
+        here = Path(folder, "keep")
+        here.mkdir()
+        if only:
+            fetch = fleet.each((source,), lambda session: bring(session, wanted, here, emit, only=only))
+            all_or_error("keep", fetch)
+        all_or_error("keep", fleet.each(needing, lambda session: _send(session, here, lacks[session.host.name], plan, emit)))
+
+
+def lack(source: tuple[Found, ...], there: tuple[Found, ...]) -> Lack:
+    """By path, size and time. Links are left where they are."""
+    ours = [one for one in source if one.target is None and not _OF_A_WORKER.search(one.path)]
+    theirs = {one.path: _stamp(one) for one in there if one.target is None}
+    paths = {one.path for one in ours}
+    aside = tuple(one.path for one in there if one.is_record and one.target is None and one.path not in paths)
+    return Lack(tuple(one for one in ours if theirs.get(one.path) != _stamp(one)), aside)
+
+
+def _stamp(one: Found) -> tuple[int, int]:
+    return one.size, one.mtime_ns // 10**9
+
+
+def _send(session: Session, here: Path, lacking: Lack, plan: Plan, emit: Emit) -> None:
+    agent, host = session.agent(), session.host.name
+    total = sum(one.size for one in lacking.files)
+    files = [[one.path, *_now(here, one)] for one in lacking.files]
+    folder = agent.call("keep.begin", {"job": plan.job, "bytes": total})["folder"]
+    _say(emit, host, "begin", 0, total)
+    if files:
+        names = [os.fsencode(one.path) for one in lacking.files]
+        push(
+            session.target,
+            str(here),
+            names,
+            folder,
+            delete=False,
+            on_progress=lambda sent, _: _say(emit, host, "moving", sent, total),
+        )
+    args = {"job": plan.job, "keep": list(plan.keep), "files": files, "aside": list(lacking.aside)}
+    missing = agent.call("keep.place", args, timeout_s=600)["missing"]
+    if missing:
+        _say(emit, host, "failed", 0, total)
+        raise HostFailed(f"{missing[0]} of `keep` did not arrive whole", where=host, next="the same command again")
+    _say(emit, host, "done", total, total)
+    set_aside = "".join(f"; {path} is not there and was set aside" for path in lacking.aside)
+    note(emit, f"`keep` of {plan.keep_from} is on {host} too: {len(files)} files{set_aside}", run=plan.run, host=host)
+
+
+def _now(here: Path, one: Found) -> tuple[int, int]:
+    """Size and time of what was brought."""
+    about = (here / one.path).lstat()
+    return about.st_size, about.st_mtime_ns
+
+
+def _say(emit: Emit, host: str, state: str, sent: int, total: int) -> None:
+    data = {"what": "keep", "state": state, "sent_bytes": min(sent, total), "total_bytes": total}
+    emit(Event("transfer", time.time(), host=host, data=data))
