@@ -14,7 +14,7 @@ from tfdeploy.errors import UsageError
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
-    from tfdeploy.operations.logs import LogQuery
+    from tfdeploy.operations.tasklog import LogQuery
 
 
 def add(subparsers: Any) -> None:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _query(args: argparse.Namespace, plan: Plan) -> LogQuery:
-    from tfdeploy.operations.logs import LogQuery
+    from tfdeploy.operations.tasklog import LogQuery
 
     wanted = [
         task for task in plan.tasks if _is_wanted(task.task, task.role, args.task) and (not args.host or task.host in args.host)

@@ -10,7 +10,8 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView
 from tfdeploy.operations.listening import listen
-from tfdeploy.operations.logs import Follower, LogQuery
+from tfdeploy.operations.logs import Follower
+from tfdeploy.operations.tasklog import LogQuery
 from tfdeploy.operations.watching import Watch
 from tfdeploy.transport.seam import Fleet
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.logs import LogQuery, stored_lines
+from tfdeploy.operations.logs import stored_lines
+from tfdeploy.operations.tasklog import LogQuery
 from tfdeploy.transport.seam import Fleet
 
 LINES = 12

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import accumulate, count, repeat
+from operator import add
 from typing import Any
 
 from tfdeploy.model.loglines import LogLine
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is cut into pieces of this size
 STREAMS = ("out", "err")
+_line = partial(tuple.__new__, LogLine)  # a million of them: without the detour through a function of Python's
 
 
 class LineSplitter:
@@ -20,7 +24,13 @@ class LineSplitter:
         self._open: dict[int, tuple[float, int, int, bytes]] = {}  # stream -> (time, attempt, offset, bytes so far)
 
     def feed(self, offset: int, records: list[list[Any]], blob: bytes) -> Iterator[LogLine]:
-        """`records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see docs/agent-protocol.md."""
+        """As `batches`, line by line."""
+        for batch in self.batches(offset, records, blob):
+            yield from batch
+
+    def batches(self, offset: int, records: list[list[Any]], blob: bytes) -> Iterator[list[LogLine]]:
+        """Lines that share their time, none empty. `records`: [[offset in the blob, UTC seconds, stream, attempt], ...];
+        see docs/agent-protocol.md."""
         if len(records) == 1 and not records[0][0]:
             yield from self._chunk(offset, records[0], blob)
             return
@@ -37,23 +47,25 @@ class LineSplitter:
                 yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset)
         self._open.clear()
 
-    def _chunk(self, offset: int, record: list[Any], chunk: bytes) -> Iterator[LogLine]:
+    def _chunk(self, offset: int, record: list[Any], chunk: bytes) -> Iterator[list[LogLine]]:
         _, time, stream, attempt = record
         task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
         before = self._open.pop(stream, None)
         if before is not None and before[1] != attempt:
-            yield LogLine(before[0], task, host, before[1], name, before[3], before[2])
+            yield [LogLine(before[0], task, host, before[1], name, before[3], before[2])]
             before = None
         lines = chunk.split(b"\n")
         if before is not None:
             lines[0] = before[3] + lines[0]
             offset = before[2]
         last = lines.pop()
-        for line in lines:
-            yield LogLine(time, task, host, attempt, name, line, offset)
-            offset += len(line) + 1
+        if lines:
+            starts = map(add, accumulate(map(len, lines), initial=offset), count())
+            fields = zip(repeat(time), repeat(task), repeat(host), repeat(attempt), repeat(name), lines, starts)
+            yield list(map(_line, fields))
+            offset += sum(map(len, lines)) + len(lines)
         while len(last) > MAX_LINE_BYTES:
-            yield LogLine(time, task, host, attempt, name, last[:MAX_LINE_BYTES], offset)
+            yield [LogLine(time, task, host, attempt, name, last[:MAX_LINE_BYTES], offset)]
             last = last[MAX_LINE_BYTES:]
             offset += MAX_LINE_BYTES
         if last:

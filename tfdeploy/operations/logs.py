@@ -8,78 +8,21 @@ from __future__ import annotations
 
 import heapq
 import queue
-import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.lines import LineSplitter
-from tfdeploy.transport.seam import AgentChannel, Fleet, Session
+from tfdeploy.operations.tasklog import LogQuery, TaskLog
+from tfdeploy.transport.seam import Fleet, Session
 
-PULL_BYTES = 1 << 20
 RECONNECT_S = (1.0, 1.0, 2.0, 3.0)  # and 3 s from then on
-
-
-@dataclass(frozen=True)
-class LogQuery:
-    """What is wanted. `since`: UTC seconds; `last`: lines per task."""
-
-    tasks: tuple[str, ...]
-    since: float | None = None
-    last: int | None = None
-    grep: re.Pattern[bytes] | None = None
-
-
-class TaskLog:
-    """The log of one task, pulled piece by piece from where the last piece ended."""
-
-    def __init__(self, plan: Plan, task: str, host: str, query: LogQuery) -> None:
-        self.plan, self.task, self.query = plan, task, query
-        self.splitter = LineSplitter(task, host)
-        self.cursor: int | None = None  # None: nothing read yet
-        self.ended = False
-        self.gone_bytes = 0
-        self.surplus = 0
-
-    def pull(self, agent: AgentChannel, *, follow: bool) -> Iterator[LogLine]:
-        """The lines of the next piece; none when there is nothing more (then `ended` is set, unless followed)."""
-        args: dict[str, Any] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
-        args["limit_bytes"] = PULL_BYTES
-        if self.cursor is not None:
-            args["cursors"] = {self.task: self.cursor}
-        elif self.query.last is not None:
-            args["last"] = self.query.last
-        elif self.query.since is not None:
-            args["since"] = self.query.since
-        stream = agent.stream("logs", args)
-        moved = False
-        try:
-            for item, blob in stream:
-                moved = True
-                self.gone_bytes += item.get("gone") or 0
-                self.cursor = item["offset"] + len(blob)
-                yield from self.splitter.feed(item["offset"], item["records"], blob)
-        finally:
-            stream.close()
-        if not moved or (follow and stream.value.get("ended")):
-            self.ended = True
-            yield from self.splitter.rest()
-
-    def wanted(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
-        since, grep = self.query.since, self.query.grep
-        for line in lines:
-            if since is not None and line.time < since:
-                continue
-            if grep is not None and not grep.search(line.line):
-                continue
-            yield line
 
 
 def stored_lines(fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]) -> Iterator[LogLine]:
@@ -96,31 +39,50 @@ def stored_lines(fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, Tfde
             lost[task.host] = session
             continue
         readers.append(_whole(TaskLog(plan, task.task, task.host, query), session, lost))
-    return heapq.merge(*readers, key=lambda line: line.time)
+    merged = heapq.merge(*readers, key=lambda batch: batch[0].time)
+    return chain.from_iterable(merged)
 
 
-def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[LogLine]:
-    lines = log.wanted(_pieces(log, session, lost))
+def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
+    """One task's lines, together as long as they share their time; in their order, whatever the clock did."""
+    batches = _pieces(log, session, lost)
     if log.query.last is not None:
-        kept: list[LogLine] = []
-        for line in lines:
-            kept.append(line)
-            if len(kept) > 2 * log.query.last:
-                del kept[: -log.query.last]
-        lines = iter(kept[-log.query.last :] if log.query.last else [])
+        batches = iter(last_lines(batches, log.query.last))
     latest = 0.0
-    for line in lines:  # one task's lines keep their order, whatever its clock did
-        latest = max(latest, line.time)
-        yield line if line.time == latest else line._replace(time=latest)
+    for batch in batches:
+        if batch:
+            latest = max(latest, batch[0].time)
+            yield batch if batch[0].time == latest else [line._replace(time=latest) for line in batch]
 
 
-def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[LogLine]:
+def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
+    """So many lines of the end; never much more than that is held."""
+    kept: deque[list[LogLine]] = deque()
+    held = 0
+    for batch in batches:
+        kept.append(batch)
+        held += len(batch)
+        while held - len(kept[0]) >= count:
+            held -= len(kept.popleft())
+            if not kept:
+                break
+    if kept:
+        kept[0] = kept[0][max(0, held - count) :]
+    return list(kept)
+
+
+def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
+    """While a piece is read the next one is on its way."""
     try:
-        while not log.ended:
-            yield from log.pull(session.agent(), follow=False)
+        agent = session.agent()
+        stream = log.ask(agent, follow=False)
+        while parts := list(log.take(stream)):
+            stream = log.ask(agent, follow=False)
+            for part in parts:
+                yield from log.lines(part)
     except TfdeployError as error:
         lost[session.host.name] = error
-        yield from log.splitter.rest()
+    yield from log.rest()
 
 
 class Follower:
@@ -161,7 +123,7 @@ class Follower:
                 session = self.fleet.connect((host,))[host.name]
                 if isinstance(session, TfdeployError):
                     raise session
-                for line in log.wanted(log.pull(session.agent(), follow=True)):
+                for line in chain.from_iterable(log.pull(session.agent())):
                     self.deliver(line)
                 failures = 0
                 self.lost.pop(host.name, None)

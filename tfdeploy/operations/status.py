@@ -10,7 +10,8 @@ from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, compile_patterns
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
-from tfdeploy.operations.logs import LogQuery, stored_lines
+from tfdeploy.operations.logs import stored_lines
+from tfdeploy.operations.tasklog import LogQuery
 from tfdeploy.operations.watching import Watch
 from tfdeploy.transport.seam import Fleet
 

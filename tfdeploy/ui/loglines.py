@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Literal
 
@@ -59,9 +60,10 @@ class LogWriter:
         if flusher:
             flusher.start()
         try:
-            for count, line in enumerate(lines, 1):
-                self._pending.append(line)
-                if not count % _BATCH_LINES:
+            rest = iter(lines)
+            while batch := list(islice(rest, 1 if follow else _BATCH_LINES)):
+                self._pending.extend(batch)
+                if len(self._pending) >= _BATCH_LINES:
                     self._flush()
                 if self._gone:
                     return False
@@ -89,12 +91,12 @@ class LogWriter:
         bodies = [line.line for line in batch]
         if not is_plain(b"".join(bodies)):
             bodies = [body if is_plain(body) else clean(body, LINE_CHARS).encode(self._encoding, "replace") for body in bodies]
-        known = self._prefixes
         parts = []
+        task, host, prefix = "", "", b""
         for line, body in zip(batch, bodies, strict=True):
-            prefix = known.get(line[1:3])
-            if prefix is None:
-                prefix = self._prefix(line.task, line.host)
+            if line.task is not task or line.host is not host:  # most come in long runs of one task
+                task, host = line.task, line.host
+                prefix = self._prefixes.get((task, host)) or self._prefix(task, host)
             parts.append(f"{self._iso(line.time)} ".encode() + prefix + body if self._timestamps else prefix + body)
         parts.append(b"")
         return b"\n".join(parts)

@@ -1,0 +1,87 @@
+"""The log of one task, pulled piece by piece from its host: where the last piece ended is all that is remembered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.lines import LineSplitter
+from tfdeploy.transport.seam import AgentChannel, Stream
+
+PULL_BYTES = 1 << 20
+Part = tuple[dict[str, Any], bytes]
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """What is wanted. `since`: UTC seconds; `last`: lines per task."""
+
+    tasks: tuple[str, ...]
+    since: float | None = None
+    last: int | None = None
+    grep: re.Pattern[bytes] | None = None
+
+
+class TaskLog:
+    """The log of one task, pulled piece by piece from where the last piece ended."""
+
+    def __init__(self, plan: Plan, task: str, host: str, query: LogQuery) -> None:
+        self.plan, self.task, self.query = plan, task, query
+        self.splitter = LineSplitter(task, host)
+        self.cursor: int | None = None  # None: nothing read yet
+        self.ended = False
+        self.gone_bytes = 0
+        self.surplus = 0
+
+    def ask(self, agent: AgentChannel, *, follow: bool) -> Stream:
+        """The next piece, on its way."""
+        args: dict[str, Any] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
+        args["limit_bytes"] = PULL_BYTES
+        if self.cursor is not None:
+            args["cursors"] = {self.task: self.cursor}
+        elif self.query.last is not None:
+            args["last"] = self.query.last
+        elif self.query.since is not None:
+            args["since"] = self.query.since
+        return agent.stream("logs", args)
+
+    def take(self, stream: Stream) -> Iterator[Part]:
+        """What the piece consists of, as it comes; the next one may be asked for when it has ended."""
+        try:
+            for item, blob in stream:
+                self.gone_bytes += item.get("gone") or 0
+                self.cursor = item["offset"] + len(blob)
+                yield item, blob
+        finally:
+            stream.close()
+
+    def lines(self, part: Part) -> Iterator[list[LogLine]]:
+        """The lines that are wanted, those that share their time together."""
+        item, blob = part
+        return map(self._wanted, self.splitter.batches(item["offset"], item["records"], blob))
+
+    def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
+        """The lines of the next piece of a log that may still grow. Sets `ended` once it cannot, and all is read."""
+        stream = self.ask(agent, follow=True)
+        moved = False
+        for part in self.take(stream):
+            moved = True
+            yield from self.lines(part)
+        if not moved or stream.value.get("ended"):
+            self.ended = True
+            yield from self.rest()
+
+    def rest(self) -> Iterator[list[LogLine]]:
+        """What came without a line's end."""
+        for line in self.splitter.rest():
+            yield self._wanted([line])
+
+    def _wanted(self, batch: list[LogLine]) -> list[LogLine]:
+        since, grep = self.query.since, self.query.grep
+        if since is not None and batch[0].time < since:
+            return []
+        return batch if grep is None else [line for line in batch if grep.search(line.line)]
