@@ -103,6 +103,7 @@ def _environment(home: Path, up: Lab) -> dict[str, str]:
         "HOME": str(home),
         "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         "LC_ALL": "C.UTF-8",
+        "PYTHONPATH": str(REPOSITORY),
         "XDG_STATE_HOME": str(home / "state"),
         "TFDEPLOY_INVENTORY": str(up.inventory),
     }

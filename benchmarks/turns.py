@@ -6,6 +6,7 @@ It knows nothing of what the processes do.
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import subprocess
 import tempfile
@@ -20,7 +21,7 @@ _SHOWN_BYTES = 2000
 
 @dataclass(frozen=True)
 class Spent:
-    """What one process cost. cpu_s: its own and its children's, here; peak_bytes: of the largest of them."""
+    """What one process cost. cpu_s: its own and its children's, here; peak_bytes: its own memory, seen where it is piped."""
 
     seconds: float
     cpu_s: float
@@ -42,7 +43,7 @@ def spend(
         began = time.monotonic()
         process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=words, stdout=subprocess.PIPE if piped else out, stderr=err)
         try:
-            blocks = _blocks(process) if piped else []
+            blocks, peak_bytes = _blocks(process) if piped else ([], 0)
             _, status, usage = os.wait4(process.pid, 0)  # with what it cost, its children included
             seconds = time.monotonic() - began
         except BaseException:
@@ -56,16 +57,19 @@ def spend(
         if process.returncode and not may_fail:
             said = (output + err.read())[-_SHOWN_BYTES:].decode(errors="replace")
             raise SystemExit(f"{' '.join(argv)}: exit {process.returncode}\n{said}")
-    return Spent(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, output)
+    return Spent(seconds, usage.ru_utime + usage.ru_stime, peak_bytes, output)
 
 
-def _blocks(process: subprocess.Popen[bytes]) -> list[bytes]:
+def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
+    """What it wrote, and its peak memory. Not rusage's: that one remembers how large we were when we forked."""
     assert process.stdout is not None
-    blocks = []
+    blocks, peak_kib = [], 0
     with process.stdout as pipe:
         while block := os.read(pipe.fileno(), 1 << 20):
             blocks.append(block)
-    return blocks
+            found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+            peak_kib = int(found[1]) if found else peak_kib
+    return blocks, peak_kib * 1024
 
 
 def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
