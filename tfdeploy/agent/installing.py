@@ -60,7 +60,13 @@ def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
         command = _with_pip(runner, base, folder)
     temporary = os.path.join(folder, "tmp")  # /tmp is often memory, and too small for what pip unpacks
     os.mkdir(temporary)
-    runner.run(command + _wanted(call, folder), cwd=folder, TMPDIR=temporary)
+    wanted, pins = _wanted(call, folder), _pins(call, folder)
+    try:
+        runner.run(command + wanted + pins, cwd=folder, TMPDIR=temporary)
+    except VerbError as error:
+        if not pins or error.code != "setup_failed":
+            raise
+        runner.run(command + wanted, cwd=folder, TMPDIR=temporary)  # else its lines would speak of pins that nobody wrote
     shutil.rmtree(temporary, ignore_errors=True)
     return "uv" if uv else "pip"
 
@@ -115,15 +121,20 @@ def _wanted(call: Call, folder: str) -> List[str]:
         with open(os.path.join(root, path), "w", encoding="utf-8") as stream:
             stream.write(text)
     options = ["-r", os.path.join(root, main)]
-    pins: Dict[str, str] = call.args.get("pins") or {}
-    if pins:
-        with open(os.path.join(folder, "pins.txt"), "w", encoding="utf-8") as stream:
-            stream.write("".join("%s==%s\n" % pin for pin in sorted(pins.items())))
-        options += ["-c", os.path.join(folder, "pins.txt")]
     if call.args.get("wheels"):
         wheels = layout.data_dir(call.context.workdir, call.name("job"), call.name("wheels"))
         options += ["--no-index", "--find-links", wheels]
     return options
+
+
+def _pins(call: Call, folder: str) -> List[str]:
+    """What a like host has, as constraints."""
+    pins: Dict[str, str] = call.args.get("pins") or {}
+    path = os.path.join(folder, "pins.txt")
+    if pins:
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write("".join("%s==%s\n" % pin for pin in sorted(pins.items())))
+    return ["-c", path] if pins else []
 
 
 class _Runner:

@@ -54,7 +54,7 @@ def _row(host: str, result: Environment | TfdeployError) -> dict[str, Any]:
     from tfdeploy.errors import TfdeployError
 
     if isinstance(result, TfdeployError):
-        nothing = {"environment": None, "python_version": None, "by": None, "packages": {}, "made": False, "bytes_sent": 0}
+        nothing: dict[str, Any] = {"environment": None, "python_version": None, "by": None, "packages": {}, "made": False, "bytes_sent": 0}
         return {"host": host, "ok": False, **nothing, "seconds": None, "error": result.what}
     return {
         "host": host,

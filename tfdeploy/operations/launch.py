@@ -53,6 +53,7 @@ class Launch:
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
     cache: Path | None = None
+    setup: str | None = None  # digest of the recipe of the job's environment; found by launch
 
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
@@ -91,7 +92,8 @@ def _checked(asked: Launch) -> Launch:
     wished_roles(asked.inventory, asked.job, asked.options)
     wanted = hosts_to_probe(asked.inventory, asked.job.mode)
     hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
-    return replace(asked, inventory=replace(asked.inventory, hosts=hosts))
+    recipe = recipe_of(asked.job, asked.cache)
+    return replace(asked, inventory=replace(asked.inventory, hosts=hosts), setup=recipe.digest if recipe else None)
 
 
 def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
@@ -121,9 +123,7 @@ def _spread(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
 
 def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:
     with step(emit, "probe", asked.run):
-        recipe = recipe_of(asked.job, asked.cache)
-        setup = recipe.digest if recipe else None
-        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=asked.job.keep, setup=setup, emit=emit)
+        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=asked.job.keep, setup=asked.setup, emit=emit)
     with step(emit, "plan", asked.run):
         plan = make_plan(
             asked.inventory,

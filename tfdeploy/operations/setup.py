@@ -58,7 +58,8 @@ def recipe_of(job: Job, cache: Path | None) -> Recipe | None:
     """What the job's environment is made from; None where it asks for none. Raises ConfigError, Refused."""
     if job.setup_requirements is None:
         return None
-    return read_recipe(Path(job.setup_requirements), Path(job.setup_wheels) if job.setup_wheels else None, cache)
+    wheels = Path(job.setup_wheels) if job.setup_wheels else None
+    return read_recipe(Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup")
 
 
 def setup_job(
@@ -112,7 +113,7 @@ def _make(
             known = pins.get(found["python_version"], {})
             found = _install(agent, host, {**_which(host, job, recipe), **_what(recipe), "pins": known}, emit)
         seconds = time.monotonic() - began
-        host_news(emit, host.name, "ready", f"{len(found['packages'])} packages by {found['by']} in {seconds:.1f} s")
+        host_news(emit, host.name, "ready", f"{_count(found)} by {found['by']} in {seconds:.1f} s")
         return _environment(found, made=made, seconds=seconds, bytes_sent=sent.bytes_sent)
 
     return fleet.each(hosts, one)
@@ -140,6 +141,10 @@ def _which(host: Host, job: Job, recipe: Recipe) -> dict[str, Any]:
 
 def _what(recipe: Recipe) -> dict[str, Any]:
     return {"files": recipe.files, "main": recipe.main, "wheels": WHEELS if recipe.wheels else None}
+
+
+def _count(found: dict[str, Any]) -> str:
+    return "1 package" if len(found["packages"]) == 1 else f"{len(found['packages'])} packages"
 
 
 def _environment(found: dict[str, Any], **more: Any) -> Environment:

@@ -37,12 +37,15 @@ class Recipe:
     digest: str = ""
 
 
-def read_recipe(requirements: Path, wheels: Path | None, cache: Path | None = None) -> Recipe:
-    """`cache`: a folder for remembered hashes of wheels. Raises ConfigError (missing, a path of this machine) and Refused."""
-    texts = _with_includes(requirements)
+def read_recipe(requirements: Path, wheels: Path | None, cache: Path | None = None, *, where: str = "setup") -> Recipe:
+    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that name both.
+
+    Raises ConfigError (missing, not readable, a path that hosts cannot have) and Refused (no wheel in the folder).
+    """
+    texts = _with_includes(requirements, f"{where}.requirements")
     root = os.path.commonpath([path.parent for path in texts])
     files = {os.path.relpath(path, root): text for path, text in sorted(texts.items())}
-    listing, contents = _wheels(wheels, cache) if wheels else (None, {})
+    listing, contents = _wheels(wheels, cache, f"{where}.wheels") if wheels else (None, {})
     total = hashlib.sha256()
     for path, text in files.items():
         total.update(f"{path}\0{hashlib.sha256(text.encode()).hexdigest()}\0".encode())
@@ -51,10 +54,10 @@ def read_recipe(requirements: Path, wheels: Path | None, cache: Path | None = No
     return Recipe(os.path.relpath(next(iter(texts)), root), files, listing, total.hexdigest()[:32])
 
 
-def _with_includes(requirements: Path) -> dict[Path, str]:
+def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
     """The file and all that it names by -r and -c, by absolute path, itself first."""
     texts: dict[Path, str] = {}
-    wanted = [(Path(os.path.abspath(requirements)), "setup.requirements")]
+    wanted = [(Path(os.path.abspath(requirements)), named)]
     while wanted:
         path, where = wanted.pop()
         if path in texts:
@@ -107,7 +110,7 @@ def _check_line(words: str, place: str) -> None:
     """Refuses what lies beside this file and nowhere else. An absolute path may be one that all hosts share."""
     option = _OPTION.match(words)
     named = option[2] if option else words.split(";")[0].split(" --")[0].split("@")[-1].strip()
-    if "://" in named or named.startswith(("/", "~", "-", "file:/")):
+    if "://" in words or named.startswith(("/", "~", "-", "file:/")):
         return
     if option or named.startswith(".") or "/" in named or named.lower().endswith(WHEELS):
         raise ConfigError(
@@ -117,10 +120,10 @@ def _check_line(words: str, place: str) -> None:
         )
 
 
-def _wheels(folder: Path, cache: Path | None) -> tuple[DataListing, dict[str, str]]:
+def _wheels(folder: Path, cache: Path | None, where: str) -> tuple[DataListing, dict[str, str]]:
     """The folder as a data set, and the hash of each file in it."""
     if not folder.is_dir():
-        raise ConfigError("the folder of wheels does not exist", where=str(folder), next="correct `setup.wheels` in the job file")
+        raise ConfigError(f"there is no folder {folder}", where=where, next="correct the name, or make it")
     listing = read_data(folder)
     hashes, found = RememberedHashes(cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
