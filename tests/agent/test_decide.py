@@ -136,6 +136,103 @@ CASES = {
 }
 
 
+# Other modes: peers by name, with "!" for deciding and "+" for serving; this host has the tasks given in `own`.
+MODES = {
+    "mirrored": "worker:0! worker:1! evaluator:0",
+    "coordinator": "ps:0+ chief:0! worker:0+ worker:1+ evaluator:0",
+    "ingraph": "chief:0! worker:0+ worker:1+",
+    "local": "worker:0!",
+}
+EARLIER = dict(GOOD, time=45.0)
+
+
+def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
+    """Committed, decided 70 s ago where it is."""
+    words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
+    peers = [Peer(task, task.split(":")[0], "n1" if task in own else "n2", first, serves) for task, first, serves in words]
+    specs = [
+        TaskSpec(task, task.split(":")[0], int(task.split(":")[1]), ["x"], {}, deciding=first, serves=serves)
+        for task, first, serves in words
+        if task in own
+    ]
+    part = HostPart("r1", "j", mode, "n1", "d", "c", tasks=specs, peers=peers)
+    rows = {task: Own(TaskStatus("r1", task, "n1", state=state), alive, quiet) for task, (state, alive, quiet) in own.items()}
+    return View(part, "committed", Knowledge(True, None, ended), rows, 100.0, DECIDED_LONG, {})
+
+
+BUSY, QUIET = ("running", True, 0.0), ("running", True, 99.0)
+IN_MODES = {
+    "mirrored: one of two has succeeded, which decides nothing": ("mirrored", {"evaluator:0": QUIET}, {"worker:0": GOOD}, []),
+    "mirrored: a worker dies after another was done": (
+        "mirrored",
+        {"worker:0": DONE},
+        {"worker:0": EARLIER, "worker:1": LATE_BAD},
+        [Abort("failed", "worker:1 on n2 failed with exit code 1")],
+    ),
+    "mirrored: all have succeeded, the evaluator still writes": (
+        "mirrored",
+        {"evaluator:0": BUSY},
+        {"worker:0": GOOD, "worker:1": GOOD},
+        [],
+    ),
+    "mirrored: all have succeeded, the evaluator is quiet": (
+        "mirrored",
+        {"evaluator:0": QUIET},
+        {"worker:0": GOOD, "worker:1": GOOD},
+        [End("evaluator:0", DECIDED, 20.0)],
+    ),
+    "mirrored: an evaluator that fails fails the run": (
+        "mirrored",
+        {"worker:0": BUSY},
+        {"evaluator:0": BAD},
+        [Abort("failed", "evaluator:0 on n2 failed with exit code 1")],
+    ),
+    "coordinator: servers wait for the evaluator's grace": (
+        "coordinator",
+        {"worker:0": QUIET, "ps:0": QUIET},
+        {"chief:0": GOOD},
+        [],
+    ),
+    "coordinator: the evaluator is done, the servers end without a grace of their own": (
+        "coordinator",
+        {"worker:0": BUSY, "ps:0": BUSY},
+        {"chief:0": GOOD, "evaluator:0": GOOD},
+        [End("ps:0", DECIDED, 20.0), End("worker:0", DECIDED, 20.0)],
+    ),
+    "coordinator: a worker that exits 0 is no server any more": (
+        "coordinator",
+        {"ps:0": BUSY},
+        {"worker:1": GOOD},
+        [Abort("failed", "worker:1 on n2 ended too early, with exit code 0")],
+    ),
+    "ingraph: the client is done, its servers end at once": (
+        "ingraph",
+        {"chief:0": DONE, "worker:0": BUSY},
+        {"chief:0": GOOD},
+        [End("worker:0", DECIDED, 20.0)],
+    ),
+    "ingraph: the client fails": (
+        "ingraph",
+        {"worker:0": BUSY},
+        {"chief:0": BAD},
+        [Abort("failed", "chief:0 on n2 failed with exit code 1")],
+    ),
+    "local: done": ("local", {"worker:0": DONE}, {"worker:0": GOOD}, [Phase("ended")]),
+    "local: ended before it was up": (
+        "local",
+        {"worker:0": DONE},
+        {"worker:0": dict(GOOD, up=False)},
+        [Abort("failed", "worker:0 on n1 ended too early, with exit code 0")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_MODES)
+def test_rule_of_a_mode(name: str) -> None:
+    mode, own, ended, expected = IN_MODES[name]
+    assert decide(mode_view(mode, own, ended)) == expected
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     given, expected = CASES[name]

@@ -51,7 +51,7 @@ def values(cluster: Cluster, role: str, index: int, mode: str | None, run: str) 
         "task_index": str(index),
         "issync": "1" if mode == "sync" else "0",
         "num_ps": str(len(cluster.get("ps", ()))),
-        "num_workers": str(len(cluster.get("worker", ()))),
+        "num_workers": "1" if mode == "local" else str(len(cluster.get("worker", ()))),
         "run_id": run,
     }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts, KeepFact
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.planning import checks
@@ -93,18 +94,17 @@ def seat_tasks(
 def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options) -> Going:
     """Every worker reads what the chief saved, so that all hosts get the same: the newest checkpoint, else what the
     chief's own host holds."""
-    own = any(fact.path in job.keep and fact.newest > 0 for fact in facts[chief.host].keep)
     kept = newest(job, facts, (chief.host,), chief.host)
     if kept is None:
         return Going(chief.host)
     if kept.host != chief.host and options.ignore_keep:
         unused = f"--ignore-keep: the newest `keep` ({kept.words}) stays unused on {kept.host}"
-        return Going(chief.host, chief.host if own else None, (unused,))
+        return Going(chief.host, chief.host, (unused,))  # what the others hold is set aside: all start from the same
     others = [name for name in dict.fromkeys(seat.host for seat in seats) if name != kept.host]
     if not others:
         return Going(chief.host)
     return Going(
-        kept.host, kept.host, (f"`keep` of {kept.host} ({kept.words}) goes to {', '.join(others)} first: every worker reads it",)
+        kept.host, kept.host, (f"`keep` of {kept.host} ({kept.words}) goes to {fold_names(others)} first: every worker reads it",)
     )
 
 

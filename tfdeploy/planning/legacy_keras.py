@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.planning import uses
 from tfdeploy.planning.program import Program
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
+_WHAT = "calls Keras' fit under MultiWorkerMirroredStrategy, which Keras 3 cannot do"
 _STRATEGIES = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 
 
@@ -27,14 +29,14 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
     if place is None or VARIABLE in job.env or not _trains_together(program):
         return {}
     needing = [each for each in facts.values() if _imports(program, "tf_keras") or (_of_tensorflow(program) and _keras_3(each))]
-    for each in needing:
-        if each.tf_keras is None:
-            raise Refused(
-                f"{place} calls Keras' fit under MultiWorkerMirroredStrategy, which Keras 3 cannot do, and tf_keras is missing "
-                f"on {each.host}",
-                where=f"host {each.host}",
-                next=f"`{each.python} -m pip install tf_keras{_matching(each)}` on {each.host}",
-            )
+    lacking = [each for each in needing if each.tf_keras is None]
+    if lacking:
+        names = fold_names(each.host for each in lacking)
+        raise Refused(
+            f"{place} {_WHAT}, and tf_keras is missing on {names}",
+            where=f"host {lacking[0].host}",
+            next=f"`{lacking[0].python} -m pip install tf_keras{_matching(lacking[0])}` on {names}",
+        )
     return {VARIABLE: "1"} if needing and _of_tensorflow(program) else {}
 
 
@@ -42,7 +44,7 @@ def notes(given: Mapping[str, str], job: Job, program: Program) -> tuple[str, ..
     """What was chosen and why, or that Keras 3 by its own name is out of reach."""
     place = _fit(program)
     if VARIABLE in given:
-        return (f"{VARIABLE}=1: {place} calls Keras' fit under MultiWorkerMirroredStrategy, which Keras 3 cannot do",)
+        return (f"{VARIABLE}=1: {place} {_WHAT}",)
     if job.mode == "mirrored" and place and _trains_together(program) and _imports(program, "keras"):
         return (f"{place} calls fit of the package keras: Keras 3 cannot do that here; write `from tensorflow import keras`",)
     return ()

@@ -30,7 +30,7 @@ def counts(inventory: Inventory, mode: Mode, wished: Mapping[str, Wish], seats: 
 
 def _asked(wish: Wish, mode: Rules) -> str:
     if wish.because:
-        return f" ({wish.because})" if wish.of != wish.role else f" by {wish.because}"
+        return f", on a worker host, since {wish.because}" if wish.of != wish.role else f" by {wish.because}"
     if mode.single:
         return ", the first host of the role, with all its GPUs"
     if wish.role == "worker":

@@ -134,6 +134,8 @@ class _Round:
     def _why_here(self, name: str) -> str:
         role, at = self.wish.role, self.wish.hosts.index(name) + 1
         place = f"host {at} of {len(self.wish.hosts)} in the role {self.wish.of or role}"
+        if self.wish.of not in ("", role):
+            return f"{place}, since {self.wish.because}"
         return f"{place}, for {self.wish.because}" if self.wish.because else place
 
     def _why_gpus(self, name: str, given: tuple[int, ...]) -> str:

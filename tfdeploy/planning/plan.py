@@ -78,7 +78,7 @@ def make_plan(
     layout = lay_out(made_of, seats, where, ports.assign(ports_needed(made_of, seats, used), hosts, facts, where))
 
     added = commands.appended(job, started)
-    served = servers.served(job, started)
+    served = servers.served(job, started, layout.cluster)
     keras = legacy_keras.environment(job, started, used) if mode == "mirrored" else {}
     data = datasets.places(job, options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": as_written.choice, **keras}

@@ -23,12 +23,12 @@ class Served:
     note: str | None = None
 
 
-def served(job: Job, program: Program) -> Served:
-    """In ingraph every server; in coordinator those of a program that never starts one."""
+def served(job: Job, program: Program, roles: Collection[str]) -> Served:
+    """In ingraph every server; in coordinator those of a program that never starts one. `roles`: those that have tasks."""
     mode = rules(job.mode)
     if mode.lead is None:
         return Served()
-    listed = " and ".join(role for role in mode.takes if role in mode.serves)
+    listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
     if job.mode == "ingraph":
         return Served(mode.serves, f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0")
     if program.unread:

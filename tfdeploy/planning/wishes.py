@@ -76,7 +76,7 @@ def _wish(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: in
     if flag is not None:
         total, because = flag, f"{FLAGS[role]} {flag}"
     if total is None and rule.per_host is None:
-        because = f"no host has the role {role}: it goes to the first worker host" if of != role else ""
+        because = f"no host has the role {role}" if of != role else ""
         total = 1 if hosts and (role in SINGLE or mode.single) else None
     return Wish(role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of)
 

@@ -10,6 +10,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.planning import interpreters
 from tfdeploy.planning.modes import RULES
 
+_SHOWN = 6
 COLUMNS = ("task", "host", "address", "gpus", "why")
 
 
@@ -32,7 +33,7 @@ def describe(plan: Plan) -> Described:
             ("release", plan.release),
             ("python", interpreters.words(plan)),
             ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
-            ("ends with", ", ".join(plan.deciding)),
+            ("ends with", _ends_with(plan)),
             ("on a death", _on_death(plan)),
             ("restart", plan.restart),
             ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
@@ -41,6 +42,11 @@ def describe(plan: Plan) -> Described:
         commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
         notes=plan.notes,
     )
+
+
+def _ends_with(plan: Plan) -> str:
+    shown = ", ".join(plan.deciding[:_SHOWN])
+    return shown + (f" and {len(plan.deciding) - _SHOWN} more: all of them" if len(plan.deciding) > _SHOWN else "")
 
 
 def _on_death(plan: Plan) -> str:

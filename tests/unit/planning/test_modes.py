@@ -1,0 +1,203 @@
+"""What each mode is made of, and what it refuses: counts and GPUs as tables, Keras and servers by syntax trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import ConfigError, Refused
+from tfdeploy.model.facts import Gpu, HostFacts
+from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.job import MODES, Job, RoleRule
+from tfdeploy.planning import gpus, legacy_keras, program, servers
+from tfdeploy.planning.checks import roles as check_roles
+from tfdeploy.planning.modes import RULES
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.placement import place
+from tfdeploy.planning.wishes import wishes
+
+PS = {"ps": "n1", "worker": "n2 n3"}
+CHIEF = {**PS, "chief": "n2"}
+
+COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
+    # mode, roles, GPUs, the job's rules, options, seats by the first letter of their role
+    ("mirrored", PS, {}, {}, {}, "w0@n2 w1@n3"),
+    ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {}, "w0@n2[0,1] w1@n3[0,1]"),
+    ("mirrored", PS, {"n2": 2, "n3": 2}, {"worker": RoleRule(gpus=1)}, {}, "w0@n2[0] w1@n3[0]"),
+    ("mirrored", PS, {"n2": 4, "n3": 4}, {"worker": RoleRule(per_host=2)}, {}, "w0@n2[0,1] w1@n3[0,1] w2@n2[2,3] w3@n3[2,3]"),
+    ("mirrored", PS, {"n2": 5, "n3": 4}, {"worker": RoleRule(per_host=2)}, {}, "w0@n2[0,1] w1@n3[0,1] w2@n2[2,3] w3@n3[2,3]"),
+    ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {"workers": 1}, "w0@n2[0,1]"),
+    ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {"workers": 4}, "w0@n2[0] w1@n3[0] w2@n2[1] w3@n3[1]"),
+    ("mirrored", PS, {}, {}, {"workers": 3}, "w0@n2 w1@n3 w2@n2"),
+    ("mirrored", CHIEF, {"n2": 2, "n3": 2}, {}, {}, "c0@n2[0,1] w0@n3[0,1]"),
+    ("mirrored", {"chief": "n1", "worker": "n1"}, {}, {}, {}, "c0@n1"),
+    ("coordinator", PS, {"n2": 2, "n3": 2}, {}, {}, "p0@n1 c0@n2 w0@n2[0] w1@n3[0] w2@n2[1] w3@n3[1]"),
+    ("coordinator", {**PS, "chief": "n1"}, {"n1": 1}, {}, {}, "p0@n1 c0@n1 w0@n2 w1@n3"),
+    ("coordinator", PS, {"n2": 2}, {"chief": RoleRule(gpus=1)}, {}, "p0@n1 c0@n2[0] w0@n2[1] w1@n3"),
+    ("coordinator", PS, {}, {}, {"ps": 2, "workers": 1}, "p0@n1 p1@n1 c0@n2 w0@n2"),
+    ("ingraph", PS, {"n2": 1}, {}, {}, "p0@n1 c0@n2 w0@n2[0] w1@n3"),
+    ("ingraph", {"worker": "n2"}, {}, {}, {}, "c0@n2 w0@n2"),
+    ("local", PS, {"n2": 2}, {}, {}, "w0@n2[0,1]"),
+    ("local", CHIEF, {}, {"worker": RoleRule(gpus=0)}, {"workers": 1}, "w0@n2"),
+]  # fmt: skip
+
+
+def asked(mode: str, rules: dict[str, RoleRule] | None = None) -> Job:
+    return Job("j", mode, ("python", "t.py"), "/code", roles=rules or {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("mode", "roles", "has", "rules", "options", "expected"), COUNTS)
+def test_seats(mode: str, roles: Any, has: Any, rules: Any, options: Any, expected: str, inventory: Any, facts_of: Any) -> None:
+    hosts: Inventory = inventory(**roles)
+    job, said = asked(mode, rules), Options(**options)
+    wished = wishes(hosts, job, said)
+    check_roles(hosts, job, said, wished)
+    facts = {host.name: facts_of(host, has.get(host.name, 0)) for host in hosts.hosts}
+    placed = place(wished, {host.name: host for host in hosts.hosts}, facts, {})
+    seats = [f"{s.role[0]}{s.index}@{s.host}" + (f"[{','.join(map(str, s.gpus))}]" if s.gpus else "") for s in placed]
+    assert " ".join(seats) == expected
+
+
+CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, int], str]] = [
+    ("mirrored", PS, {}, {"ps": 1}, "mode mirrored has no ps"),
+    ("mirrored", PS, {"ps": RoleRule(count=1)}, {}, "mode mirrored has no ps"),
+    ("mirrored", {"ps": "n1"}, {}, {}, "needs at least one worker"),
+    ("mirrored", {**PS, "chief": "n1 n2"}, {}, {}, "a cluster has one chief, and 2 are asked for"),
+    ("coordinator", {"worker": "n2"}, {}, {}, "needs at least one ps"),
+    ("coordinator", PS, {"chief": RoleRule(count=2)}, {}, "a cluster has one chief, and 2 are asked for"),
+    ("ingraph", PS, {"evaluator": RoleRule(count=1)}, {}, "mode ingraph has no evaluator"),
+    ("ingraph", {"ps": "n1"}, {}, {}, "needs at least one worker"),
+    ("local", PS, {"chief": RoleRule(count=1)}, {}, "mode local has no chief"),
+    ("local", PS, {"worker": RoleRule(per_host=2)}, {}, "one process, and `roles: worker` of the job asks for 2"),
+    ("local", PS, {}, {"workers": 3}, "one process, and --workers 3 asks for 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "roles", "rules", "options", "what"), CONTRADICTIONS)
+def test_a_mode_that_contradicts_the_roles(mode: str, roles: Any, rules: Any, options: Any, what: str, inventory: Any) -> None:
+    hosts, job, said = inventory(**roles), asked(mode, rules), Options(**options)
+    with pytest.raises(ConfigError) as refused:
+        check_roles(hosts, job, said, wishes(hosts, job, said))
+    assert what in refused.value.what
+    assert refused.value.next and refused.value.where
+
+
+def test_every_mode_has_its_rules() -> None:
+    assert set(RULES) == set(MODES)
+    for rules in RULES.values():
+        assert set(rules.needs) | set(rules.serves) | set(rules.silent) - {"evaluator"} <= set(rules.takes)
+        assert rules.lead is None or rules.lead not in rules.serves
+
+
+# --- GPUs that others fill
+
+
+@pytest.mark.parametrize(
+    ("said", "used", "expected"),
+    [
+        ("auto", [0, 1024, 1025], (0, 1)),
+        (2, [5000, 0, 0], (1, 2)),
+        (1, [0, 0], (0,)),
+        ((0, 2), [5000, 0, 5000], (0, 2)),
+        ("none", [0], ()),
+        (2, [5000, 0], "2 GPUs, and 1 of them are free: GPU 0 (H200) uses 4.9 GiB of 140 GiB (more than 1 GiB"),
+        (3, [0, 0], "nvidia-smi there finds: 0 (H200), 1 (H200)"),
+        ((3,), [0], "GPU 3"),
+    ],
+)
+def test_gpus_that_others_fill(
+    said: Any, used: list[int], expected: Any, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
+) -> None:
+    host = replace(inventory(worker="n1").hosts[0], gpus=said)
+    found = tuple(Gpu(index, "H200", 140 * 1024, taken) for index, taken in enumerate(used))
+    facts = replace(facts_of(host), gpus=found)
+    if isinstance(expected, tuple):
+        assert gpus.usable(host, facts) == expected
+        return
+    with pytest.raises(Refused) as refused:
+        gpus.usable(host, facts)
+    assert expected in refused.value.what
+
+
+# --- Keras
+
+TF, FIT = "import tensorflow as tf", "tf.keras.Model().fit(x)"
+MIRRORED = "s = tf.distribute.MultiWorkerMirroredStrategy()"
+EXPERIMENTAL = "s = tf.distribute.experimental.MultiWorkerMirroredStrategy()"
+THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
+ON = {"TF_USE_LEGACY_KERAS": "1"}
+PIP = "pip install tf_keras~=2.21.0"
+KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] = {
+    # lines, facts, what the tasks get or what is refused
+    "fit": ((TF, MIRRORED, FIT), THERE, ON),
+    "from": ((TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"), THERE, ON),
+    "experimental": ((TF, EXPERIMENTAL, FIT), THERE, ON),
+    "missing": ((TF, MIRRORED, FIT), {}, PIP),
+    "missing, of a TensorFlow whose version is not known": ((TF, MIRRORED, FIT), {"tensorflow": "unknown"}, "tf_keras`"),
+    "tf_keras by name": ((TF, "import tf_keras", MIRRORED, "tf_keras.Model().fit(x)"), THERE, {}),
+    "tf_keras by name, missing": ((TF, "from tf_keras import Model", MIRRORED, "Model().fit(x)"), {}, PIP),
+    "own loop": ((TF, MIRRORED, "tf.keras.Model()"), {}, {}),
+    "another strategy": ((TF, "s = tf.distribute.MirroredStrategy()", FIT), {}, {}),
+    "before Keras 3": ((TF, MIRRORED, FIT), {"tensorflow": "2.15.1"}, {}),
+    "fit of something else": ((TF, MIRRORED, "LinearRegression().fit(x)"), {}, {}),
+}
+
+
+@pytest.mark.parametrize(("lines", "said", "expected"), KERAS.values(), ids=KERAS)
+def test_keras_on_several_workers(
+    lines: tuple[str, ...], said: Any, expected: Any, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
+) -> None:
+    job, found = asked("mirrored"), program.read(("python", "t.py"), {"t.py": "\n".join(lines)})
+    facts = {host.name: facts_of(host, **said) for host in inventory(worker="n1 n2").hosts}
+    if isinstance(expected, dict):
+        assert legacy_keras.environment(job, found, facts) == expected
+        assert bool(legacy_keras.notes(expected, job, found)) == bool(expected)
+        return
+    with pytest.raises(Refused) as refused:
+        legacy_keras.environment(job, found, facts)
+    assert expected in (refused.value.next or "")
+    assert "t.py:" in refused.value.what and refused.value.what.endswith("missing on n[1-2]")
+
+
+def test_what_the_job_says_of_keras_stands(facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]) -> None:
+    found = program.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
+    facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
+    assert legacy_keras.environment(replace(asked("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"}), found, facts) == {}
+
+
+def test_keras_3_by_its_own_name_is_said() -> None:
+    found = program.read(("python", "t.py"), {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"})
+    assert "from tensorflow import keras" in legacy_keras.notes({}, asked("mirrored"), found)[0]
+
+
+# --- servers
+
+
+@pytest.mark.parametrize(
+    ("mode", "lines", "by_us"),
+    [
+        ("coordinator", ("import tensorflow as tf", "tf.distribute.ParameterServerStrategy(r)"), True),
+        ("coordinator", ("import tensorflow as tf", "tf.distribute.Server(c, job_name='ps').join()"), False),
+        ("coordinator", ("import tensorflow as tf", "tf.compat.v1.train.Server(c).join()"), False),
+        ("coordinator", ("from tensorflow.compat.v1.train import Server", "Server(c).join()"), False),
+        ("coordinator", ("import tensorflow as tf", "import served"), False),
+        ("coordinator", ("from http import Server", "Server(c)"), True),
+        ("ingraph", ("import tensorflow as tf", "tf.compat.v1.train.Server(c)"), True),
+        ("mirrored", ("import tensorflow as tf",), False),
+        ("async", ("import tensorflow as tf",), False),
+    ],
+)
+def test_who_serves(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
+    served = "import tensorflow\ntensorflow.distribute.Server(c)"
+    found = program.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
+    told = servers.served(asked(mode), found, ("ps", "worker"))
+    assert bool(told.roles) is by_us
+    assert (told.note is None) == (mode in ("mirrored", "async"))
+
+
+def test_a_program_that_cannot_be_read_serves_itself() -> None:
+    told = servers.served(asked("coordinator"), program.read(("bash", "t.sh"), {}), ("ps", "worker"))
+    assert not told.roles and "must serve ps and worker itself" in str(told.note)
