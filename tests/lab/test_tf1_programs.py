@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import idxfiles
@@ -35,6 +35,7 @@ class Program:
     notes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    roles: dict[str, list[str]] = field(default_factory=lambda: ROLES)
 
 
 HARDWIRED = Program(
@@ -45,15 +46,23 @@ HARDWIRED = Program(
 )
 MONITORED = Program("trainer_monitored", "async", {"worker:0": r"step \d+ loss"}, keep=("checkpoints",))
 QUEUES = Program(
-    "sync_queue_runners", "sync", {"worker:0": r"worker 0: last step \d+, loss", "worker:1": "loss"}, keep=("train",)
+    "sync_queue_runners",
+    "sync",
+    {"worker:0": r"worker 0: last step \d+, loss", "worker:1": "loss"},
+    flags=("--steps=60",),
+    keep=("train",),
 )
 ISSYNC = Program("mnist_issync", "sync", {"worker:0": r"step: \d+, loss: \d", "worker:1": r"finished"})
+HOGWILD = Program("hogwild", "async", {"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"})
 OTHERS = (
     Program("mnist_softmax_supervisor", "async", {"worker:0": r"Test accuracy = 0\.\d"}, flags=("--data_dir={data.mnist}",)),
     Program("mnist_issync", "async", {"worker:0": r"worker 0 finished"}),
-    Program("hogwild", "async", {"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"}),
+    HOGWILD,
     Program("downpour", "async", {"worker:0": r"worker 0: final loss"}),
     Program("accumulated", "async", {"worker:0": r"worker 0 step \d+ loss"}),
+    Program(
+        "ingraph_sum", "ingraph", {"chief:0": r"mean 49\.50"}, ("ingraph_sum.py:5 gives way",), roles={"worker": ["n2", "n3"]}
+    ),
     Program("hello_local_job", "async", {"worker:0": r"the sum of squares is 25\.0"}, ("its job local stands for worker",)),
 )
 
@@ -67,17 +76,17 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], mnist: Path) -> Tfdeploy:
-    """One ps host, two worker hosts, and the data beside the programs."""
+    """An operator with the data beside the programs."""
     made = tfdeploy(isolated_lab)
-    text = isolated_lab.inventory.read_text()
-    inventory = made.home / "inventory.yaml"
-    inventory.write_text(text[: text.index("roles:")] + f"roles: {json.dumps(ROLES)}\n")
-    made.env["TFDEPLOY_INVENTORY"] = str(inventory)
     shutil.copytree(mnist, made.cwd / "MNIST_data")
     return made
 
 
-def write_job(operator: Tfdeploy, program: Program) -> None:
+def write_job(operator: Tfdeploy, program: Program, **keys: object) -> None:
+    text = operator.lab.inventory.read_text()
+    inventory = operator.home / "inventory.yaml"
+    inventory.write_text(text[: text.index("roles:")] + f"roles: {json.dumps(program.roles)}\n")
+    operator.env["TFDEPLOY_INVENTORY"] = str(inventory)
     shutil.copy(PROGRAMS / f"{program.name}.py", operator.cwd)
     job = {
         "name": f"{program.name}-{program.mode}".replace("_", "-"),
@@ -85,6 +94,7 @@ def write_job(operator: Tfdeploy, program: Program) -> None:
         "data": {"mnist": "MNIST_data"},
         "keep": list(program.keep),
         "command": ["python", f"{program.name}.py", *program.flags],
+        **keys,
     }
     (operator.cwd / "tfdeploy.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items()))
 
@@ -114,10 +124,36 @@ def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None
     said = lines_of(operator, run)
     for task, pattern in program.said.items():
         assert re.search(pattern, said[task]), said[task][-2000:]
-    if any("gives way" in note for note in program.notes):
+    if program == HARDWIRED:
         assert said["worker:0"].count("gives way to the plan's") == 1
     for host in operator.lab.hosts:
         assert operator.marked(host, run) == []
+
+
+@every
+@pytest.mark.tensorflow
+def test_a_shell_script_may_start_it_once_the_job_says_what_it_is(operator: Tfdeploy) -> None:
+    command = ["bash", "train.sh", "{job_name}", "{task_index}"]
+    write_job(operator, HOGWILD, command=command, compat="v1", name="in-a-shell")
+    (operator.cwd / "train.sh").write_text("set -e\npython hogwild.py --job_name=$1 --task_index=$2\n")
+    run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    assert "gives way to the plan's" in lines_of(operator, run)["worker:0"]
+
+
+@every
+@pytest.mark.tensorflow
+def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
+    write_job(operator, HOGWILD, cluster="program", name="stands")
+    text = (operator.cwd / "hogwild.py").read_text()
+    addresses = [row["address"] for row in operator.lab.status()]
+    for old, new in zip(("localhost:2222", "localhost:2223", "localhost:2224"), addresses, strict=False):
+        text = text.replace(old, f"{new}:4321")
+    (operator.cwd / "hogwild.py").write_text(text)
+    plan = operator.json("launch", "--dry-run")
+    assert any(re.search(r"hogwild.py:\d+ stands", note) for note in plan["notes"])
+    assert {task["port"] for task in plan["tasks"]} == {None}
+    run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    assert "tfdeploy:" not in lines_of(operator, run)["worker:0"]
 
 
 def test_what_cannot_be_supplied_is_refused_before_anything_runs(operator: Tfdeploy) -> None:

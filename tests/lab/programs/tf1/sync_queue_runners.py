@@ -21,7 +21,7 @@ FLAGS = parser.parse_args()
 def inputs():
     mnist = read_data_sets('MNIST_data', one_hot=False, validation_size=0)
     image, label = tf.train.slice_input_producer(
-        [tf.constant(mnist.train.images[:3000]), tf.constant(mnist.train.labels[:3000], tf.int32)])
+        [tf.constant(mnist.train.images[:1000]), tf.constant(mnist.train.labels[:1000], tf.int32)])
     return tf.train.shuffle_batch([image, label], batch_size=32, capacity=500, min_after_dequeue=100, num_threads=1)
 
 
