@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import keeping, listeners, loopback, probe, sockets
+from tfdeploy.agent import asked, keeping, listeners, loopback, probe, sockets
 from tfdeploy.agent.call import Call, Context, VerbError
 
 
@@ -232,3 +233,13 @@ def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(probe, "free_of", lambda path: {"free_bytes": 1 << 20, "free_inodes": 3})
     problems = facts(tmp_path)["problems"]
     assert "1 MiB" in problems[0] and "3 inodes" in problems[1]
+
+
+def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "WITHIN_S", 0.3)
+    pid_file = tmp_path / "pid"
+    question = asked.Asked(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"])
+    code, _, words = question.answer()
+    child = int(pid_file.read_text())
+    os.kill(child, signal.SIGKILL)  # it is still there: nobody waited for its end
+    assert code is None and "no answer within" in words
