@@ -1,0 +1,147 @@
+"""The end of a run in each mode, and what every worker finds before its start: whole runs of a program without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from commandline import Tfdeploy
+from hostside import on_host
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+WAIT = ("launch", "--wait", "--name")
+
+
+@pytest.fixture
+def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(loopback_lab)
+
+
+def ends(operator: Tfdeploy, run: str) -> dict[str, Any]:
+    return {row["task"]: row["outcome"] for row in operator.json("status", run)["tasks"]}
+
+
+def said(operator: Tfdeploy, run: str, task: str) -> list[str]:
+    lines = operator.run("logs", run, "--task", task, "--json", exit_code=0).stdout.splitlines()
+    return [json.loads(line)["line"] for line in lines]
+
+
+def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
+    write_job(operator, "m-end", "any_mode.py", "--steps=2", "--steps_of=worker:1=15", mode="mirrored")
+    operator.run(*WAIT, "m-end-1", exit_code=0)
+    told = operator.json("status", "m-end-1")
+    first, second = told["tasks"]
+    assert (told["state"], first["outcome"], second["outcome"]) == ("succeeded", "succeeded", "succeeded")
+    assert told["ended"] >= second["ended"] > first["ended"]
+    assert said(operator, "m-end-1", "worker:1")[-1] == "step 15"
+    assert_nothing_left(operator, "m-end-1", "m-end")
+
+
+def test_mirrored_fails_when_one_worker_does_although_another_was_done(operator: Tfdeploy) -> None:
+    flags = ("--steps=2", "--steps_of=worker:1=12", "--fail=worker:1")
+    write_job(operator, "m-fail", "any_mode.py", *flags, mode="mirrored")
+    failed = operator.run(*WAIT, "m-fail-1", exit_code=1)
+    assert "worker:1 on n3 failed with exit code 3" in failed.stderr
+    assert ends(operator, "m-fail-1") == {"worker:0": "succeeded", "worker:1": "failed"}
+    assert_nothing_left(operator, "m-fail-1", "m-fail")
+
+
+def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(operator: Tfdeploy) -> None:
+    write_job(operator, "m-keep", "any_mode.py", "--steps=3", "--save", mode="mirrored", keep=["checkpoints"])
+    operator.run(*WAIT, "m-keep-1", exit_code=0)
+    assert "found nothing" in said(operator, "m-keep-1", "worker:1")
+    keep = "~/tfdeploy/m-keep/keep/checkpoints"
+    on_host(
+        operator.lab, "n3", f"mkdir -p {keep}/old; echo stale > {keep}/old/checkpoint; touch -d 2001-01-01 {keep}/old/checkpoint"
+    )
+
+    again = operator.run(*WAIT, "m-keep-2", exit_code=0)
+    assert "`keep` of n2 is on n3 too: 1 files; checkpoints/old/checkpoint is not there and was set aside" in again.stderr
+    assert "training goes on from checkpoints: ckpt-3 on n2" in again.stderr
+    for task in ("worker:0", "worker:1"):
+        assert 'found model_checkpoint_path: "ckpt-3"' in said(operator, "m-keep-2", task)
+    assert on_host(operator.lab, "n3", f"cd {keep}; find . -type f | sort").split() == [
+        "./backup/checkpoint",
+        "./old/checkpoint.older",
+    ]
+    assert on_host(operator.lab, "n3", "ls -A ~/tfdeploy/m-keep/keep").split() == ["checkpoints"]
+
+    on_host(operator.lab, "n3", f"rm {keep}/backup/checkpoint")
+    on_host(operator.lab, "n2", f"mkdir -p {keep}/logs; ln -s /etc/passwd {keep}/logs/link")
+    third = operator.run(*WAIT, "m-keep-3", exit_code=0)
+    assert "is on n3 too: 1 files" in third.stderr
+    on_host(operator.lab, "n3", f"touch -r {keep}/backup/checkpoint {keep}")
+    assert_nothing_left(operator, "m-keep-3", "m-keep")
+
+
+def test_a_coordinators_servers_end_after_its_evaluator_has_had_its_grace(operator: Tfdeploy) -> None:
+    flags = ("--steps=3", "--forever=evaluator:0", "--quiet_after=8")
+    keys: dict[str, Any] = {"mode": "coordinator", "finish": {"grace": "1s"}}
+    write_job(operator, "c-end", "any_mode.py", *flags, **keys)
+    _with_evaluator(operator)
+    operator.run(*WAIT, "c-end-1", exit_code=0)
+    tasks = {row["task"]: row for row in operator.json("status", "c-end-1")["tasks"]}
+    assert {task: row["outcome"] for task, row in tasks.items()} == {
+        "ps:0": "stopped",
+        "chief:0": "succeeded",
+        "worker:0": "stopped",
+        "worker:1": "stopped",
+        "evaluator:0": "stopped",
+    }
+    assert tasks["evaluator:0"]["address"] == "" and tasks["chief:0"]["address"]
+    assert "step 8" in said(operator, "c-end-1", "evaluator:0")
+    assert tasks["worker:1"]["ended"] >= tasks["evaluator:0"]["ended"] > tasks["chief:0"]["ended"]
+    assert_nothing_left(operator, "c-end-1", "c-end")
+
+
+def test_an_evaluator_that_ends_by_itself_has_succeeded(operator: Tfdeploy) -> None:
+    flags = ("--steps=3", "--steps_of=evaluator:0=12")
+    write_job(operator, "c-eval", "any_mode.py", *flags, mode="coordinator", finish={"grace": "30s"})
+    _with_evaluator(operator)
+    operator.run(*WAIT, "c-eval-1", exit_code=0)
+    assert ends(operator, "c-eval-1")["evaluator:0"] == "succeeded"
+
+
+def test_local_has_no_cluster_whatever_a_login_shell_sets(operator: Tfdeploy) -> None:
+    write_job(operator, "l-end", "any_mode.py", "--steps=3", mode="local")
+    on_host(operator.lab, "n2", "echo export TF_CONFIG=nonsense > ~/.bashrc")
+    try:
+        done = operator.run(*WAIT, "l-end-1", exit_code=0, env={"TF_CONFIG": "{}"})
+    finally:
+        on_host(operator.lab, "n2", "rm ~/.bashrc")
+    assert "TF_CONFIG set in your environment: not what the tasks get" in done.stderr
+    assert "TF_CONFIG set in the login environment of n2" in done.stderr
+    assert said(operator, "l-end-1", "worker:0")[0] == "worker:0 listens: False; TF_CONFIG: False"
+    (row,) = operator.json("status", "l-end-1")["tasks"]
+    assert (row["host"], row["address"], row["outcome"]) == ("n2", "", "succeeded")
+    assert_nothing_left(operator, "l-end-1", "l-end")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--mode", "mirrored", "--ps", "1"), "mode mirrored has no ps"),
+        (("--mode", "local", "--workers", "2"), "one process"),
+        (("--mode", "coordinator", "--exclude", "n1"), "needs at least one ps"),
+        (("--mode", "ingraph", "--limit", "n1"), "needs at least one worker"),
+    ],
+)
+def test_a_mode_that_contradicts_the_roles_is_refused_before_any_host_is_bothered(
+    operator: Tfdeploy, words: tuple[str, ...], what: str
+) -> None:
+    write_job(operator, "contra", "any_mode.py", mode="async")
+    refused = operator.run("launch", *words, exit_code=2)
+    assert what in refused.stderr and "probe" not in refused.stderr
+
+
+def _with_evaluator(operator: Tfdeploy) -> None:
+    """From now on the operator's inventory has an evaluator, on n3."""
+    text = operator.lab.inventory.read_text()
+    inventory = operator.home / "inventory.yaml"
+    inventory.write_text(text.replace("roles:\n", "roles:\n  evaluator: [n3]\n"))
+    operator.env["TFDEPLOY_INVENTORY"] = str(inventory)
