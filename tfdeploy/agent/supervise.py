@@ -18,6 +18,7 @@ from typing import Dict, List, Optional
 from tfdeploy.agent import family, oom, proc, spawn, wire
 from tfdeploy.agent.atomic import append_line, read_json
 from tfdeploy.agent.loglayout import LogWriter
+from tfdeploy.agent.masking import Mask
 from tfdeploy.agent.paths import RunPaths, agent_command, is_locked, take_lock
 from tfdeploy.agent.ready import Readiness
 
@@ -39,6 +40,8 @@ class Supervisor:
         self.attempt = attempt
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
+        self.secrets = {name: str(text) for name, text in (read_json(paths.file("env.json")) or {}).items()}
+        self.mask = Mask(self.secrets.values())
         self.ready = Readiness(self.spec)
         self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
         self.status.boot_id = proc.boot_id()
@@ -86,8 +89,7 @@ class Supervisor:
         return reading
 
     def _start(self) -> None:
-        secrets = {name: str(text) for name, text in (read_json(self.paths.file("env.json")) or {}).items()}
-        env = spawn.environment(self.paths, self.spec, self.attempt, os.environ, secrets)
+        env = spawn.environment(self.paths, self.spec, self.attempt, os.environ, self.secrets)
         self.status.started = time.time()
         self.born = time.monotonic()
         try:
@@ -116,12 +118,16 @@ class Supervisor:
         except BlockingIOError:
             return False
         if chunk:
-            self.log.append(chunk, self.pipes[descriptor], self.attempt, time.time())
+            self._write(self.pipes[descriptor], self.mask.feed(self.pipes[descriptor], chunk))
             return True
         self.poll.unregister(descriptor)
         os.close(descriptor)
         del self.pipes[descriptor]
         return False
+
+    def _write(self, stream: int, chunk: bytes) -> None:
+        if chunk:
+            self.log.append(chunk, stream, self.attempt, time.time())
 
     def _reap(self) -> None:
         while True:
@@ -223,6 +229,8 @@ class Supervisor:
         for descriptor in list(self.pipes):
             while descriptor in self.pipes and self._drain(descriptor):
                 pass
+        for stream in (0, 1):
+            self._write(stream, self.mask.rest(stream))
         status = self.status
         if self.stopping:
             said = read_json(os.path.join(self.folder, STOP_FILE)) or {}

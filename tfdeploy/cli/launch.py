@@ -85,6 +85,8 @@ def asked_for(args: argparse.Namespace) -> Launch:
     job = _job(args)
     now = time.time()
     holder = setting.holder()
+    secrets = {} if args.dry_run else config.read_secrets(job.secrets, os.environ)
+    config.refuse_shown(job, secrets)
     return Launch(
         inventory=setting.with_roles(setting.load_inventory(args, job)),
         job=job,
@@ -99,7 +101,7 @@ def asked_for(args: argparse.Namespace) -> Launch:
             allow_public=args.allow_public,
             preset=tuple(name for name in ("TF_CONFIG",) if name in os.environ),
         ),
-        secrets={} if args.dry_run else config.read_secrets(job.secrets, os.environ),
+        secrets=secrets,
         sync=args.sync,
         cache=setting.state_folder() / "trees",
     )

@@ -1,7 +1,7 @@
 """Files -> values: inventories and job files, with file:line:key in every error. Opens no socket, prints nothing."""
 
 from tfdeploy.config.inventory import Understood, find_inventory, load_inventory, understand
-from tfdeploy.config.job import check_command, find_job, load_job, read_secrets
+from tfdeploy.config.job import check_command, find_job, load_job, read_secrets, refuse_shown
 
 __all__ = [
     "Understood",
@@ -11,5 +11,6 @@ __all__ = [
     "load_inventory",
     "load_job",
     "read_secrets",
+    "refuse_shown",
     "understand",
 ]

@@ -72,6 +72,17 @@ def read_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
     return {name: Secret(environ[name]) for name in wanted}
 
 
+def refuse_shown(job: Job, secrets: Mapping[str, Secret]) -> None:
+    """Raises UsageError where a secret's value stands in the command: every user of a host can read those words."""
+    for name, secret in secrets.items():
+        if any(secret.is_in(word) for word in job.command):
+            raise UsageError(
+                f"the command holds the value of the secret {name}, and every user of the hosts could read it there",
+                where="command",
+                next=f"let the program read {name} from its environment",
+            )
+
+
 def _folder_name(folder: Path, root: Node) -> str:
     name = folder.name
     if "name" not in root.keys and not NAME.match(name):

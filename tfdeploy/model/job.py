@@ -33,6 +33,9 @@ class Secret:
     def reveal(self) -> str:
         return self._text
 
+    def is_in(self, text: str) -> bool:
+        return bool(self._text) and self._text in text
+
     def __repr__(self) -> str:
         return "Secret(***)"
 

@@ -1,0 +1,118 @@
+"""A run needs nobody: tfdeploy may be killed or cut off, and whoever comes later finds all of it on the hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from eventpipe import EventPipe
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+@pytest.fixture
+def newcomer(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], operator: Tfdeploy) -> Tfdeploy:
+    """Another operator: another home, no state, no job file; the inventory is all there is."""
+    return tfdeploy(isolated_lab)
+
+
+def kill(operator: Tfdeploy, *words: str, pipe: EventPipe) -> None:
+    """Runs tfdeploy until a worker has printed its tenth line, then SIGKILLs it and all that it started."""
+    watching = operator.start(*words, *pipe.words)
+    for _ in range(10):
+        pipe.hold_at("line", task="worker:0")
+    os.killpg(watching.pid, signal.SIGKILL)
+    watching.wait()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[EventPipe]:
+    made = EventPipe(tmp_path / "events")
+    yield made
+    made.close()
+
+
+def steps_of(operator: Tfdeploy, run: str, task: str) -> list[int]:
+    said = operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
+    return [int(step) for step in re.findall(r"^step (\d+)", said, re.MULTILINE)]
+
+
+def test_a_run_whose_tfdeploy_was_killed_ends_well_and_a_newcomer_sees_all_of_it(
+    operator: Tfdeploy, newcomer: Tfdeploy, pipe: EventPipe
+) -> None:
+    write_job(operator, "orphan", "quick.py", "--steps=150", finish={"grace": "5s"})
+    kill(operator, "launch", "--wait", "--name", "orphan-1", pipe=pipe)
+    found = newcomer.json("status", "orphan-1")
+    assert (found["run"], found["job"], found["mode"], found["state"]) == ("orphan-1", "orphan", "async", "running")
+    assert {row["task"]: row["state"] for row in found["tasks"]} == dict.fromkeys(
+        ("ps:0", "worker:0", "worker:1", "worker:2"), "running"
+    )
+    assert next(row for row in newcomer.json("runs", "--all")["runs"] if row["run"] == "orphan-1")["live"]
+    newcomer.wait_until("succeeded", "orphan-1", timeout_s=60)
+    assert_nothing_left(newcomer, "orphan-1", "orphan")
+    for task in ("worker:0", "worker:1", "worker:2"):
+        assert steps_of(newcomer, "orphan-1", task) == list(range(1, 151))
+    rows = {row["task"]: row for row in newcomer.json("status", "orphan-1")["tasks"]}
+    assert {task: row["outcome"] for task, row in rows.items()} == {
+        "ps:0": "stopped", "worker:0": "succeeded", "worker:1": "succeeded", "worker:2": "succeeded"
+    }  # fmt: skip
+    assert (rows["worker:0"]["exit_code"], rows["ps:0"]["reason"]) == (0, "the deciding task succeeded")
+
+
+def test_a_newcomer_stops_a_run_whose_tfdeploy_was_killed(operator: Tfdeploy, newcomer: Tfdeploy, pipe: EventPipe) -> None:
+    write_job(operator, "taken-over", "quick.py", "--steps=100000")
+    kill(operator, "launch", "--wait", "--name", "taken-over-1", pipe=pipe)
+    newcomer.run("stop", "taken-over-1", exit_code=0)
+    assert_nothing_left(newcomer, "taken-over-1", "taken-over")
+    assert newcomer.state("taken-over-1") == operator.state("taken-over-1") == "stopped"
+
+
+def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(operator: Tfdeploy, newcomer: Tfdeploy) -> None:
+    write_job(operator, "dies", "crash.py", "--after=2", "--only=worker:1", "--listen", "--code=9")
+    operator.run("launch", "--detach", "--name", "dies-1", exit_code=0)
+    newcomer.wait_until("failed", "dies-1", timeout_s=30)
+    assert_nothing_left(newcomer, "dies-1", "dies")
+    rows = {row["task"]: row for row in newcomer.json("status", "dies-1")["tasks"]}
+    assert (rows["worker:1"]["outcome"], rows["worker:1"]["exit_code"]) == ("failed", 9)
+    for task in ("ps:0", "worker:0", "worker:2"):
+        assert rows[task]["outcome"] == "stopped"
+        assert rows[task]["reason"] == "worker:1 on n3 failed with exit code 9"
+    shown = newcomer.run("status", "dies-1", exit_code=0).stdout
+    assert "worker:1 on n3 failed with exit code 9" in shown
+
+
+def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) -> None:
+    """The run goes on, and who follows its logs gets every line once."""
+    write_job(operator, "cut", "quick.py", "--steps=100", "--pause=0.1")
+    operator.run("launch", "--detach", "--name", "cut-1", exit_code=0)
+    followed = operator.home / "followed"
+    with followed.open("w") as out:
+        following = operator.start("logs", "-f", "--output", "json", "cut-1", stdout=out)
+        wait_for(lambda: followed.read_text().count("worker:1") > 5, 20, "lines are followed")
+        operator.lab.cut("n3")
+        others = followed.read_text().count("worker:2")
+        wait_for(lambda: followed.read_text().count("worker:2") > others + 30, 30, "the others are still followed")
+        operator.lab.heal("n3")
+        assert following.wait(timeout=60) == 0
+    lines = [json.loads(line) for line in followed.read_text().splitlines() if line.startswith("{")]
+    for task in ("worker:0", "worker:1", "worker:2"):
+        steps = [int(row["line"].split()[1]) for row in lines if row["task"] == task and row["line"].startswith("step ")]
+        assert steps == list(range(1, 101)), (task, steps[:5], steps[-5:])
+    operator.wait_until("succeeded", "cut-1", timeout_s=60)
+    assert_nothing_left(operator, "cut-1", "cut", within_s=20)

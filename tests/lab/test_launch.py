@@ -1,0 +1,223 @@
+"""Launch at the command line: one set of processes, what it answers, who waits for whom, proxies and secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+TASK_KEYS = """task host state health outcome exit_code signal pid address gpus attempt restarts
+step loss started ended reason"""
+RSYNCED_BYTES = 5_000_000  # smaller files travel otherwise
+SECRET = "hunter2-is-not-a-good-one"
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+def on(operator: Tfdeploy, host: str, script: str, *, root: bool = False) -> str:
+    words = operator.lab.on(host, ["sh", "-c", script], root=root)
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_a_launch_answers_as_the_contract_says(operator: Tfdeploy) -> None:
+    write_job(operator, "answers", "quick.py", "--steps=5")
+    started = operator.json("launch", "--detach", "--name", "answers-1")
+    assert (started["run"], started["job"], started["mode"]) == ("answers-1", "answers", "async")
+    assert started["state"] in ("running", "succeeded") and started["started"].endswith("Z")
+    assert [list(row) for row in started["tasks"]] == [TASK_KEYS.split()] * 4
+    operator.wait_until("succeeded", "answers-1")
+    done = operator.json("status", "answers-1")
+    worker = next(row for row in done["tasks"] if row["task"] == "worker:0")
+    assert (worker["outcome"], worker["exit_code"], worker["step"], worker["gpus"]) == ("succeeded", 0, 5, [])
+    assert worker["address"].endswith(":2222") and done["ended"].endswith("Z")
+
+    waited = operator.run("launch", "--wait", exit_code=0)
+    assert waited.stdout.strip().startswith("answers-20") and "\n" not in waited.stdout.strip()
+    assert "step 5" in waited.stderr
+    assert_nothing_left(operator, waited.stdout.strip(), "answers")
+
+
+def test_a_dry_run_sends_nothing(operator: Tfdeploy) -> None:
+    write_job(operator, "dry", "quick.py", secrets=["NOT_SET_HERE"])
+    plan = operator.json("launch", "--dry-run", "--name", "dry-1")
+    assert plan["run"] == "dry-1" and {task["task"] for task in plan["tasks"]} == {"ps:0", "worker:0", "worker:1", "worker:2"}
+    assert all(on(operator, host, "ls -d ~/tfdeploy/dry 2>/dev/null || true") == "" for host in operator.lab.hosts)
+    assert operator.json("runs")["runs"] == []
+
+
+def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeploy) -> None:
+    write_job(operator, "later", "crash.py", "--after=2", "--only=worker:2", "--listen", "--signal=11")
+    said = operator.run("launch", "--wait", "--name", "later-1", exit_code=1).stderr
+    assert "worker:2 on n4" in said and "signal 11" in said and "something is wrong" in said
+    rows = {row["task"]: row for row in operator.json("status", "later-1")["tasks"]}
+    assert (rows["worker:2"]["outcome"], rows["worker:2"]["signal"]) == ("killed", 11)
+    assert {rows[task]["outcome"] for task in ("ps:0", "worker:0", "worker:1")} == {"stopped"}
+    assert_nothing_left(operator, "later-1", "later")
+
+
+# --- one set of processes
+
+
+def test_the_same_launch_twice_is_refused_with_who_when_and_which(
+    operator: Tfdeploy, isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
+    other = tfdeploy(isolated_lab)
+    write_job(operator, "double", "quick.py", "--steps=100000")
+    write_job(other, "double", "quick.py", "--steps=100000")
+    operator.run("launch", "--detach", "--name", "double-1", exit_code=0)
+    who = f"@{os.uname().nodename}"
+    for again in (operator, other):
+        error = again.run("launch", "--detach", exit_code=3).stderr.partition("error:")[2]
+        assert "double-1" in error and who in error and "since 20" in error and "tfdeploy stop double-1" in error, error
+        assert again.json("launch", exit_code=3)["error"]["code"] == 3
+    assert all(len(operator.marked(host, "double-1")) == 1 for host in isolated_lab.hosts)
+    other.run("stop", exit_code=0)
+    assert_nothing_left(operator, "double-1", "double")
+
+
+def test_of_twenty_launches_at_once_exactly_one_comes_up(
+    operator: Tfdeploy, isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
+    both = (operator, tfdeploy(isolated_lab))
+    for each in both:
+        write_job(each, "crowd", "quick.py", "--steps=100000")
+    launching = [both[number % 2].start("launch", "--detach", "--name", f"crowd-{number}") for number in range(20)]
+    said = [process.communicate(timeout=180)[0] for process in launching]
+    codes = [process.returncode for process in launching]
+    assert sorted(codes) == [0] + [3] * 19, "\n\n".join(
+        text for text, code in zip(said, codes, strict=True) if code not in (0, 3)
+    )
+    winner = f"crowd-{codes.index(0)}"
+    for text, code in zip(said, codes, strict=True):
+        error = text.partition("error:")[2]
+        assert code == 0 or ("locked by the launch of" in error and "(pid " in error) or winner in error, text
+    for host in isolated_lab.hosts:
+        assert [len(operator.marked(host, f"crowd-{number}")) for number in range(20)] == [
+            int(f"crowd-{number}" == winner) for number in range(20)
+        ]
+    operator.run("stop", winner, exit_code=0)
+    for number in range(20):
+        assert_nothing_left(operator, f"crowd-{number}", "crowd")
+
+
+@pytest.fixture
+def held_rsync(operator: Tfdeploy) -> Iterator[Callable[[], None]]:
+    """The rsync of n2 waits until this is called."""
+    script = '#!/bin/sh\ntouch /tmp/waits\nwhile [ -e /tmp/held ]; do sleep 0.05; done\nexec /usr/bin/rsync "$@"\n'
+    place = "/usr/local/bin/rsync"
+    on(operator, "n2", f"touch /tmp/held; printf %s '{script}' > {place}; chmod 755 {place}", root=True)
+
+    def let_go() -> None:
+        on(operator, "n2", "rm -f /tmp/held", root=True)
+
+    yield let_go
+    on(operator, "n2", f"rm -f /tmp/held /tmp/waits {place}", root=True)
+
+
+def test_a_launch_waits_for_a_sync_and_says_for_whose(operator: Tfdeploy, held_rsync: Callable[[], None]) -> None:
+    write_job(operator, "waits", "quick.py", "--steps=1")
+    (operator.cwd / "large").write_bytes(os.urandom(RSYNCED_BYTES))
+    syncing = operator.start("sync")
+    wait_for(lambda: on(operator, "n2", "ls /tmp/waits 2>/dev/null || true"), 20, "the sync is under way")
+    launching = operator.start("launch", "--wait", "--name", "waits-1")
+    assert launching.stdout is not None
+    for line in launching.stdout:
+        if "waiting for the sync of" in line:
+            break
+    assert f"(pid {tfdeploy_pid(operator)})" in line and syncing.poll() is None, line
+    held_rsync()
+    assert syncing.wait(timeout=60) == 0
+    rest = launching.stdout.read()
+    assert launching.wait(timeout=60) == 0, rest
+    assert_nothing_left(operator, "waits-1", "waits")
+
+
+def tfdeploy_pid(operator: Tfdeploy) -> int:
+    """Of the sync: the pid that it writes into its locks."""
+    return int(json.loads(on(operator, "n1", "cat ~/tfdeploy/waits/locks/*.lock"))["pid"])
+
+
+# --- the environment of a task
+
+
+def test_a_proxy_on_a_host_is_gone_around_and_said(operator: Tfdeploy) -> None:
+    write_job(operator, "proxied", "vocal.py")
+    on(operator, "n2", "echo 'export http_proxy=http://127.0.0.1:9 HTTPS_PROXY=http://127.0.0.1:9' > ~/.bashrc")
+    try:
+        said = operator.run("launch", "--wait", "--name", "proxied-1", exit_code=0).stderr
+    finally:
+        on(operator, "n2", "rm ~/.bashrc")
+    assert "n2 sets" in said and "http_proxy" in said and "HTTPS_PROXY" in said, said
+    environ = printed(operator, "proxied-1", "worker:0")["environ"]
+    addresses = {row["address"].rpartition(":")[0] for row in operator.json("status", "proxied-1")["tasks"]}
+    assert environ["http_proxy"]
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        assert addresses <= set(environ[name].split(",")), name
+
+
+def printed(operator: Tfdeploy, run: str, task: str) -> dict[str, dict[str, str]]:
+    said = operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
+    found: dict[str, dict[str, str]] = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    return found
+
+
+PRINTS = """import os, sys, time
+text = os.environ["TOKEN"]
+print("all of it: " + text, flush=True)
+for part in (text[:5], text[5:11], text[11:] + " in three\\n"):
+    sys.stderr.write(part); sys.stderr.flush(); time.sleep(0.2)
+assert len(text) == 25
+"""
+
+
+def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) -> None:
+    write_job(operator, "secret", "quick.py", "--steps=1", secrets=["TOKEN"], flags="none")
+    program = operator.cwd / "quick.py"
+    program.write_text(PRINTS + "time.sleep(1000)\n")
+    events = operator.home / "events"
+    operator.env["TOKEN"] = SECRET
+    outputs = [operator.run("launch", "--detach", "--json", "--name", "secret-1", "--events", str(events), exit_code=0)]
+    wait_for(lambda: "in three" in operator.run("logs", "secret-1").stdout, 10, "it has printed")
+    on_host = "~/tfdeploy/secret/runs/secret-1/hosts/n2"
+    assert on(operator, "n2", f"stat -c %a {on_host}/env.json").strip() == "600" and SECRET in on(
+        operator, "n2", f"cat {on_host}/env.json"
+    )
+    places = on(operator, "n2", f"grep -rlF {SECRET[:12]}'{SECRET[12:]}' ~/tfdeploy || true").split()
+    assert [path.rpartition("/")[2] for path in places] == ["env.json"]
+    assert SECRET not in on(operator, "n2", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '", root=True)
+    outputs += [operator.run(*words, "secret-1") for words in (("logs",), ("logs", "--json"), ("status", "--json"))]
+    assert "all of it: ***" in outputs[1].stdout and "*** in three" in outputs[1].stdout
+    operator.run("stop", "secret-1", exit_code=0)
+    assert_nothing_left(operator, "secret-1", "secret")
+    assert on(operator, "n2", f"grep -rlF '{SECRET}' ~/tfdeploy || true") == ""
+
+    program.write_text('import os\nraise SystemExit("no good: " + os.environ["TOKEN"])\n')
+    outputs.append(operator.run("launch", "--name", "secret-2", "-v", exit_code=1))
+    assert "no good: ***" in outputs[-1].stderr.partition("error:")[2]
+    outputs.append(operator.run("launch", "--", "python", "quick.py", f"--token={SECRET}", exit_code=2))
+    assert "TOKEN" in outputs[-1].stderr
+    assert not any(SECRET in done.stdout + done.stderr for done in outputs)
+    for path in operator.home.rglob("*"):
+        if path.is_file():
+            assert SECRET.encode() not in path.read_bytes(), path
+    assert stat.S_IMODE((operator.home / "state/tfdeploy/runs/secret-1").stat().st_mode) == 0o700
+
+
+def test_a_secret_that_is_not_set_is_named_before_anything_happens(operator: Tfdeploy) -> None:
+    write_job(operator, "unset", "quick.py", secrets=["TOKEN", "OTHER"])
+    said = operator.run("launch", exit_code=2).stderr
+    assert "TOKEN, OTHER" in said and "export TOKEN" in said
