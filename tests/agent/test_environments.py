@@ -45,7 +45,10 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setattr(asked, "UV_PLACES", ("no-uv-here",))
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    make_wheel(tmp_path / "elsewhere", "beta", "7.7")
+    (tmp_path / "pip.conf").write_text(f"[install]\nfind-links = {tmp_path}/elsewhere\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))  # what a host says must not add to the wheels
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "elsewhere"))
     yield Host(tmp_path / "work")
 
 

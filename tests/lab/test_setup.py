@@ -58,12 +58,17 @@ def with_python(operator: Tfdeploy, **python: str) -> None:
     operator.env["TFDEPLOY_INVENTORY"] = str(inventory)
 
 
-def slow_python(operator: Tfdeploy, host: str) -> None:
-    """On that host installing takes until ~/hold is gone."""
+def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
+    """~/NAME on that host: PYTHON in `text` is the lab's interpreter."""
     settings = re.search(r"^  python: (.*)$", operator.lab.inventory.read_text(), re.MULTILINE)
     assert settings is not None
-    text = SLOW.replace("PYTHON", settings[1])
-    on(operator, host, f"printf %s '{text}' > ~/slow-python; chmod +x ~/slow-python; touch ~/hold")
+    on(operator, host, f"printf %s '{text.replace('PYTHON', settings[1])}' > ~/{name}; chmod +x ~/{name}")
+
+
+def slow_python(operator: Tfdeploy, host: str) -> None:
+    """On that host installing takes until ~/hold is gone."""
+    on(operator, host, "touch ~/hold")
+    put_python(operator, host, "slow-python", SLOW)
     with_python(operator, **{host: "~/slow-python"})
 
 
@@ -98,14 +103,11 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
 
 
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:
-    """n2 has no such interpreter, and n3's own pip.conf wants no wheels."""
-    on(operator, "n3", "mkdir -p ~/.config/pip; printf '[install]\\nno-binary = :all:\\n' > ~/.config/pip/pip.conf")
-    with_python(operator, n2="/nowhere/python")
+    """n2 has no such interpreter, and that of n3 will not take wheels."""
+    put_python(operator, "n3", "no-wheels", '#!/bin/sh\nexport PIP_NO_BINARY=:all:\nexec PYTHON "$@"\n')
+    with_python(operator, n2="/nowhere/python", n3="~/no-wheels")
     (operator.cwd / "base.txt").write_text("beta<9\n")
-    try:
-        told = operator.json("setup", exit_code=1)
-    finally:
-        on(operator, "n3", "rm ~/.config/pip/pip.conf")
+    told = operator.json("setup", exit_code=1)
     rows = {row["host"]: row for row in told["hosts"]}
     assert not told["ok"] and rows["n1"]["ok"] and rows["n1"]["packages"] == {"beta": "2.1"}
     assert "/nowhere/python" in rows["n2"]["error"]

@@ -27,6 +27,15 @@ POLL_S = 0.2
 UV_OLDEST = (3, 8)
 PIP_WITH_PYTHON = (22, 3)  # the first that installs for another interpreter
 _LEFT_OUT = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
+_ELSEWHERE = (
+    "PIP_FIND_LINKS",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+)
 _SET = {
     "NO_COLOR": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -37,6 +46,10 @@ _SET = {
     "UV_NO_PROGRESS": "1",
     "UV_PYTHON_DOWNLOADS": "never",
 }
+_OFFLINE = {
+    "PIP_CONFIG_FILE": os.devnull,
+    "UV_NO_CONFIG": "1",
+}  # the wheels are all there is: a host's own settings may add others
 _ABLE = r"""
 import importlib.util, json, re
 def have(name): return importlib.util.find_spec(name) is not None
@@ -143,10 +156,13 @@ class _Runner:
     def __init__(self, call: Call, lock: int) -> None:
         self.call, self.lock = call, lock
         self.last: Deque[str] = deque(maxlen=SHOWN)
+        offline = bool(call.args.get("wheels"))
+        left_out = _LEFT_OUT + (_ELSEWHERE if offline else ())
+        self.env = {name: value for name, value in os.environ.items() if name not in left_out}
+        self.env.update(_SET, **(_OFFLINE if offline else {}))
 
     def run(self, argv: List[str], cwd: str = "/", **env: str) -> None:
         """Raises VerbError setup_failed with the last lines, or cancelled."""
-        kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
         self.last.clear()
         process = subprocess.Popen(
             argv,
@@ -154,7 +170,7 @@ class _Runner:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**kept, **_SET, **env},
+            env={**self.env, **env},
             start_new_session=True,
             pass_fds=[self.lock],
         )
