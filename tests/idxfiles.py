@@ -19,7 +19,7 @@ def write(folder: Path, *, train: int = TRAIN, test: int = TEST) -> None:
     images = np.pad(np.kron(grey, np.ones((1, 3, 3), np.uint8)), ((0, 0), (2, 2), (2, 2)))
     chosen = np.random.RandomState(1797).randint(len(images), size=train + test)
     shift = np.random.RandomState(28).randint(-2, 3, size=(train + test, 2))
-    drawn = np.stack([np.roll(images[at], tuple(by), (0, 1)) for at, by in zip(chosen, shift, strict=True)])
+    drawn = np.stack([np.roll(images[at], tuple(shift[row]), (0, 1)) for row, at in enumerate(chosen)])
     labels = digits.target[chosen].astype(np.uint8)
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in (("train", slice(0, train)), ("t10k", slice(train, None))):
