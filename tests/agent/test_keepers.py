@@ -1,0 +1,122 @@
+"""Files of another host's keep folders: taken in whole or not at all, records last, nothing deleted, no way out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.verbs import find_verb
+
+
+class Host:
+    def __init__(self, workdir: Path) -> None:
+        self.context = Context(str(workdir), "")
+        self.keep = workdir / "job" / "keep"
+
+    def call(self, verb: str, **args: Any) -> Any:
+        return find_verb(verb)(Call(self.context, dict(args, job="job")))
+
+    def send(self, files: dict[str, str]) -> list[Any]:
+        """As rsync would put them; what keep.place is then told of them."""
+        folder = Path(self.call("keep.begin", bytes=10)["folder"])
+        rows = []
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+            about = (folder / path).stat()
+            rows.append([path, about.st_size, about.st_mtime_ns])
+        return rows
+
+    def place(self, rows: list[Any], aside: tuple[str, ...] = ()) -> list[str]:
+        missing: list[str] = self.call("keep.place", keep=["ck"], files=rows, aside=list(aside))["missing"]
+        return missing
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_all_of_it_is_put_in_place_and_the_rest_stays(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    (host.keep / "ck").mkdir(parents=True)
+    (host.keep / "ck" / "mine").write_text("stays")
+    (host.keep / "ck" / "checkpoint").write_text("old")
+    moved: list[str] = []
+    replace = os.replace
+
+    def noted(here: str, there: str) -> None:
+        moved.append(os.path.basename(there))
+        replace(here, there)
+
+    monkeypatch.setattr(os, "replace", noted)
+    assert host.place(host.send({"ck/checkpoint": "new", "ck/deep/ckpt-1": "1", "ck/z": "z"})) == []
+    assert moved == ["ckpt-1", "z", "checkpoint"]
+    assert [(host.keep / "ck" / name).read_text() for name in ("mine", "checkpoint", "deep/ckpt-1", "z")] == [
+        "stays",
+        "new",
+        "1",
+        "z",
+    ]
+    assert os.listdir(host.keep) == ["ck"]
+    assert (host.keep / "ck" / "deep").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_did_not_come_whole_changes_nothing(host: Host) -> None:
+    (host.keep / "ck").mkdir(parents=True)
+    (host.keep / "ck" / "checkpoint").write_text("old")
+    rows = host.send({"ck/checkpoint": "new", "ck/ckpt-1": "1"})
+    for path, size, mtime_ns in ((rows[1][0], 2, rows[1][2]), (rows[1][0], 1, rows[1][2] + 3 * 10**9), ("ck/absent", 1, 1)):
+        assert host.place([rows[0], [path, size, mtime_ns]], ("ck/checkpoint",)) == [path]
+    assert (host.keep / "ck" / "checkpoint").read_text() == "old"
+
+
+def test_a_record_that_the_other_host_does_not_have_is_set_aside(host: Host) -> None:
+    (host.keep / "ck" / "old").mkdir(parents=True)
+    (host.keep / "ck" / "old" / "checkpoint").write_text("stale")
+    assert host.place([], ("ck/old/checkpoint", "ck/gone/checkpoint")) == []
+    assert os.listdir(host.keep / "ck" / "old") == ["checkpoint.older"]
+
+
+@pytest.mark.parametrize("path", ["../x", "ck/../../x", "/etc/x", "other/x", "ck", "ck/", "ckx/y", "ck/\0", 7])
+def test_a_path_that_leads_out_is_refused(host: Host, path: Any) -> None:
+    for args in ({"files": [[path, 1, 1]], "aside": []}, {"files": [], "aside": [path]}):
+        with pytest.raises(VerbError) as refused:
+            host.call("keep.place", keep=["ck"], **args)
+        assert refused.value.code == "bad_name"
+
+
+def test_links_and_folders_in_the_way_are_refused(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    host.keep.mkdir(parents=True)
+    (host.keep / "ck").symlink_to(tmp_path / "elsewhere")
+    for files in ({"ck/x": "1"}, {"ck/deep/x": "1"}):
+        with pytest.raises(VerbError) as refused:
+            host.place(host.send(files))
+        assert refused.value.code == "in_the_way" and "is a link" in refused.value.what
+    assert os.listdir(tmp_path / "elsewhere") == []
+    (host.keep / "ck").unlink()
+    (host.keep / "ck" / "x").mkdir(parents=True)
+    with pytest.raises(VerbError, match="is a folder"):
+        host.place(host.send({"ck/x": "1"}))
+
+
+def test_a_link_that_came_is_not_whole_and_a_link_that_is_there_is_replaced(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    rows = host.send({"ck/x": "new"})
+    incoming = host.keep / ".tfdeploy-incoming" / "ck"
+    (incoming / "link").symlink_to(tmp_path / "secret")
+    assert host.place([["ck/link", 6, (tmp_path / "secret").stat().st_mtime_ns]]) == ["ck/link"]
+    (host.keep / "ck").mkdir()
+    (host.keep / "ck" / "x").symlink_to(tmp_path / "secret")
+    assert host.place(rows) == []
+    assert (host.keep / "ck" / "x").read_text() == "new" and (tmp_path / "secret").read_text() == "secret"
+
+
+def test_no_room_is_said_before_anything_comes(host: Host) -> None:
+    with pytest.raises(VerbError) as refused:
+        host.call("keep.begin", bytes=1 << 60)
+    assert refused.value.code == "disk" and refused.value.details["needed_bytes"] == 1 << 60
