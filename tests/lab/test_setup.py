@@ -100,6 +100,9 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
 
     (operator.cwd / "base.txt").write_text("beta\n")
     assert "as it is now" in operator.run("launch", exit_code=3).stderr
+    job = operator.cwd / "tfdeploy.yaml"
+    job.write_text(job.read_text().replace("setup: ", "# setup: "))
+    assert "setup: {requirements: requirements.txt}" in operator.run("setup", exit_code=2).stderr
 
 
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:

@@ -54,8 +54,9 @@ def _row(host: str, result: Environment | TfdeployError) -> dict[str, Any]:
     from tfdeploy.errors import TfdeployError
 
     if isinstance(result, TfdeployError):
-        nothing: dict[str, Any] = {"environment": None, "python_version": None, "by": None, "packages": {}, "made": False, "bytes_sent": 0}
-        return {"host": host, "ok": False, **nothing, "seconds": None, "error": result.what}
+        nothing: dict[str, Any] = dict.fromkeys(("environment", "python_version", "by"))
+        nothing.update(packages={}, made=False, bytes_sent=0, seconds=None)
+        return {"host": host, "ok": False, **nothing, "error": result.what}
     return {
         "host": host,
         "ok": True,

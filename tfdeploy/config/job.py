@@ -12,7 +12,7 @@ from tfdeploy.config.schema import Given, read_keys
 from tfdeploy.config.yamlfile import read_yaml, shown
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import DEFAULT_METRICS, Job, Secret
+from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, Secret
 from tfdeploy.model.placeholders import check, known_names
 
 FILE = "tfdeploy.yaml"
@@ -47,6 +47,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
     job = Job(**fields, source=shown(path))
     _check_folders(job, given)
+    _check_setup(job, root, given)
     _check_words(job, given)
     return job
 
@@ -110,6 +111,20 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
                 raise node.error(
                     f"data set {name} and keep folder {kept} overlap", "keep what the program writes apart from its data"
                 )
+
+
+def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
+    """An environment is made from requirements; the wheels have a name among the data sets."""
+    setup = root.keys.get("setup")
+    if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:
+        raise setup.error("setup names no requirements", "write it as setup: {requirements: requirements.txt}")
+    if job.setup_wheels is None:
+        return
+    wheels = given["setup_wheels"].node
+    if os.path.realpath(job.setup_wheels) == os.path.realpath(job.code):
+        raise wheels.error("the folder of wheels is the code folder itself", "put the wheels into a folder of their own")
+    if WHEELS in job.data:
+        raise given["data"].node.keys[WHEELS].error(f"{WHEELS} is what the wheels are called", "give the data set another name")
 
 
 def _check_words(job: Job, given: dict[str, Given]) -> None:

@@ -87,14 +87,24 @@ JOB = (
     Key("secrets", "variables taken from your environment, never shown", "secrets: [WANDB_API_KEY]", jobvalues.secrets, "none"),
     Key(
         "setup",
-        "the Python environment on every host",
+        "the Python environment that `tfdeploy setup` makes on every host",
         "setup: {requirements: requirements.txt, wheels: ./wheels}",
         keys=(
             Key(
-                "requirements", "file that pip reads", "requirements: requirements.txt", values.text, "none", "setup_requirements"
+                "requirements",
+                "the packages, as pip has them; what it includes by -r and -c goes along",
+                "requirements: requirements.txt",
+                values.text,
+                "none",
+                "setup_requirements",
             ),
             Key(
-                "wheels", "folder of wheels, for hosts without a network", "wheels: ./wheels", values.text, "none", "setup_wheels"
+                "wheels",
+                "folder of wheels, sent to every host; packages then come from it alone",
+                "wheels: ./wheels",
+                values.text,
+                "none",
+                "setup_wheels",
             ),
         ),
     ),

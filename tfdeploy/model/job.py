@@ -10,6 +10,7 @@ MODES: tuple[Mode, ...] = ("async", "sync", "mirrored", "coordinator", "ingraph"
 MODES_BUILT = MODES
 Flags = Literal["auto", "classic", "none"]
 Compat = Literal["auto", "v1", "none"]
+WHEELS = "setup-wheels"  # what the wheels of `setup` are called among a job's data sets
 Written = Literal["planned", "program"]
 
 

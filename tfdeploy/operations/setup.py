@@ -16,15 +16,13 @@ from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import WHEELS, Job
 from tfdeploy.operations.locking import release, try_lock
 from tfdeploy.operations.news import host_news, note
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.sync import Synced, send_data
 from tfdeploy.transport.seam import AgentChannel, Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
-
-WHEELS = "setup-wheels"  # the name of the wheels among the job's data sets
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,19 @@
+"""Whether the hosts' environments are the same, in words."""
+
+from __future__ import annotations
+
+from tfdeploy.operations.setup import Environment, differences
+
+
+def test_what_differs_is_named_python_first() -> None:
+    def one(python: str, **packages: str) -> Environment:
+        return Environment("/w/.envs/x", python, "pip", packages)
+
+    same = {"n1": one("3.11.2", numpy="2.0"), "n2": one("3.11.2", numpy="2.0")}
+    assert differences(same) == () and differences({}) == ()
+    found = differences({**same, "n3": one("3.9.1", numpy="1.26", zipp="3.0"), "n4": one("3.9.1", numpy="2.0")})
+    assert [each.words for each in found] == [
+        "Python: 3.11.2 on n[1-2], 3.9.1 on n[3-4]",
+        "numpy: 2.0 on n[1-2,4], 1.26 on n3",
+        "zipp: none on n[1-2,4], 3.0 on n3",
+    ]
