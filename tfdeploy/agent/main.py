@@ -1,4 +1,4 @@
-"""The agent's command line: `serve` for one SSH session, `minder` for one run, `supervise` for one task.
+"""The agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run, `supervise` for one task.
 
 The root `__main__.py` of the agent's folder calls `main`. Each word loads only what it needs.
 """
@@ -12,7 +12,7 @@ from typing import List
 
 from tfdeploy.agent import AGENT_DIR
 
-WORDS = ("serve", "minder", "supervise")
+WORDS = ("serve", "minder", "supervise", "bound")
 
 
 def main(argv: List[str]) -> int:

@@ -96,6 +96,7 @@ def _say(args: argparse.Namespace, plan: Plan, fetched: Fetched, rows: list[dict
         terminal.write("nothing is in keep yet\n")
     if any(row["newer_here"] for row in rows):
         terminal.write("  next: --overwrite takes the hosts' files, or --to another folder\n")
-    for text in dict.fromkeys(result.next for result in fetched.hosts.values() if getattr(result, "next", None)):
+    nexts = [getattr(result, "next", None) for result in fetched.hosts.values()]
+    for text in dict.fromkeys(text for text in nexts if text):
         terminal.write(f"  next: {clean(text)}\n")
     print(to)

@@ -17,11 +17,13 @@ VERBS = {
     "stop": "TERM, grace, KILL, verify",
     "runs": "runs so far",
     "fetch": "checkpoints and logs back to this machine",
+    "tensorboard": "TensorBoard on a run's files, through SSH",
     "exec": "a command on every host at once",
+    "ssh": "a shell on a host, with the inventory's settings",
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("check", "tensorboard", "ssh")
+NOT_BUILT = ("check",)
 MODULES = {"exec": "execute"}
 
 

@@ -129,7 +129,6 @@ def _check(agent: AgentChannel, plan: Plan, task: str, here: Kept, host: str) ->
         raise HostFailed(
             f"{here.path} is not the log that the host holds", where=host, next=f"move {here.path.name} away, then again"
         )
-    return 1
 
 
 def _sha256(here: Kept, first: int) -> str:

@@ -46,6 +46,14 @@ class AgentChannel(Protocol):
     def stream(self, verb: str, args: dict[str, Any] | None = None) -> Stream: ...
 
 
+class Tunnel(Protocol):
+    """A port here whose connections come out at a port on the host's own loopback. Ends with `close` or its session."""
+
+    port: int
+
+    def close(self) -> None: ...
+
+
 class Session(Protocol):
     """One open SSH connection to a host."""
 
@@ -61,6 +69,11 @@ class Session(Protocol):
         self, argv: tuple[str, ...], *, stdin: bytes = b"", timeout_s: float | None = None, max_bytes: int = 64 << 20
     ) -> Completed:
         """A plain channel. One word goes to `sh -c`, several are argv (quoted here, once)."""
+        ...
+
+    def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
+        """From the first of `local_ports` of 127.0.0.1 here that is free (0: any) to 127.0.0.1:`port` there. Raises HostFailed
+        (sshd forwards nothing, nobody listens there), Refused (no local port), HostUnreachable."""
         ...
 
     def close(self) -> None: ...

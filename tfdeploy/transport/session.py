@@ -16,8 +16,9 @@ from tfdeploy.transport.channel import FramedChannel
 from tfdeploy.transport.doors import CONNECT_S, Doors
 from tfdeploy.transport.pump import Pump
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.seam import AgentChannel, Completed
+from tfdeploy.transport.seam import AgentChannel, Completed, Tunnel
 from tfdeploy.transport.target import Target, resolve
+from tfdeploy.transport.tunnel import LoopbackTunnel
 
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
@@ -70,12 +71,31 @@ class SshSession:
         code = channel.exit_status if channel.exit_status >= 0 else None
         return Completed(code, out, err, time.monotonic() - began)
 
+    def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
+        return LoopbackTunnel(lambda: self._dial(port), self.host.name, local_ports)
+
     def close(self) -> None:
         agent = self._agent
         if agent is not None:
             agent.close()
         with contextlib.suppress(*_BROKEN):
             self.connection.close()
+
+    def _dial(self, port: int) -> paramiko.Channel:
+        """A connection from the host to its own loopback."""
+        there, here = ("127.0.0.1", port), ("127.0.0.1", 0)
+        try:
+            channel: paramiko.Channel = self.connection.transport.open_channel("direct-tcpip", there, here, timeout=CONNECT_S)
+            return channel
+        except paramiko.ChannelException as error:
+            prohibited = error.code == 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
+            what = (
+                "sshd there forwards no connections" if prohibited else f"nobody answers on 127.0.0.1:{port} there: {error.text}"
+            )
+            fix = "AllowTcpForwarding yes (or local) in its sshd_config" if prohibited else None
+            raise HostFailed(what, where=self.host.name, next=fix) from error
+        except _BROKEN as error:
+            raise self._broken(error) from error
 
     def _open(self) -> paramiko.Channel:
         try:

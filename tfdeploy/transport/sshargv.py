@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 
+from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.target import Target
 
 _ALWAYS = (
@@ -48,6 +49,12 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
     for setting in settings:
         words += ["-o", setting]
     return tuple(words)
+
+
+def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+    """The whole command of `tfdeploy ssh`: a login shell, or `argv` as `exec` takes it. `terminal`: ask for one there."""
+    words = tuple("-t" if word == "-T" else word for word in ssh_argv(target)) if terminal else ssh_argv(target)
+    return (*words, "--", target.name or target.hostname, *((command_line(argv),) if argv else ()))
 
 
 def rsync_shell(words: tuple[str, ...]) -> str:

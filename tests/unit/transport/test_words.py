@@ -15,7 +15,7 @@ from tfdeploy.transport import agentzip, bootstrap, rsyncwords
 from tfdeploy.transport.frames import Frames
 from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.rsync import push_argv
-from tfdeploy.transport.sshargv import rsync_shell, ssh_argv
+from tfdeploy.transport.sshargv import rsync_shell, shell_argv, ssh_argv
 from tfdeploy.transport.target import Target
 
 TARGET = Target("192.0.2.1", 2200, "ml", ("/home/a b/key",), True, ("/k/known hosts",), ("/etc/g",), name="n1")
@@ -49,6 +49,14 @@ def test_jumps_nest_and_percent_signs_survive_each_level() -> None:
     nested = shlex.split(inner.replace("%%", "%"))
     assert nested[-3:] == ["-W", "[fe80::1]:23", "jump"]
     assert "IdentityFile=/k/100%%" in nested
+
+
+def test_a_shell_gets_the_same_words_and_a_terminal_only_where_there_is_one() -> None:
+    plain = shell_argv(TARGET, (), terminal=False)
+    assert plain == (*ssh_argv(TARGET), "--", "n1")
+    assert "-t" in shell_argv(TARGET, (), terminal=True)
+    assert "-T" not in shell_argv(TARGET, (), terminal=True)
+    assert shell_argv(TARGET, ("ls", "-l"), terminal=False)[-2:] == ("n1", "exec ls -l")
 
 
 def test_rsync_s_own_quoting() -> None:

@@ -1,0 +1,95 @@
+"""What is bound to a session ends with it, and takes all that it started with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+AGENT = Path(__file__).resolve().parents[2]
+RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.bound import main; sys.exit(main(sys.argv[1:]))"
+# starts one that left its session and ignores TERM, says both pids, and waits
+PROGRAM = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", '''
+import os, signal, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+time.sleep(600)
+'''])
+child.wait()
+open(os.path.join(os.environ["TMPDIR"], "trace"), "w").close()
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+def bound(folder: Path, *argv: str) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-c", RUN, str(AGENT), str(folder), *argv]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+@pytest.mark.parametrize("how", ["closed", "terminated first"])
+def test_all_of_it_ends_with_its_input(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "work"
+    keeper = bound(folder, sys.executable, "-c", PROGRAM)
+    assert keeper.stdout is not None
+    assert keeper.stdin is not None
+    pids = [int(keeper.stdout.readline()) for _ in range(2)]
+    assert all(map(alive, pids))
+    assert (folder / "trace").exists()
+    if how == "terminated first":
+        os.killpg(keeper.pid, signal.SIGTERM)  # only the end of its input counts for the keeper
+        assert not wait_for(lambda: keeper.poll() is not None, 0.3) or not any(map(alive, pids))
+    keeper.stdin.close()
+    assert keeper.wait(20) != 0
+    assert not any(map(alive, pids))
+    assert not folder.exists()
+    keeper.stdout.close()
+
+
+def test_a_program_that_ends_by_itself_gives_its_code_and_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    keeper = bound(folder, sys.executable, "-c", "import sys; print('done'); sys.exit(7)")
+    assert keeper.wait(20) == 7
+    assert keeper.stdout is not None
+    assert keeper.stdin is not None
+    assert keeper.stdout.read() == b"done\n"
+    assert not folder.exists()
+    keeper.stdin.close()
+    keeper.stdout.close()
+
+
+def test_a_keeper_that_is_killed_takes_its_program_along(tmp_path: Path) -> None:
+    keeper = bound(tmp_path / "work", sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+    assert keeper.stdout is not None
+    assert keeper.stdin is not None
+    pid = int(keeper.stdout.readline())
+    keeper.kill()
+    keeper.wait(20)
+    assert wait_for(lambda: not alive(pid))
+    keeper.stdin.close()
+    keeper.stdout.close()

@@ -1,0 +1,88 @@
+"""A tunnel over the session that is open: bytes both ways, half closes, refusals, and its end. Real sshds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostFailed, Refused
+from tfdeploy.transport.fleet import SshFleet
+
+WITHIN_S = 15
+
+
+@pytest.fixture
+def fleet() -> Iterator[SshFleet]:
+    with SshFleet() as opened:
+        yield opened
+
+
+def echo(sock: socket.socket) -> None:
+    """Sends back what comes, and the end only after the end came."""
+
+    def talk() -> None:
+        with contextlib.suppress(OSError), sock:
+            whole = b"".join(iter(lambda: sock.recv(65536), b""))
+            sock.sendall(whole[::-1])
+
+    threading.Thread(target=talk, daemon=True).start()
+
+
+def ask(port: int, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), WITHIN_S) as sock:
+        sock.settimeout(WITHIN_S)
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def test_many_connections_carry_bytes_both_ways(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+    tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
+    data = [os.urandom(1 << 20) for _ in range(8)]
+    got: dict[int, bytes] = {}
+    askers = [threading.Thread(target=lambda n=n: got.update({n: ask(tunnel.port, data[n])})) for n in range(8)]  # type: ignore[misc]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join(WITHIN_S)
+    assert got == {number: each[::-1] for number, each in enumerate(data)}
+
+
+def test_it_ends_when_it_is_closed_and_with_its_session(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+    session = fleet.session(yard.host("n1").host)
+    first = session.tunnel(listener(echo))
+    with socket.create_connection(("127.0.0.1", first.port), WITHIN_S) as waiting:
+        waiting.settimeout(WITHIN_S)
+        waiting.sendall(b"x")
+        first.close()
+        with contextlib.suppress(ConnectionError):
+            assert waiting.recv(10) == b""
+        with pytest.raises(OSError, match="refused"):
+            ask(first.port, b"x")
+    second = session.tunnel(listener(echo))
+    fleet.close()
+    with contextlib.suppress(ConnectionError):
+        assert ask(second.port, b"x") == b""
+
+
+def test_what_cannot_be_is_said_at_once(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gone = server.getsockname()[1]
+    session = fleet.session(yard.host("n1").host)
+    with pytest.raises(HostFailed, match="nobody answers"):
+        session.tunnel(gone)
+    closed = fleet.session(yard.host("n2", "AllowTcpForwarding no").host)
+    with pytest.raises(HostFailed, match="forwards no connections") as caught:
+        closed.tunnel(listener(echo))
+    assert "AllowTcpForwarding" in str(caught.value.next)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        with pytest.raises(Refused, match="taken"):
+            session.tunnel(listener(echo), (taken,))
+        assert session.tunnel(listener(echo), (taken, 0)).port != taken

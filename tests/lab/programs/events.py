@@ -1,0 +1,56 @@
+"""Writes one TensorBoard scalar into its working directory and one below keep, by hand: no TensorFlow needed. Then ends.
+
+    python events.py --job_name=worker --task_index=0
+"""
+import argparse
+import os
+import signal
+import struct
+import time
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in bytearray(data):
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def record(data):
+    length = struct.pack("<Q", len(data))
+    return length + crc32c(length) + data + crc32c(data)
+
+
+def block(number, data):
+    return bytes(bytearray([number << 3 | 2, len(data)])) + data
+
+
+def event(step, body):
+    return b"\x09" + struct.pack("<d", time.time()) + bytes(bytearray([0x10, step])) + body
+
+
+def write(folder, tag):
+    os.makedirs(folder, exist_ok=True)
+    value = block(1, tag.encode()) + b"\x15" + struct.pack("<f", 0.5)
+    with open(os.path.join(folder, "events.out.tfevents.1.host"), "wb") as events:
+        events.write(record(event(0, block(3, b"brain.Event:2"))))
+        for step in range(1, 4):
+            events.write(record(event(step, block(5, block(1, value)))))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--job_name", default="worker")
+    parser.add_argument("--task_index", type=int, default=0)
+    args = parser.parse_args()
+    if args.job_name == "ps":
+        signal.pause()
+    write("train", "loss")
+    write("ckpt/kept", "accuracy")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""`tfdeploy tensorboard`: the real one, seen through the session, and nothing of it left however tfdeploy ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from hostside import set_inventory
+from jobs import write_job
+
+from tfdeploy.lab import Lab
+
+UP_S = 90
+GONE_S = 20
+
+needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard: pip install tensorboard")
+
+
+@pytest.fixture(scope="module")
+def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tfdeploy]:
+    made = Tfdeploy(loopback_lab, tmp_path_factory.mktemp("tensorboard") / "operator")
+    write_job(made, "boards", "events.py", keep=["ckpt"])
+    made.run("launch", "--wait", "-q", exit_code=0)
+    yield made
+    made.end_all()
+
+
+def boards(operator: Tfdeploy) -> list[str]:
+    """The command lines of what runs for TensorBoard on the lab's hosts (they are processes of this machine)."""
+    listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if "--logdir" in line and str(operator.lab.root) in line]
+
+
+def folders(operator: Tfdeploy) -> list[Path]:
+    return list(Path(operator.lab.root).glob("hosts/*/home/tfdeploy/boards/runs/*/.tensorboard-*"))
+
+
+def fetch(url: str) -> list[str]:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as answer:
+        return list(json.load(answer))
+
+
+def start(operator: Tfdeploy, *words: str) -> tuple[subprocess.Popen[str], str]:
+    """The process and its URL."""
+    process = operator.start("tensorboard", "-q", *words)
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line.startswith("http://127.0.0.1:"), line + process.stdout.read()
+    return process, line
+
+
+@needs_tensorboard
+def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator: Tfdeploy) -> None:
+    process, url = start(operator)
+    assert boards(operator)
+    wait_for(lambda: sorted(fetch(url + "data/runs")) == ["ckpt/kept", "train"], UP_S, "both folders are shown")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(GONE_S) == 0
+    wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")
+
+
+@needs_tensorboard
+def test_it_ends_with_tfdeploy_however_that_ends(operator: Tfdeploy) -> None:
+    process, url = start(operator, "--host", "n3")
+    assert any("/hosts/n3/" in line for line in boards(operator))
+    process.kill()
+    wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")
+    with pytest.raises(OSError, match="refused"):
+        fetch(url)
+
+
+def test_a_host_without_tensorboard_says_what_to_type(operator: Tfdeploy) -> None:
+    bare = operator.home / "bare-python"
+    bare.write_text('#!/bin/sh\nexec python3 -S "$@"\n')
+    bare.chmod(0o755)
+    inventory = operator.env["TFDEPLOY_INVENTORY"]
+    set_inventory(operator, defaults={"python": str(bare)})
+    write_job(operator, "boardless", "vocal.py")
+    try:
+        operator.run("launch", "--wait", "-q", exit_code=0)
+        said = operator.json("tensorboard", exit_code=3)["error"]
+    finally:
+        operator.env["TFDEPLOY_INVENTORY"] = inventory
+        write_job(operator, "boards", "events.py", keep=["ckpt"])
+    assert "not installed" in said["what"]
+    assert "setup" in said["next"]
+    assert "pip install tensorboard" in said["next"]
+
+
+def test_a_host_that_is_not_of_the_run_is_refused(operator: Tfdeploy) -> None:
+    assert "n9 is no host" in operator.run("tensorboard", "--host", "n9", exit_code=2).stderr
+    assert "not a port" in operator.run("tensorboard", "--port", "x", exit_code=2).stderr

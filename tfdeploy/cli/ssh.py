@@ -1,0 +1,53 @@
+"""`tfdeploy ssh HOST [-- CMD]`: OpenSSH to one host, with exactly the settings that every other verb uses."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from tfdeploy.cli.options import common
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "ssh",
+        help="a shell on a host, with the inventory's settings",
+        usage="tfdeploy ssh [options] HOST [-- CMD [WORD ...]]",
+        description="A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is that of ssh.",
+    )
+    parser.add_argument("host", metavar="HOST", help="a host of the inventory")
+    common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Becomes ssh: does not return."""
+    import shutil
+
+    from tfdeploy.cli import setting
+    from tfdeploy.errors import Refused, UsageError
+    from tfdeploy.transport.sshargv import shell_argv
+    from tfdeploy.transport.target import resolve
+
+    if args.json:
+        raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")
+    inventory = setting.inventory_here(args)
+    found = next((host for host in inventory.hosts if host.name == args.host), None)
+    if found is None:
+        raise UsageError(f"no host {args.host!r} in the inventory", where=inventory.source, next=_hint(inventory, args.host))
+    if shutil.which("ssh") is None:
+        raise Refused("ssh is missing on this machine", next="install the package openssh-client")
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    words = shell_argv(resolve(found), tuple(args.after or ()), terminal=terminal)
+    sys.stdout.flush()
+    os.execvp(words[0], words)
+
+
+def _hint(inventory: Any, name: str) -> str:
+    import difflib
+
+    names = [host.name for host in inventory.hosts]
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else "tfdeploy inventory lists the hosts"

@@ -1,0 +1,87 @@
+"""`tfdeploy tensorboard`: TensorBoard beside the files of a run, on the host of its deciding task, seen through the session.
+
+It sees the run's working directory with its keep folders. It ends with this program, however that ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tfdeploy.errors import AgentError, HostFailed, Refused, TfdeployError, UsageError
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.fetch import deciding_host
+from tfdeploy.operations.find import hosts_of
+from tfdeploy.transport.seam import Fleet, Session, Stream
+
+USUAL_PORT = 6006
+
+
+@dataclass(frozen=True)
+class Board:
+    """A TensorBoard that is up, at `url` of this machine."""
+
+    host: str
+    url: str
+    stream: Stream
+
+    def wait(self) -> None:
+        """Until TensorBoard ends by itself: raises HostFailed with its last words, or HostUnreachable."""
+        for _ in self.stream:
+            continue
+        said = str((self.stream.value or {}).get("said") or "").strip().splitlines()
+        raise HostFailed("TensorBoard ended" + (f": {said[-1][:400]}" if said else ""), where=self.host)
+
+
+@contextmanager
+def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int | None = None) -> Iterator[Board]:
+    """`host`: another host of the run; `port`: exactly this one here (None: 6006, or any that is free).
+
+    Raises UsageError, Refused (not installed, no port here), HostFailed, HostUnreachable.
+    """
+    session = _session(fleet, _chosen(plan, host))
+    stream = session.agent().stream(
+        "tensorboard", {"run": plan.run, "job": plan.job, "python": plan.host(session.host.name).python}
+    )
+    try:
+        there = _port(stream, session.host.name)
+        tunnel = session.tunnel(there, (port,) if port else (USUAL_PORT, 0))
+        try:
+            yield Board(session.host.name, f"http://127.0.0.1:{tunnel.port}/", stream)
+        finally:
+            tunnel.close()
+    finally:
+        stream.close()
+
+
+def _chosen(plan: Plan, wanted: str | None) -> Host:
+    name = wanted or deciding_host(plan) or plan.hosts[0].host
+    found = next((host for host in hosts_of(plan) if host.name == name), None)
+    if found is None:
+        names = ", ".join(host.host for host in plan.hosts[:12])
+        raise UsageError(f"{name} is no host of {plan.run}", where="--host", next=f"it ran on {names}")
+    return found
+
+
+def _session(fleet: Fleet, host: Host) -> Session:
+    session = fleet.connect((host,))[host.name]
+    if isinstance(session, TfdeployError):
+        raise session
+    return session
+
+
+def _port(stream: Stream, host: str) -> int:
+    """Waits for it to be up."""
+    try:
+        for item, _ in stream:
+            port = item.get("port")
+            if isinstance(port, int) and 0 < port < 1 << 16:
+                return port
+            break
+    except AgentError as error:
+        if error.code in ("no_tensorboard", "no_python"):
+            raise Refused(error.what, where=error.where, next=error.next) from error
+        raise
+    raise HostFailed("TensorBoard did not come up", where=host)

@@ -1,0 +1,86 @@
+"""Connections to a port here, carried over the session that is open to a port of the host's own loopback.
+
+Listens on 127.0.0.1 only. Two threads a connection; how many there may be is bounded. Nothing of it outlives the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+
+import paramiko
+
+from tfdeploy.errors import Refused, TfdeployError
+
+MOST_CONNECTIONS = 64
+_BLOCK_BYTES = 1 << 16
+_BROKEN = (paramiko.SSHException, OSError, EOFError)
+
+
+class LoopbackTunnel:
+    """`dial` opens one connection on the host; it is tried once at once, so that a host that cannot says so here."""
+
+    def __init__(self, dial: Callable[[], paramiko.Channel], host: str, local_ports: tuple[int, ...]) -> None:
+        dial().close()
+        self._dial = dial
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._server = _listen(local_ports)
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._accept, name=f"tunnel-{host}", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes up accept
+        self._server.close()
+        with self._lock:
+            still = list(self._open)
+        for sock in still:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._server.accept()
+                self._room.acquire()
+                threading.Thread(target=self._carry, args=(sock,), daemon=True).start()
+
+    def _carry(self, sock: socket.socket) -> None:
+        with self._lock:
+            self._open.add(sock)
+        try:
+            with contextlib.suppress(TfdeployError), contextlib.closing(self._dial()) as channel:
+                back = threading.Thread(target=_pump, args=(channel.recv, sock.sendall, lambda: _end(sock)), daemon=True)
+                back.start()
+                _pump(sock.recv, channel.sendall, channel.shutdown_write)
+                back.join()
+        finally:
+            with self._lock:
+                self._open.discard(sock)
+            sock.close()
+            self._room.release()
+
+
+def _pump(read: Callable[[int], bytes], write: Callable[[bytes], object], end: Callable[[], object]) -> None:
+    """One direction, to its end; the other one may go on."""
+    with contextlib.suppress(*_BROKEN):
+        while block := read(_BLOCK_BYTES):
+            write(block)
+    with contextlib.suppress(*_BROKEN):
+        end()
+
+
+def _end(sock: socket.socket) -> None:
+    sock.shutdown(socket.SHUT_WR)
+
+
+def _listen(ports: tuple[int, ...]) -> socket.socket:
+    """Raises Refused where none of the ports can be had."""
+    for port in ports:
+        with contextlib.suppress(OSError):
+            return socket.create_server(("127.0.0.1", port), backlog=MOST_CONNECTIONS)
+    raise Refused(f"port {ports[0]} of this machine is taken", where=f"127.0.0.1:{ports[0]}", next="--port with another one")
