@@ -1,129 +1,99 @@
-"""Steps per second of the crnn example (1 ps, 2 workers, asynchronous) under tfdeploy and started by hand over ssh, in turns.
+"""Steps per second of the digits with one parameter server and one worker on two hosts: under tfdeploy, and by hand.
 
-Counted while both workers train: from the later one's first line of progress to the earlier one's last. Starting and
-ending are no part of it.
+Counted between the program's own lines of step 100 and of the last step, so starting up is no part of it. Without
+checkpoints: by hand they fail on two hosts without a shared disk.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
-import shlex
 import shutil
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from datetime import datetime
 
-import rivals
-from figures import Figures, options, say
-from place import REPOSITORY, USER, Place, a_lab
+from figures import Figures, options
+from place import REPOSITORY, Place, a_lab
 
-HOSTS = 3
-PORT = 2222
-RUN_S = 300.0
+EXAMPLE = REPOSITORY / "examples/digits"
+JOB = """name: bench
+mode: async
+data: {{digits: ./data/digits}}
+command: [python, train.py, "--data={{data.digits}}", "--steps={steps}", "--checkpoints="]
+env: {{TF_CPP_MIN_LOG_LEVEL: "2"}}
+"""
 STEP = re.compile(r"step (\d+) loss")
-SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-Progress = dict[str, list[tuple[float, int]]]  # task -> (seconds, global step) of each line of progress
+PS, WORKER = "n1", "n2"
 
 
 def main() -> None:
-    args = options(__doc__, rounds=6, steps=1500)
-    with a_lab(HOSTS) as place:
-        shutil.copytree(REPOSITORY / "examples/crnn", place.work, dirs_exist_ok=True)
-        command = json.dumps(["python", "train.py", f"--steps={args.steps}"])
-        (place.work / "tfdeploy.yaml").write_text(
-            f"name: bench\nmode: async\nenv: {{TF_CPP_MIN_LOG_LEVEL: '2'}}\ncommand: {command}\n"
-        )
+    args = options(__doc__, rounds=3, steps=6000)
+    with a_lab(2) as place:
         measure(place, args.steps, args.rounds, Figures("training", args.json))
 
 
 def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
-    place.tfdeploy("sync")
-    ours: list[float] = []
-    theirs: list[float] = []
+    subprocess.run([sys.executable, EXAMPLE / "make_shards.py"], check=True, stdout=sys.stderr)
+    shutil.copy(EXAMPLE / "train.py", place.work)
+    shutil.copytree(EXAMPLE / "data", place.work / "data")
+    (place.work / "tfdeploy.yaml").write_text(JOB.format(steps=steps))
+    release = json.loads(place.tfdeploy("sync", "--json").output)["hosts"][0]["release"]
+    ours, theirs = [], []
     for number in range(rounds):
-        if number % 2:  # who is first changes: a machine that slows down does so for both
-            theirs.append(rate(by_hand(place, steps, f"by-hand-{number}")))
-        ours.append(rate(under_tfdeploy(place)))
-        if not number % 2:
-            theirs.append(rate(by_hand(place, steps, f"by-hand-{number}")))
-        say(f"round {number + 1}: {ours[-1]:.1f} and {theirs[-1]:.1f} steps/s")
+        ours.append(by_tfdeploy(place, f"bench-{number}"))
+        theirs.append(by_hand(place, f"tfdeploy/bench/releases/{release}", steps))
+    figures.add("by hand", statistics.median(theirs), "steps/s")
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    what = "crnn, 1 ps + 2 workers"
-    figures.add(f"by hand over ssh: {what}", statistics.median(theirs), "steps/s")
-    figures.add(what, statistics.median(ours), "steps/s", ratio=ratio, against="by hand over ssh", goal=0.98, at_least=True)
+    figures.add("under tfdeploy", statistics.median(ours), "steps/s", ratio=ratio, against="by hand", goal=0.98, at_least=True)
 
 
-def rate(progress: Progress) -> float:
-    """Global steps per second while all workers train."""
-    begin = max(lines[0][0] for lines in progress.values())
-    end = min(lines[-1][0] for lines in progress.values())
-    within = [line for line in progress["worker:0"] if begin <= line[0] <= end]
-    if len(within) < 2:
-        raise SystemExit(f"the workers hardly trained at the same time: {progress}; take more --steps")
-    (first, low), (last, high) = within[0], within[-1]
-    return (high - low) / (last - first)
+def by_tfdeploy(place: Place, run: str) -> float:
+    place.tfdeploy("launch", "--name", run, "--wait", "--quiet")
+    told = place.tfdeploy("logs", run, "--task", "worker:0", "--json").output.splitlines()
+    return rate([(stamp(line["time"]), line["line"]) for line in map(json.loads, told)])
 
 
-def under_tfdeploy(place: Place) -> Progress:
-    run = place.tfdeploy("launch", "--wait", "--no-sync").output.decode().strip()
-    found: Progress = {}
-    for text in place.tfdeploy("logs", run, "--output", "json").output.splitlines():
-        row = json.loads(text)
-        if step := STEP.match(row["line"]):
-            found.setdefault(row["task"], []).append((_seconds(row["time"]), int(step[1])))
+def by_hand(place: Place, release: str, steps: int) -> float:
+    """What anybody types into two terminals; the parameter server is ended by hand too."""
+    ps, worker = place.addresses
+    words = [f"--ps_hosts={ps}:3330", f"--worker_hosts={worker}:3331", f"--steps={steps}", "--task_index=0"]
+    words += ["--data=../../data/digits", "--checkpoints="]
+
+    def start(host: str, role: str) -> subprocess.Popen[str]:
+        script = f"cd {release} && echo $$ > /tmp/{role}.pid && TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES= exec "
+        script += f"{sys.executable} -u train.py --job_name={role} {' '.join(words)}"
+        argv = place.lab.on(host, ["sh", "-c", script])
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    server, client = start(PS, "ps"), start(WORKER, "worker")
+    try:
+        assert client.stdout is not None
+        found = rate([(time.time(), line) for line in client.stdout])
+        client.wait()
+    finally:
+        for host, role in ((PS, "ps"), (WORKER, "worker")):
+            subprocess.run(
+                place.lab.on(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]), check=False, stderr=subprocess.DEVNULL
+            )
+        for process in (client, server):
+            process.kill()
+            process.wait()
     return found
 
 
-def by_hand(place: Place, steps: int, folder: str) -> Progress:
-    """As one would type it: the code by rsync, then one ssh per task."""
-    addresses = place.addresses
-    place.run(rivals.rsync(place, place.work, folder), stdin="\n".join(addresses).encode())
-    flags = [f"--ps_hosts={addresses[0]}:{PORT}", "--worker_hosts=" + ",".join(f"{each}:{PORT}" for each in addresses[1:])]
-    tasks = [("ps", 0), *(("worker", index) for index in range(HOSTS - 1))]
-    processes = {}
-    for address, (role, index) in zip(addresses, tasks, strict=True):
-        words = [sys.executable, "train.py", *flags, f"--job_name={role}", f"--task_index={index}", f"--steps={steps}"]
-        settings = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
-        script = f"cd {folder} && echo $$ > pid && exec env {settings} {shlex.join(words)}"
-        processes[f"{role}:{index}"] = _ssh(place, address, script)
-    found: Progress = {}
-    readers = [threading.Thread(target=_read, args=(each, found.setdefault(task, []))) for task, each in processes.items()]
-    for reader in readers:
-        reader.start()
-    try:
-        for task in list(processes)[1:]:
-            if code := processes[task].wait(RUN_S):
-                raise SystemExit(f"by hand, {task} ended with {code}")
-    finally:
-        for address in addresses:
-            _ssh(place, address, f"kill $(cat {folder}/pid) 2>&1").communicate()
-        for reader in readers:
-            reader.join()
-    return {task: lines for task, lines in found.items() if task != "ps:0"}
+def stamp(text: str) -> float:
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
-def _ssh(place: Place, address: str, script: str) -> subprocess.Popen[str]:
-    words = rivals.ssh(place, f"{USER}@{address}", script)
-    return subprocess.Popen(
-        place.lab.operator(words), env=place.env, cwd=place.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-
-
-def _read(process: subprocess.Popen[str], lines: list[tuple[float, int]]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if step := STEP.match(line):
-            lines.append((time.time(), int(step[1])))
-    process.wait()
-
-
-def _seconds(iso: str) -> float:
-    return datetime.fromisoformat(re.sub(r"Z$", "+00:00", iso)).timestamp()
+def rate(lines: list[tuple[float, str]]) -> float:
+    seen = [(when, int(found[1])) for when, line in lines if (found := STEP.match(line))]
+    if len(seen) < 2:
+        raise SystemExit(f"the training said too little: {lines[-5:]}")
+    (began, first), (ended, last) = seen[0], seen[-1]
+    return (last - first) / (ended - began)
 
 
 if __name__ == "__main__":

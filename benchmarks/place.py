@@ -43,9 +43,9 @@ class Place:
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", piped: bool = False) -> Spent:
         """As the operator, with what the hosts' own processes cost meanwhile beside it."""
-        before = self._served()
+        before = self.served()
         spent = spend(self.lab.operator(argv), env=self.env, cwd=self.work, stdin=stdin, piped=piped)
-        return Spent(spent.seconds, spent.cpu_s, spent.peak_bytes, spent.output, {"hosts_cpu_s": self._served() - before})
+        return Spent(spent.seconds, spent.cpu_s, spent.peak_bytes, spent.output, {"hosts_cpu_s": self.served() - before})
 
     def everywhere(self, script: str) -> list[str]:
         """Runs a script on every host, without SSH and all at once; what each said."""
@@ -58,7 +58,7 @@ class Place:
             raise SystemExit(f"{script}: exit {failed[0]} on a host")
         return said
 
-    def _served(self) -> float:
+    def served(self) -> float:
         """CPU seconds of the hosts' first processes and sshds, and of all sessions that they have buried: waits for that."""
         first = [int(str(row["pid"])) for row in self.lab.status()]
         servers = [child for pid in first for child in _children(pid)]
