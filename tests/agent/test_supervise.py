@@ -70,8 +70,19 @@ def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(host
     assert "ended too early" in cluster.wait_ended("r1")["n1"].abort_reason
 
 
+def test_one_that_maps_it_and_has_no_port_is_up_after_a_while_or_a_good_end(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.write("maps.py", MAPS)
+    cluster.write("libtensorflow.so", "x" * 5000)
+    cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "maps.py", "0.8"], {"ready_after_s": 1000.0})})
+    assert cluster.wait_ended("r1")["n1"].abort_reason is None
+    status = cluster.status("r1", "worker:0")
+    assert (status.outcome, status.up) == ("succeeded", True)
+
+
 def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in {"GRPC_FAIL_FAST": "", "SSH_AUTH_SOCK": "/x", "TFDEPLOY_INVENTORY": "y", "KEPT": "z"}.items():
+    foreign = {"GRPC_FAIL_FAST": "", "SSH_AUTH_SOCK": "/x", "TFDEPLOY_INVENTORY": "y", "TF_CONFIG": "{}"}
+    for name, text in {**foreign, "KEPT": "z"}.items():
         monkeypatch.setenv(name, text)
     cluster = hosts("n1")
     cluster.write(
@@ -84,10 +95,10 @@ def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyP
     marks = {name[14:]: text for name, text in env.items() if name.startswith("TFDEPLOY_TASK_")}
     marks.pop("FOLDER")
     assert marks == {"RUN_ID": "r1", "JOB": "digits", "ROLE": "worker", "INDEX": "0", "HOST": "n1", "ATTEMPT": "1"}
-    assert env["A"] == given["env"]["A"] and env["TOKEN"] == "s3cret" and env["KEPT"] == "z"
+    assert env["A"] == given["env"]["A"] and env["TOKEN"] == "***" and env["KEPT"] == "z"
     assert env["PATH"].startswith("/opt/x/bin:") and env["TF_GRPC_REUSE_PORT"] == "true"
     assert env["PYTHONPATH"].split(":")[0].endswith("tfdeploy/runtime/site")
-    assert not {"GRPC_FAIL_FAST", "SSH_AUTH_SOCK", "TFDEPLOY_INVENTORY"} & set(env)
+    assert not set(foreign) & set(env)
     assert os.path.realpath(cwd) == os.path.realpath(cluster.hosts["n1"].paths("r1").cwd) and (umask, stdin) == (0o77, "")
 
 
