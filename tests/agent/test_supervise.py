@@ -86,7 +86,9 @@ def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, text)
     cluster = hosts("n1")
     cluster.write(
-        "tell.py", "import json,os,sys; print(json.dumps([dict(os.environ), os.getcwd(), os.umask(0), sys.stdin.read()]))"
+        "tell.py",
+        "import json,os,sys; env = dict(os.environ, BACKWARDS=os.environ['TOKEN'][::-1])\n"
+        "print(json.dumps([env, os.getcwd(), os.umask(0), sys.stdin.read()]))",
     )
     given = {"env": {"A": 'it\'s "quoted"\nand more'}, "port": cluster.free_ports(1)[0], "path_prepend": ["/opt/x/bin"]}
     cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "tell.py"], given)}, secrets={"TOKEN": "s3cret"})
@@ -95,7 +97,7 @@ def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyP
     marks = {name[14:]: text for name, text in env.items() if name.startswith("TFDEPLOY_TASK_")}
     marks.pop("FOLDER")
     assert marks == {"RUN_ID": "r1", "JOB": "digits", "ROLE": "worker", "INDEX": "0", "HOST": "n1", "ATTEMPT": "1"}
-    assert env["A"] == given["env"]["A"] and env["TOKEN"] == "***" and env["KEPT"] == "z"
+    assert env["A"] == given["env"]["A"] and (env["TOKEN"], env["BACKWARDS"]) == ("***", "t3rc3s") and env["KEPT"] == "z"
     assert env["PATH"].startswith("/opt/x/bin:") and env["TF_GRPC_REUSE_PORT"] == "true"
     assert env["PYTHONPATH"].split(":")[0].endswith("tfdeploy/runtime/site")
     assert not set(foreign) & set(env)
