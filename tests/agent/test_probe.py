@@ -126,6 +126,26 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
         assert found["gpus"] == [] and found["gpu_error"]
 
 
+CARDS = [
+    # as drivers of different years write it: index, uuid, name, memory in MiB, used
+    ("GeForce GTX TITAN X, 12206, 802", ("GeForce GTX TITAN X", 12206, 802)),
+    ("Tesla V100-SXM2-16GB, 16384, 5", ("Tesla V100-SXM2-16GB", 16384, 5)),
+    ("NVIDIA GeForce RTX 3080, 20480, 18307", ("NVIDIA GeForce RTX 3080", 20480, 18307)),
+    ("NVIDIA H100L-2-24C, 24576, [N/A]", ("NVIDIA H100L-2-24C", 24576, 0)),
+    ("NVIDIA A100-SXM4-80GB, [Insufficient Permissions], [Insufficient Permissions]", ("NVIDIA A100-SXM4-80GB", 0, 0)),
+    ("Quadro K2000, [Not Supported], [Not Supported]", ("Quadro K2000", 0, 0)),
+    ("Some Card, with a comma, 8192, 1", ("Some Card, with a comma", 8192, 1)),
+]
+
+
+@pytest.mark.parametrize("line, expected", CARDS)
+def test_cards_are_read_as_the_driver_writes_them(tmp_path: Path, path_with: Path, line: str, expected: Any) -> None:
+    program(path_with, "nvidia-smi", f"echo '0, GPU-004f693d-767b-b215-b4a9-a18af0ffd643, {line}'\n")
+    (gpu,) = facts(tmp_path)["gpus"]
+    assert (gpu["name"], gpu["memory_mib"], gpu["used_mib"]) == expected
+    assert (gpu["index"], gpu["uuid"]) == (0, "GPU-004f693d-767b-b215-b4a9-a18af0ffd643")
+
+
 def test_without_nvidia_smi_or_rsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = facts(tmp_path)

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tfdeploy.cli.launch import MODES
 from tfdeploy.cli.options import common
 from tfdeploy.errors import ConfigError, UsageError
 
@@ -28,7 +29,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--hosts", metavar="LIST", help="[user@]host[:port], several with commas; the first is ps, the others workers"
     )
-    parser.add_argument("--mode", choices=("async", "sync"), help="how the tasks train together (default async)")
+    parser.add_argument("--mode", choices=MODES, help="how the tasks train together (default async)")
     parser.add_argument("--command", metavar="LINE", help="the program's words (default: python and the program found here)")
     common(parser)
     parser.set_defaults(run=run)
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     name = folder.resolve().name
     job = job_text(
         name=name if NAME.match(name) else "job",
-        mode=_answer(args, args.mode, "Mode (async or sync)", "async"),
+        mode=_answer(args, args.mode, f"Mode ({', '.join(MODES)})", "async"),
         command=_split(_answer(args, args.command, "Command", f"python {shlex.quote(_program(folder))}")),
     )
     texts = {folder / JOB: job, folder / INVENTORY: inventory_text(hosts)}

@@ -50,7 +50,7 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
 def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
     """As a reason names them: "GPU 0 (H200, 140 GiB)", "GPUs 0 and 1 (H200, 140 GiB each)"."""
     given = [gpu for gpu in facts.gpus if gpu.index in gpus]
-    models = list(dict.fromkeys(f"{gpu.name}, {memory(gpu.memory_mib)}" for gpu in given))
+    models = list(dict.fromkeys(f"{gpu.name}, {memory(gpu.memory_mib)}" if gpu.memory_mib else gpu.name for gpu in given))
     number = "GPU " if len(gpus) == 1 else "GPUs "
     each = " each" if len(models) == 1 < len(gpus) else ""
     return number + " and ".join(map(str, gpus)) + (f" ({'; '.join(models)}{each})" if models else "")

@@ -85,7 +85,7 @@ def seat_tasks(
         seats = place(wished, hosts, facts, dict.fromkeys((plain.role, *with_it), kept.host))
     back = decider(seats)
     if back.host != kept.host:
-        raise _elsewhere(kept, plain.task, wished[plain.role].hosts)
+        raise _elsewhere(kept, plain, wished[plain.role].hosts)
     why = f"back on {kept.host}, which holds the newest `keep` ({kept.words})"
     seats = tuple(replace(seat, why=f"{why}; {seat.why}") if seat is back else seat for seat in seats)
     return seats, Going(back.host, notes=(f"{plain.task} is {why}; without it: {plain.host}",))
@@ -114,12 +114,12 @@ def resume(job: Job, facts: HostFacts) -> str | None:
     return f"{', '.join(each.words for each in kept)} on {facts.host}" if kept else None
 
 
-def _elsewhere(kept: Kept, task: str, role_hosts: tuple[str, ...]) -> Refused:
-    role = task.split(":")[0]
+def _elsewhere(kept: Kept, plain: Seat, role_hosts: tuple[str, ...]) -> Refused:
+    task, role = plain.task, plain.role
     where = f"not a host of the role {role}" if kept.host not in role_hosts else f"without a free place for {task}"
     return Refused(
         f"the newest `keep` ({kept.words}) is on {kept.host}, which is {where}: {task} would start from zero",
         where=f"host {kept.host}",
-        next=f"add {kept.host} to the role {role}, bring it here with `tfdeploy fetch`, "
+        next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto {plain.host}`, "
         "or start without it: `tfdeploy launch --ignore-keep`",
     )

@@ -115,7 +115,7 @@ def test_init_overwrites_nothing(capsys, here):
         (["--command", "python 'x"], "--command"),
         (["--command", "python {x}"], "--command"),
         (["--command", ""], "--command"),
-        (["--mode", "mirrored"], "--mode"),
+        (["--mode", "mirorred"], "--mode"),
         (["nowhere"], "mkdir nowhere"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -213,6 +214,40 @@ def test_state_and_cause(name: str) -> None:
     assert (view.state, view.cause) == (state, cause)
     assert exit_code(view) == (1 if state in ("failed", "stopped", "lost") else 0)
     assert (view.ended is None) <= (not view.final or not any(s.ended for s in tasks.values()))
+
+
+MIRRORED = replace(PLAN, mode="mirrored", tasks=PLAN.tasks[1:], deciding=("worker:0", "worker:1"), hosts=PLAN.hosts[1:])
+GOOD = {"exit_code": 0, "ended": 1010.0, "up": True}
+BAD = {"exit_code": 3, "ended": 1020.0, "up": True}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "phase", "unreachable", "expected"),
+    [
+        (("ended", "succeeded", GOOD), ("ended", "succeeded", GOOD), "ended", (), ("succeeded", None)),
+        (("ended", "succeeded", GOOD), ("running", None, {"up": True}), "committed", (), ("running", None)),
+        (
+            ("ended", "succeeded", GOOD),
+            ("ended", "failed", BAD),
+            "ended",
+            (),
+            ("failed", "worker:1 on n3 failed with exit code 3"),
+        ),
+        (
+            ("ended", "failed", BAD),
+            ("ended", "succeeded", GOOD),
+            "ended",
+            (),
+            ("failed", "worker:0 on n2 failed with exit code 3"),
+        ),
+        (("ended", "succeeded", GOOD), ("running", None, {}), "committed", ("n3",), ("running", None)),
+    ],
+)
+def test_a_run_that_several_tasks_decide(one: Any, other: Any, phase: str, unreachable: Any, expected: Any) -> None:
+    states = {name: HostRunState(RUN, "digits", name, phase=phase, started=1001.0) for name in ("n2", "n3")}
+    tasks = statuses(("worker:0", *one), ("worker:1", *other))
+    view = run_view(MIRRORED, states, tasks, unreachable=unreachable)
+    assert (view.state, view.cause) == expected
 
 
 def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:

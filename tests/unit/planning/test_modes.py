@@ -122,6 +122,11 @@ def test_gpus_that_others_fill(
     assert expected in refused.value.what
 
 
+def test_a_card_that_does_not_say_its_memory_is_named_without(facts_of: Callable[..., HostFacts], inventory: Any) -> None:
+    facts = replace(facts_of(inventory(worker="n1").hosts[0]), gpus=(Gpu(0, "Quadro K2000", 0, 0), Gpu(1, "H200", 2048, 0)))
+    assert gpus.named(facts, (0, 1)) == "GPUs 0 and 1 (Quadro K2000; H200, 2 GiB)"
+
+
 # --- Keras
 
 TF, FIT = "import tensorflow as tf", "tf.keras.Model().fit(x)"
