@@ -97,7 +97,7 @@ def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyP
     marks = {name[14:]: text for name, text in env.items() if name.startswith("TFDEPLOY_TASK_")}
     marks.pop("FOLDER")
     assert marks == {"RUN_ID": "r1", "JOB": "digits", "ROLE": "worker", "INDEX": "0", "HOST": "n1", "ATTEMPT": "1"}
-    assert env["A"] == given["env"]["A"] and (env["TOKEN"], env["BACKWARDS"]) == ("***", "t3rc3s") and env["KEPT"] == "z"
+    assert env["A"] == given["env"]["A"] and (env["TOKEN"], env["BACKWARDS"]) == ("***", "terc3s") and env["KEPT"] == "z"
     assert env["PATH"].startswith("/opt/x/bin:") and env["TF_GRPC_REUSE_PORT"] == "true"
     assert env["PYTHONPATH"].split(":")[0].endswith("tfdeploy/runtime/site")
     assert not set(foreign) & set(env)
