@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from commandline import Tfdeploy
+from hostside import set_inventory
 from jobs import write_job
 
 from tfdeploy.lab import Lab
@@ -66,6 +67,9 @@ def test_all_of_a_run_comes_back_and_then_nothing_more(operator: Tfdeploy, ended
     again = operator.json("fetch", ended)
     assert [(row["files"], row["bytes_received"]) for row in again["hosts"]] == [(0, 0)] * 3
     assert not list(to.rglob("*.fetching"))
+    release = operator.json("launch", "--dry-run")["release"]
+    (to / "more").write_text("x")
+    assert operator.json("launch", "--dry-run")["release"] == release  # what was fetched is no code
 
 
 def test_only_what_is_asked_for_comes_to_where_it_shall(operator: Tfdeploy, ended: str) -> None:
@@ -215,3 +219,23 @@ def test_what_cannot_be_meant_is_refused(operator: Tfdeploy, ended: str) -> None
     said = json.loads(operator.run("fetch", ended, "--json", "--to", "blocked", exit_code=3).stdout)
     assert all("write here" in row["error"] for row in said["hosts"])
     assert hashlib.sha256((operator.cwd / "blocked").read_bytes()).hexdigest() == hashlib.sha256(b"a file").hexdigest()
+
+
+def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes_on(operator: Tfdeploy) -> None:
+    inventory = operator.env["TFDEPLOY_INVENTORY"]
+    write_job(operator, "fetch-onto", "events.py", keep=["ckpt"])
+    try:
+        set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
+        operator.run("launch", "--wait", "-q", exit_code=0)
+        set_inventory(operator, roles={"ps": ["n1", "n2"], "worker": ["n3"]})
+        said = operator.json("launch", "--wait", exit_code=3)["error"]
+        line = next(words for words in said["next"].split("`") if words.startswith("tfdeploy fetch"))
+        answer = operator.json(*line.split()[1:])
+        assert (answer["keep_from"], answer["onto"]) == ("n2", "n3")
+        assert "goes on from ckpt" in operator.run("launch", "--wait", exit_code=0).stderr
+        again = operator.json(*line.split()[1:])
+        assert again["keep_from"] == "n3"
+        assert "nothing else" in operator.run("fetch", "--logs", "--onto", "n3", exit_code=2).stderr
+        assert "no host" in operator.run("fetch", "--onto", "n9", exit_code=2).stderr
+    finally:
+        operator.env["TFDEPLOY_INVENTORY"] = inventory

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.options import common
+from tfdeploy.errors import Refused
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         hosts, job = setting.where_to_look(args)
         plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
         only = frozenset(host.name for host in hosts) if args.limit or args.exclude else None
-        to = Path(args.to or Path("fetched") / plan.run)
+        to = Path(args.to) if args.to else _own_folder() / plan.run
         fetched = fetch(fleet, plan, Wish(to, tuple(args.parts or PARTS), args.overwrite, only), emit)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
@@ -66,6 +67,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         _say(args, plan, fetched, rows, to)
     return worst([*(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
+
+
+def _own_folder() -> Path:
+    """./fetched, which no sync takes for code."""
+    folder = Path("fetched")
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / ".gitignore").write_text("*\n")
+    except OSError as error:
+        raise Refused(f"cannot write here: {error.strerror}", where=str(folder.resolve()), next="--to DIR") from error
+    return folder
 
 
 def _row(host: str, result: Brought | TfdeployError) -> dict[str, Any]:

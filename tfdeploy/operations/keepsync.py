@@ -1,4 +1,4 @@
-"""Before a mirrored run: what one host holds in its keep folders goes to every other host of the run, by way of here.
+"""What one host holds in its keep folders goes to other hosts, by way of here: before a mirrored run, and `fetch --onto`.
 
 Listed on all hosts first, so that only what a host lacks is sent; a second launch after the same training sends nothing.
 """
@@ -16,7 +16,6 @@ from tfdeploy.errors import HostFailed
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import Found
-from tfdeploy.model.plan import Plan
 from tfdeploy.operations.bring import Source, bring, look
 from tfdeploy.operations.news import note
 from tfdeploy.operations.outcomes import all_or_error
@@ -34,15 +33,26 @@ class Lack:
     aside: tuple[str, ...]
 
 
-def spread_keep(fleet: Fleet, source: Host, hosts: tuple[Host, ...], plan: Plan, emit: Emit) -> None:
-    """Every one of `hosts` has what `source` keeps for the plan's job. Raises the error of the hosts that cannot."""
+@dataclass(frozen=True)
+class Spread:
+    """Whose keep folders, of which host. `run`: the one that it is for, where there is one."""
+
+    job: str
+    keep: tuple[str, ...]
+    source: Host
+    run: str | None = None
+
+
+def spread_keep(fleet: Fleet, spread: Spread, hosts: tuple[Host, ...], emit: Emit) -> None:
+    """Every one of `hosts` has what the source keeps for the job. Raises the error of the hosts that cannot."""
+    source = spread.source
     others = tuple(host for host in hosts if host.name != source.name)
-    wanted = Source("keep", plan.job, keep=plan.keep)
+    wanted = Source("keep", spread.job, keep=spread.keep)
     found = all_or_error("looking at keep", fleet.each((source, *others), lambda session: look(session, wanted).found))
     lacks = {host.name: lack(found[source.name], found[host.name]) for host in others}
     needing = tuple(host for host in others if lacks[host.name].files or lacks[host.name].aside)
     if not needing:
-        note(emit, f"`keep` of {source.name} is on all hosts already", run=plan.run)
+        note(emit, f"`keep` of {source.name} is on all hosts already", run=spread.run)
         return
     only = frozenset(one.path for each in lacks.values() for one in each.files)
     with tempfile.TemporaryDirectory(prefix="tfdeploy-keep-") as folder:
@@ -51,7 +61,7 @@ def spread_keep(fleet: Fleet, source: Host, hosts: tuple[Host, ...], plan: Plan,
         if only:
             fetch = fleet.each((source,), lambda session: bring(session, wanted, here, emit, only=only))
             all_or_error("keep", fetch)
-        all_or_error("keep", fleet.each(needing, lambda session: _send(session, here, lacks[session.host.name], plan, emit)))
+        all_or_error("keep", fleet.each(needing, lambda session: _send(session, here, lacks[session.host.name], spread, emit)))
 
 
 def lack(source: tuple[Found, ...], there: tuple[Found, ...]) -> Lack:
@@ -67,11 +77,11 @@ def _stamp(one: Found) -> tuple[int, int]:
     return one.size, one.mtime_ns // 10**9
 
 
-def _send(session: Session, here: Path, lacking: Lack, plan: Plan, emit: Emit) -> None:
+def _send(session: Session, here: Path, lacking: Lack, spread: Spread, emit: Emit) -> None:
     agent, host = session.agent(), session.host.name
     total = sum(one.size for one in lacking.files)
     files = [[one.path, *_now(here, one)] for one in lacking.files]
-    folder = agent.call("keep.begin", {"job": plan.job, "bytes": total})["folder"]
+    folder = agent.call("keep.begin", {"job": spread.job, "bytes": total})["folder"]
     _say(emit, host, "begin", 0, total)
     if files:
         names = [os.fsencode(one.path) for one in lacking.files]
@@ -83,14 +93,14 @@ def _send(session: Session, here: Path, lacking: Lack, plan: Plan, emit: Emit) -
             delete=False,
             on_progress=lambda sent, _: _say(emit, host, "moving", sent, total),
         )
-    args = {"job": plan.job, "keep": list(plan.keep), "files": files, "aside": list(lacking.aside)}
+    args = {"job": spread.job, "keep": list(spread.keep), "files": files, "aside": list(lacking.aside)}
     missing = agent.call("keep.place", args, timeout_s=600)["missing"]
     if missing:
         _say(emit, host, "failed", 0, total)
         raise HostFailed(f"{missing[0]} of `keep` did not arrive whole", where=host, next="the same command again")
     _say(emit, host, "done", total, total)
     set_aside = "".join(f"; {path} is not there and was set aside" for path in lacking.aside)
-    note(emit, f"`keep` of {plan.keep_from} is on {host} too: {len(files)} files{set_aside}", run=plan.run, host=host)
+    note(emit, f"`keep` of {spread.source.name} is on {host} too: {len(files)} files{set_aside}", run=spread.run, host=host)
 
 
 def _now(here: Path, one: Found) -> tuple[int, int]:

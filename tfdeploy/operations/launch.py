@@ -20,7 +20,7 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.keepsync import spread_keep
+from tfdeploy.operations.keepsync import Spread, spread_keep
 from tfdeploy.operations.locking import locked
 from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
@@ -118,7 +118,8 @@ def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
 
 def _spread(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
     if plan.keep_from is not None:
-        spread_keep(fleet, asked.inventory.host(plan.keep_from), hosts_of(plan), plan, emit)
+        spread = Spread(plan.job, plan.keep, asked.inventory.host(plan.keep_from), plan.run)
+        spread_keep(fleet, spread, hosts_of(plan), emit)
 
 
 def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:

@@ -1,0 +1,53 @@
+"""`tfdeploy fetch --keep --onto HOST`: the newest keep of a job to the host on which a launch is to go on from it.
+
+Which is the newest, is decided as launch decides it. A live run writes to its keep: then nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.model.events import Emit
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.operations.keepsync import Spread, spread_keep
+from tfdeploy.operations.locking import locked
+from tfdeploy.operations.probe import probe
+from tfdeploy.planning.keep import Kept, newest
+from tfdeploy.transport.seam import Fleet
+
+
+def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: dict[str, Any], emit: Emit) -> Kept:
+    """What was copied, and from where; the host itself where it holds the newest already.
+
+    Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), what hosts say.
+    """
+    if host not in {each.name for each in inventory.hosts}:
+        names = ", ".join(each.name for each in inventory.hosts[:12])
+        raise UsageError(f"no host {host!r} in the inventory", where="--onto", next=f"the hosts are {names}")
+    if not job.keep:
+        raise UsageError(f"job {job.name} keeps nothing", where=job.source or None, next="keep: [checkpoints] in the job file")
+    facts = probe(fleet, inventory.hosts, job=job.name, keep=job.keep, emit=emit)
+    kept = newest(job, facts, (), host)
+    if kept is None:
+        raise Refused(f"no host holds anything in keep of job {job.name}", next="tfdeploy runs")
+    if kept.host == host:
+        return kept
+    ends = (inventory.host(kept.host), inventory.host(host))
+    _refuse_live(facts, kept.host, host)
+    with locked(fleet, ends, job.name, "fetch", holder, emit):
+        spread_keep(fleet, Spread(job.name, job.keep, ends[0]), ends, emit)
+    return kept
+
+
+def _refuse_live(facts: Mapping[str, HostFacts], *names: str) -> None:
+    for name in names:
+        for live in facts[name].live_runs:
+            raise Refused(
+                f"{live.run} of {live.who} is live there, and writes to keep",
+                where=name,
+                next=f"tfdeploy stop {live.run}, then again",
+            )
