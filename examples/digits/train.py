@@ -83,6 +83,7 @@ def main(_):
             hooks.append(optimizer.make_session_run_hook(is_chief))
 
     random = np.random.RandomState(FLAGS.task_index)
+    saved = tf.train.latest_checkpoint(FLAGS.checkpoints)
     with tf.train.MonitoredTrainingSession(
         master=server.target,
         is_chief=is_chief,
@@ -95,7 +96,7 @@ def main(_):
     ) as session:
         step = session.run_step_fn(lambda step_context: step_context.session.run(global_step))
         if is_chief:
-            print("going on from step %d of the last checkpoint" % step if step else "starting at step 0")
+            print("going on from %s" % os.path.basename(saved) if saved else "starting at step %d" % step)
         told = step - step % 100
         while step < FLAGS.steps:
             batch = random.randint(len(images), size=FLAGS.batch_size)

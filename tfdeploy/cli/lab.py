@@ -22,7 +22,7 @@ ACTIONS = {
 
 
 def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("lab", help="a throw-away cluster on this machine", description=__doc__)
+    parser = subparsers.add_parser("lab", help="a throw-away cluster on this machine", description="Throw-away hosts on this machine, each a real sshd.")
     verbs = parser.add_subparsers(dest="lab_verb", metavar="VERB", required=True)
     up = _verb(verbs, "up", "bring hosts up, or start again those that died; prints where the inventory is")
     up.add_argument("count", type=int, metavar="N", help="how many hosts: n1 is ps, the rest are workers")

@@ -107,7 +107,7 @@ def _steps(progress: RunProgress) -> Row:
 def _counts(progress: RunProgress) -> str:
     if not progress.tasks:
         return ""
-    up = sum(task.state == "running" for task in progress.tasks.values())
+    up = sum(task.state == "running" and not progress.health(task) for task in progress.tasks.values())
     return f"  {up}/{len(progress.tasks)} running"
 
 
