@@ -147,6 +147,21 @@ def test_a_checkpoint_fetched_while_it_is_replaced_is_whole(operator: Tfdeploy) 
         operator.run("stop", run, "--now", exit_code=0)
 
 
+def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tfdeploy) -> None:
+    write_job(operator, "fetch-rotated", "flood.py", "--lines=4000", logs={"max": "100KiB"})
+    run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
+    operator.run("fetch", run, "--logs", "--to", "r", exit_code=0)
+    log = next((operator.cwd / "r/logs").glob("worker-1@n3*"))
+    offset = int(log.name.partition(".from-")[2].removesuffix(".log"))
+    assert offset > 100 << 10
+    content = log.read_bytes()
+    assert b"worker:1 line 4000 " in content
+    assert b"worker:1 line 10 " not in content
+    answer = operator.json("fetch", run, "--logs", "--to", "r")
+    assert all(row["bytes_received"] == 0 for row in answer["hosts"])
+    assert log.read_bytes() == content
+
+
 LIES = {
     "leads out": '_row = lambda root, path: ("../../evil", 3, 1, None)',
     "no size": "_row = lambda root, path: (path, -1, 1, None)",

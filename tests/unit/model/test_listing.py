@@ -1,0 +1,89 @@
+"""What a host says lies in a folder: nothing that could lead out of where it is brought to passes."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.model import listing
+from tfdeploy.model.listing import Found, newest, read_rows, stays_inside
+
+
+def test_rows_become_values_sorted_by_path() -> None:
+    assert read_rows([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (Found("a/c", 0, 0, "b"), Found("b", 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([["../x", 1, 1, None]], "leads out"),
+        ([["/etc/passwd", 1, 1, None]], "leads out"),
+        ([["a//b", 1, 1, None]], "leads out"),
+        ([["a/./b", 1, 1, None]], "leads out"),
+        ([["", 1, 1, None]], "leads out"),
+        ([["a\0b", 1, 1, None]], "leads out"),
+        ([["x" * 5000, 1, 1, None]], "leads out"),
+        ([["a", -1, 1, None]], "size"),
+        ([["a", True, 1, None]], "size"),
+        ([["a", 1.5, 1, None]], "size"),
+        ([["a", 1, 1 << 70, None]], "size"),
+        ([["a", 1, 1, 5]], "target"),
+        ([["a", 1, 1]], "row"),
+        (["garbage"], "row"),
+        ([None], "row"),
+        ([["a", 1, 1, None], ["a", 1, 1, None]], "twice"),
+        ([["a", 0, 1, "/tmp"], ["a/b", 1, 1, None]], "no folder"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(rows: list[Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_rows(rows)
+
+
+def test_an_endless_list_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MOST_FILES", 10)
+
+    def endless() -> Any:
+        number = 0
+        while True:
+            number += 1
+            yield [f"f{number}", 1, 1, None]
+
+    with pytest.raises(ValueError, match="more than 10"):
+        read_rows(endless())
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "inside"),
+    [
+        ("link", "file", True),
+        ("a/link", "../file", True),
+        ("a/link", "../../file", False),
+        ("link", "/etc/passwd", False),
+        ("link", "..", False),
+        ("a/link", "..", False),
+        ("link", "d/..", False),
+        ("a/link", "../d/../../x", False),
+        ("link", "", False),
+    ],
+)
+def test_links_stay_inside_by_their_words_alone(path: str, target: str, inside: bool) -> None:
+    assert stays_inside(Found(path, 0, 0, target)) is inside
+
+
+@given(st.lists(st.sampled_from(["a", "b", "..", ".", ""]), max_size=5), st.integers(0, 3))
+def test_no_link_that_passes_leads_out(words: list[str], depth: int) -> None:
+    path = "/".join(["d"] * depth + ["link"])
+    if stays_inside(Found(path, 0, 0, "/".join(words))):
+        end = posixpath.normpath(posixpath.join(posixpath.dirname(path), "/".join(words)))
+        assert not end.startswith(("..", "/"))
+
+
+def test_a_newer_record_counts_before_newer_files() -> None:
+    old = (Found("c/checkpoint", 1, 10), Found("c/log", 1, 99))
+    new = (Found("c/checkpoint", 1, 11), Found("c/model", 1, 5))
+    assert newest(new) > newest(old) > newest((Found("c/log", 1, 100),)) > newest(())
