@@ -68,7 +68,9 @@ def remains(operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = 
     return found
 
 
-def assert_nothing_left(operator: Tfdeploy, run: str, job: str, *, within_s: float = 10.0, ports: tuple[int, int] = PORTS) -> None:
+def assert_nothing_left(
+    operator: Tfdeploy, run: str, job: str, *, within_s: float = 10.0, ports: tuple[int, int] = PORTS
+) -> None:
     """Within that time nothing of the run is left on any host: its minders too may take a moment to tell their peers."""
     seen: list[dict[str, list[str]]] = [{}]
 

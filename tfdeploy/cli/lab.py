@@ -22,7 +22,8 @@ ACTIONS = {
 
 
 def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("lab", help="a throw-away cluster on this machine", description="Throw-away hosts on this machine, each a real sshd.")
+    what = "Throw-away hosts on this machine, each a real sshd."
+    parser = subparsers.add_parser("lab", help="a throw-away cluster on this machine", description=what)
     verbs = parser.add_subparsers(dest="lab_verb", metavar="VERB", required=True)
     up = _verb(verbs, "up", "bring hosts up, or start again those that died; prints where the inventory is")
     up.add_argument("count", type=int, metavar="N", help="how many hosts: n1 is ps, the rest are workers")

@@ -138,9 +138,7 @@ def _put(
     return sent
 
 
-def send_data(
-    session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, done: Synced, emit: Emit
-) -> None:
+def send_data(session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, done: Synced, emit: Emit) -> None:
     """The data set whole on this host, under the job's lock. What was sent is noted in `done`."""
     where = {"job": job, "name": name}
     for _ in range(TRIES):

@@ -10,7 +10,7 @@ import sys
 
 
 def planned(text):
-    # type: (str) -> tuple
+    # type: (str) -> "tuple[object, object, int]"
     """(cluster, role, index) of TF_CONFIG. Raises ValueError where it names no task of its own cluster."""
     said = json.loads(text or "{}")
     cluster, task = said.get("cluster") or {}, said.get("task") or {}

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 
-_scopes: list = [{}]  # the innermost last; function -> its default arguments
+_scopes = [{}]  # type: list[dict[object, dict[str, object]]]  # the innermost last; function -> its default arguments
 
 
 def _key(func):
