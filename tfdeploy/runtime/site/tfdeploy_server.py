@@ -10,11 +10,11 @@ import sys
 
 
 def planned(text):
-    # type: (str) -> "tuple[object, object, int]"
+    # type: (str) -> "tuple[dict[str, list[str]], str, int]"
     """(cluster, role, index) of TF_CONFIG. Raises ValueError where it names no task of its own cluster."""
     said = json.loads(text or "{}")
-    cluster, task = said.get("cluster") or {}, said.get("task") or {}
-    role, index = task.get("type"), int(task.get("index", -1))
+    cluster, task = dict(said.get("cluster") or {}), said.get("task") or {}
+    role, index = str(task.get("type")), int(task.get("index", -1))
     if not 0 <= index < len(cluster.get(role) or ()):
         raise ValueError("TF_CONFIG names no task of its cluster: %.200s" % text)
     return cluster, role, index
