@@ -7,7 +7,6 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,6 @@ from tfdeploy.lab import Lab
 
 UP_S = 90
 GONE_S = 20
-
-needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard: pip install tensorboard")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,6 @@ def start(operator: Tfdeploy, *words: str) -> tuple[subprocess.Popen[str], str]:
     return process, line
 
 
-@needs_tensorboard
 def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator: Tfdeploy) -> None:
     process, url = start(operator)
     assert boards(operator)
@@ -67,7 +63,6 @@ def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator
     wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")
 
 
-@needs_tensorboard
 def test_it_ends_with_tfdeploy_however_that_ends(operator: Tfdeploy) -> None:
     process, url = start(operator, "--host", "n3")
     assert any("/hosts/n3/" in line for line in boards(operator))
