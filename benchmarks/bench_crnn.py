@@ -1,0 +1,152 @@
+"""Steps per second of the crnn example (1 ps, 2 workers, asynchronous) under tfdeploy and started by hand over ssh, in turns.
+
+Counted while both workers train: from the later one's first line of progress to the earlier one's last. Starting and
+ending are no part of it, but of the CPU of the hosts, which is counted whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import rivals
+from figures import Figures, options, say
+from place import REPOSITORY, USER, Place, a_lab
+
+HOSTS = 3
+PORT = 2222
+RUN_S = 300.0
+STEP = re.compile(r"step (\d+) loss")
+SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+Progress = dict[str, list[tuple[float, int]]]  # task -> (seconds, global step) of each line of progress
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One run: steps per second, and the CPU of all processes of the hosts: the training, the agent, sshd."""
+
+    rate: float
+    hosts_cpu_s: float
+
+
+def main() -> None:
+    args = options(__doc__, rounds=6, steps=1500)
+    with a_lab(HOSTS) as place:
+        shutil.copytree(REPOSITORY / "examples/crnn", place.work, dirs_exist_ok=True)
+        command = json.dumps(["python", "train.py", f"--steps={args.steps}"])
+        (place.work / "tfdeploy.yaml").write_text(
+            f"name: bench\nmode: async\nenv: {{TF_CPP_MIN_LOG_LEVEL: '2'}}\ncommand: {command}\n"
+        )
+        measure(place, args.steps, args.rounds, Figures("crnn", args.json))
+
+
+def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
+    place.tfdeploy("sync")
+    ours: list[Trained] = []
+    theirs: list[Trained] = []
+    for number in range(rounds):
+        turns = [
+            lambda: ours.append(trained(place, lambda: under_tfdeploy(place))),
+            lambda number=number: theirs.append(trained(place, lambda: by_hand(place, steps, f"by-hand-{number}"))),
+        ]
+        for turn in turns if number % 2 else turns[::-1]:  # a machine that slows down does so for both
+            turn()
+        say(f"round {number + 1}: {ours[-1].rate:.1f} and {theirs[-1].rate:.1f} steps/s")
+    what, rival = "crnn, 1 ps + 2 workers", "by hand over ssh"
+    pairs = list(zip(ours, theirs, strict=True))
+    ratio = statistics.median(a.rate / b.rate for a, b in pairs)
+    figures.add(f"{rival}: {what}", statistics.median(b.rate for b in theirs), "steps/s")
+    figures.add(what, statistics.median(a.rate for a in ours), "steps/s", ratio=ratio, against=rival, goal=0.98, at_least=True)
+    ratio = statistics.median(a.hosts_cpu_s / b.hosts_cpu_s for a, b in pairs)
+    figures.add(
+        "all CPU of the hosts, start to end", statistics.median(a.hosts_cpu_s for a in ours), "s", ratio=ratio, against=rival
+    )
+
+
+def trained(place: Place, train: Callable[[], Progress]) -> Trained:
+    before = place.served()
+    progress = train()
+    return Trained(rate(progress), place.served() - before)
+
+
+def rate(progress: Progress) -> float:
+    """Global steps per second while all workers train."""
+    begin = max(lines[0][0] for lines in progress.values())
+    end = min(lines[-1][0] for lines in progress.values())
+    within = [line for line in progress["worker:0"] if begin <= line[0] <= end]
+    if len(within) < 2:
+        raise SystemExit(f"the workers hardly trained at the same time: {progress}; take more --steps")
+    (first, low), (last, high) = within[0], within[-1]
+    return (high - low) / (last - first)
+
+
+def under_tfdeploy(place: Place) -> Progress:
+    run = place.tfdeploy("launch", "--wait", "--no-sync").output.decode().strip()
+    found: Progress = {}
+    for text in place.tfdeploy("logs", run, "--output", "json").output.splitlines():
+        row = json.loads(text)
+        if step := STEP.match(row["line"]):
+            found.setdefault(row["task"], []).append((_seconds(row["time"]), int(step[1])))
+    return found
+
+
+def by_hand(place: Place, steps: int, folder: str) -> Progress:
+    """As one would type it: the code by rsync, then one ssh per task."""
+    addresses = place.addresses
+    place.run(rivals.rsync(place, place.work, folder), stdin="\n".join(addresses).encode())
+    flags = [f"--ps_hosts={addresses[0]}:{PORT}", "--worker_hosts=" + ",".join(f"{each}:{PORT}" for each in addresses[1:])]
+    tasks = [("ps", 0), *(("worker", index) for index in range(HOSTS - 1))]
+    processes = {}
+    for address, (role, index) in zip(addresses, tasks, strict=True):
+        words = [sys.executable, "train.py", *flags, f"--job_name={role}", f"--task_index={index}", f"--steps={steps}"]
+        settings = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
+        script = f"cd {folder} && echo $$ > pid && exec env {settings} {shlex.join(words)}"
+        processes[f"{role}:{index}"] = _ssh(place, address, script)
+    found: Progress = {}
+    readers = [threading.Thread(target=_read, args=(each, found.setdefault(task, []))) for task, each in processes.items()]
+    for reader in readers:
+        reader.start()
+    try:
+        for task in list(processes)[1:]:
+            if code := processes[task].wait(RUN_S):
+                raise SystemExit(f"by hand, {task} ended with {code}")
+    finally:
+        for address in addresses:
+            _ssh(place, address, f"kill $(cat {folder}/pid) 2>&1").communicate()
+        for reader in readers:
+            reader.join()
+    return {task: lines for task, lines in found.items() if task != "ps:0"}
+
+
+def _ssh(place: Place, address: str, script: str) -> subprocess.Popen[str]:
+    words = rivals.ssh(place, f"{USER}@{address}", script)
+    return subprocess.Popen(
+        place.lab.operator(words), env=place.env, cwd=place.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+
+
+def _read(process: subprocess.Popen[str], lines: list[tuple[float, int]]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if step := STEP.match(line):
+            lines.append((time.time(), int(step[1])))
+    process.wait()
+
+
+def _seconds(iso: str) -> float:
+    return datetime.fromisoformat(re.sub(r"Z$", "+00:00", iso)).timestamp()
+
+
+if __name__ == "__main__":
+    main()
