@@ -83,7 +83,7 @@ def a_lab(hosts: int) -> Iterator[Place]:
     """Isolated hosts n1..nN. Needs root. Beginning and end take some seconds and are never part of a figure."""
     if os.geteuid() != 0:
         raise SystemExit("isolated hosts need root: sudo make bench")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _leave)
     name = f"bench-{os.getpid()}"
     home = Path(tempfile.mkdtemp(prefix="tfdeploy-bench-"))
     work = home / "work"
@@ -96,6 +96,12 @@ def a_lab(hosts: int) -> Iterator[Place]:
         if name in lab.names():
             lab.down(name)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _leave(number: int, _: object) -> None:
+    """Once: `timeout` sends its signal twice, and the second one must not end the cleaning up."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _environment(home: Path, up: Lab) -> dict[str, str]:
