@@ -153,10 +153,9 @@ def test_nothing_leaks_out(isolated_lab: Lab) -> None:
         assert len(routes) == 1 and "default" not in routes[0]
     assert outcome(isolated_lab, "n1", "hostname") == "n1"
     assert outcome(isolated_lab, "n1", "id", "-un") == "lab"
-    assert outcome(isolated_lab, "n1", "sh", "-c", "ls -A /tmp; ls -A ~root; ls /home").split() in (
-        ["lab"],
-        [*outcome(isolated_lab, "n1", "ls", "-A", "/root").split(), "lab"],
-    )
+    own = {Path(path).parts[2] for path in (sys.prefix, sys.base_prefix) if Path(path).parts[1] in ("tmp", "root", "home")}
+    seen = outcome(isolated_lab, "n1", "sh", "-c", "ls -A /tmp; ls -A ~root; ls /home").split()
+    assert set(seen) <= own | {"lab"}, "of this machine only the way to the interpreter"
     outcome(isolated_lab, "n1", "sh", "-c", "echo x > /etc/only-here; echo y > /tmp/only-here", root=True)
     assert not Path("/etc/only-here").exists() and not Path("/tmp/only-here").exists()
     environment = outcome(isolated_lab, "n1", "sh", "-c", f"echo x > {sys.prefix}/x 2>&1; true", root=True)

@@ -21,7 +21,7 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CONNECT_S = 10.0
-LAB_S = 6.0  # of starting an interpreter on a busy machine
+LAB_S = 30.0  # of starting an interpreter on a busy machine
 SHELLS = {"csh": "/usr/bin/csh", "fish": "/usr/bin/fish"}
 SET_SHELL = "sed -i 's,^\\(lab:.*:\\)[^:]*$,\\1{shell},' /etc/passwd"
 

@@ -150,7 +150,8 @@ def _config() -> fabric.Config:
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:
-    connection = fabric.Connection(target.hostname, user=target.user, port=target.port, config=_config(), gateway=False)
+    config = _config().clone()  # of its own: a config that threads share is empty while one of them merges it
+    connection = fabric.Connection(target.hostname, user=target.user, port=target.port, config=config, gateway=False)
     connection.client.set_missing_host_key_policy(causes.KnownOnly(host, target))
     return connection
 
