@@ -35,6 +35,7 @@ from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet
 
+PING_S = 10.0
 TRIES = 3  # a port taken or a file changed in between: probe and plan again
 MAX_SOURCE_BYTES = 1 << 20
 
@@ -73,7 +74,7 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         store.save(plan)
         try:
             with step(emit, "start", asked.run):
-                all_or_error("start", ask_all(fleet, plan, "ping"))  # nothing starts unless all hosts are there
+                all_or_error("start", ask_all(fleet, plan, "ping", timeout_s=PING_S))  # nothing starts unless all hosts are there
                 _everywhere(fleet, plan, "run.start", "started", emit)
                 await_up(fleet, plan, emit)
             with step(emit, "commit", asked.run):
