@@ -26,6 +26,7 @@ from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.seam import Fleet, Session
 
 PARTS = ("keep", "files", "logs")
+CLOCK_S = 2.0  # what two hosts' clocks may differ by after they were compared
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """What a host has, before anything is brought."""
 
     keep: Listing | None
@@ -63,10 +64,10 @@ def fetch(fleet: Fleet, plan: Plan, wish: Wish, emit: Emit) -> Fetched:
         raise UsageError(f"no host of {plan.run} is meant", where="--limit/--exclude", next=f"it ran on {_names(plan)}")
     keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)
 
-    def see(session: Session) -> _Seen:
+    def see(session: Session) -> Seen:
         kept = look(session, keep) if "keep" in wish.parts and plan.keep else None
         left = look(session, files) if "files" in wish.parts else None
-        return _Seen(kept, left, session.agent().clock_skew_s)
+        return Seen(kept, left, session.agent().clock_skew_s)
 
     seen, failed = split(fleet.each(hosts, see))
     chosen = newest_host(seen, deciding_host(plan))
@@ -101,31 +102,19 @@ def deciding_host(plan: Plan) -> str | None:
     return next((task.host for task in plan.tasks if task.deciding), None)
 
 
-def newest_host(seen: Mapping[str, _Seen], prefer: str | None) -> str | None:
+def newest_host(seen: Mapping[str, Seen], prefer: str | None) -> str | None:
     """Where the newest checkpoint is, by the control machine's clock; without one, `prefer`, else where the newest file is.
 
-    The same everywhere: `prefer`.
+    Clocks are only known to within a moment: of those as good as the newest it is `prefer`, or else always the same one.
     """
-
-    def age(name: str) -> tuple[float, bool, float]:
-        what = seen[name]
-        record, file = newest(what.keep.found) if what.keep else (0, 0)
-        skew_ns = what.clock_skew_s * 1e9
-        return (record - skew_ns if record else 0.0, name == prefer, file - skew_ns)
-
-    having = [name for name in sorted(seen) if (keep := seen[name].keep) is not None and keep.found]
-    best = max(having, key=age, default=None)
-    if best is not None and prefer in having and _found(seen, prefer) == _found(seen, best):
-        return prefer
-    return best
+    having = {name: newest(what.keep.found) for name, what in seen.items() if what.keep is not None and what.keep.found}
+    records = {name: record / 1e9 - seen[name].clock_skew_s for name, (record, _) in having.items() if record}
+    latest = max(records.values(), default=0.0)
+    good = [name for name in sorted(records or having) if not records or records[name] >= latest - CLOCK_S]
+    return prefer if prefer in good else max(good, key=having.__getitem__, default=None)
 
 
-def _found(seen: Mapping[str, _Seen], name: str | None) -> object:
-    keep = seen[name].keep if name is not None else None
-    return keep.found if keep else None
-
-
-def _first_of_those_that_share(seen: Mapping[str, _Seen]) -> set[str]:
+def _first_of_those_that_share(seen: Mapping[str, Seen]) -> set[str]:
     """One host of each workdir: hosts that share one have the same files."""
     firsts: set[str] = set()
     for name, what in seen.items():
