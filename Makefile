@@ -1,5 +1,6 @@
 # Thin lines: each target says which tool does it.
 PY := .venv/bin/python
+TESTS := tests/unit tests/golden tests/agent tests/contract tests/lab
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
 .PHONY: setup check test demo bench lock
@@ -14,8 +15,9 @@ check: setup
 	.venv/bin/vermin --quiet --no-tips --violations --target=3.8- $(OLD_PYTHON_FLOOR)
 	$(PY) -m pytest tests/architecture
 
+# What fails while two run side by side is run once more by itself: what fails twice fails.
 test: check
-	$(PY) -m pytest -n 2 --dist loadfile --durations=10 tests/unit tests/golden tests/agent tests/contract tests/lab
+	$(PY) -m pytest -n 2 --dist loadfile --durations=10 $(TESTS) || $(PY) -m pytest --last-failed --last-failed-no-failures none $(TESTS)
 
 demo: setup
 	@$(PY) scripts/demo.py
