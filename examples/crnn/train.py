@@ -107,6 +107,7 @@ def main(_):
             chief_queue_runner = optimizer.get_chief_queue_runner()
             init_token_op = optimizer.get_init_tokens_op()
 
+    last = tf.train.latest_checkpoint(FLAGS.checkpoints)  # now: once the session is there, others may have trained on
     sv = tf.train.Supervisor(
         is_chief=is_chief,
         logdir=FLAGS.checkpoints,
@@ -123,7 +124,7 @@ def main(_):
 
     step = sess.run(global_step)
     if is_chief:
-        print("going on from step %d of the last checkpoint" % step if step else "starting at step 0")
+        print("going on from step %s of the last checkpoint" % last.rpartition("-")[2] if last else "starting at step 0")
     random = np.random.RandomState(1000 * FLAGS.task_index + step)
     told = step - step % 50
     while step < FLAGS.steps and not sv.should_stop():

@@ -66,6 +66,7 @@ def main():
         accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels), tf.float32))
     train_op = tf.train.AdamOptimizer(0.005).minimize(loss, global_step=global_step, colocate_gradients_with_ops=True)
 
+    last = tf.train.latest_checkpoint(args.checkpoints)  # now: once the session is there, others may have trained on
     with tf.train.MonitoredTrainingSession(
         master=server.target,
         is_chief=is_chief,
@@ -77,7 +78,7 @@ def main():
     ) as session:
         step = session.run_step_fn(lambda step_context: step_context.session.run(global_step))
         if is_chief:
-            print("going on from step %d of the last checkpoint" % step if step else "starting at step 0")
+            print("going on from step %s of the last checkpoint" % last.rpartition("-")[2] if last else "starting at step 0")
             for variable in tf.trainable_variables():
                 print("%s is on %s" % (variable.op.name, variable.device))
         random = np.random.RandomState(args.task_index)

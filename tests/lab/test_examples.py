@@ -84,7 +84,8 @@ def assert_good(run: Run, task: str) -> None:
 
 
 def assert_fresh(run: Run, task: str) -> None:
-    assert run.says(r"starting at (?:step|epoch) (0)", task), run.said[task]
+    assert run.says(r"starting at (?:step|epoch) (\d+)", task), run.said[task]
+    assert not run.says(r"going on from (.*)", task), run.said[task]
 
 
 def assert_resumed(run: Run, task: str, at_least: int) -> None:
