@@ -65,16 +65,23 @@ class Place:
         deadline = time.monotonic() + BURIAL_S
         while any(_children(pid) for pid in servers) and time.monotonic() < deadline:
             time.sleep(0.01)
-        return sum(map(_ticks, [*first, *servers])) / TICKS
+        return sum(map(_ticks, [*servers, *first])) / TICKS  # parents last: they have what their dead children cost
 
 
 def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """None of a process that has ended meanwhile."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _ticks(pid: int) -> int:
-    """Of the process and of its dead children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """Of the process and of its dead children. One that has ended meanwhile counts with its parent."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     return sum(int(ticks) for ticks in fields[11:15])
 
 
