@@ -322,7 +322,8 @@ def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
         assert [row["stdout"] for row in rows[:2]] == [wanted, wanted]
         one = operator.json("exec", "--", "for i in 1 2; do echo \"$i!\" '$i'; done; exit 3", exit_code=1)["hosts"]
         assert {row["host"]: row["stdout"].endswith("1! $i\n2! $i\n") for row in one} == dict.fromkeys(lab.hosts, True), one
-        write_job(operator, "shells", "quick.py", "--steps=3", data={"d": "./quick.py"})
+        (operator.cwd / "some.txt").write_text("data\n")
+        write_job(operator, "shells", "quick.py", "--steps=3", data={"d": "some.txt"})
         assert operator.json("sync")["ok"]
         operator.run("launch", "--wait", exit_code=0)
         shown = operator.run("exec", "--", "true", exit_code=0)
