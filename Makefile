@@ -3,7 +3,7 @@ PY := .venv/bin/python
 TESTS := tests/unit tests/golden tests/agent tests/contract tests/lab
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
-.PHONY: setup check test demo bench lock
+.PHONY: setup check test faults demo bench lock
 
 setup:
 	@sh scripts/setup
@@ -17,7 +17,11 @@ check: setup
 
 # What fails while two run side by side is run once more by itself: what fails twice fails.
 test: check
-	$(PY) -m pytest -n 2 --dist loadfile --durations=10 $(TESTS) || $(PY) -m pytest --last-failed --last-failed-no-failures none $(TESTS)
+	$(PY) -m pytest -m "not long" -n 2 --dist loadfile --durations=10 $(TESTS) || $(PY) -m pytest -m "not long" --last-failed --last-failed-no-failures none $(TESTS)
+
+# What users' machines, files and hands do wrong, one test each; ends with a table.
+faults: setup
+	$(PY) -m pytest -m fault -n 2 --dist loadfile $(TESTS) || $(PY) -m pytest -m fault --last-failed --last-failed-no-failures none $(TESTS)
 
 demo: setup
 	@$(PY) scripts/demo.py

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from commandline import Tfdeploy
 from conditions import need_root, wait_for
+from faulttable import FaultTable, collected
 
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
@@ -25,6 +26,15 @@ ISOLATED_HOSTS = 4
 LOOPBACK_HOSTS = 3
 LABS: list[Lab] = []
 _TEST_LAB = re.compile(r"test-(\d+)-")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FaultTable(config), "fault-table")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    collected(items)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commandline import PATH, REPOSITORY
+from faultlines import params
 
 from tfdeploy.cli.main import NOT_BUILT
 
@@ -78,40 +79,40 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{b}: &{b} [{','.join(['*' + a] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
 )
 INVENTORIES: dict[str, tuple[str | bytes, str, str]] = {
-    "empty": ("", "empty", "bad.yaml"),
-    "only comments": ("# nothing\n\n# here\n", "only comments", "bad.yaml"),
-    "no hosts": ("roles: {ps: [n1]}\n", "no hosts", "bad.yaml:1"),
-    "bad YAML": ("hosts:\n  n1: {port: 22\n  n2: {}\n", "", "bad.yaml:"),
-    "a tab": ("hosts:\n\tn1: {}\n", "tab", "bad.yaml:2"),
-    "not UTF-8": (b"hosts:\n  n1: {user: \xff\xfe}\n", "UTF-8", "bad.yaml"),
-    "anchors that explode": (f"{BOMB}hosts: {{n1: {{}}}}\n", "", "bad.yaml:"),
-    "unknown key": ("hosts:\n  n1:\n    adress: x\n", "unknown key 'adress'", "bad.yaml:3:hosts.n1.adress"),
-    "port 0": ("hosts: {n1: {port: 0}}", "from 1 to 65535", "bad.yaml:1:hosts.n1.port"),
-    "port 70000": ("hosts: {n1: {port: 70000}}", "from 1 to 65535", "bad.yaml:1:hosts.n1.port"),
-    "port 22a": ("hosts: {n1: {port: 22a}}", "'22a'", "bad.yaml:1:hosts.n1.port"),
-    "wrong type": ("hosts: [n1]", "must be a mapping", "bad.yaml:1:hosts"),
-    "host twice": ("hosts:\n  n1: {}\n  n1: {}\n", "lines 2 and 3", "bad.yaml:3:hosts.n1"),
-    "one machine": (
+    "1 empty": ("", "empty", "bad.yaml"),
+    "1 only comments": ("# nothing\n\n# here\n", "only comments", "bad.yaml"),
+    "1 no hosts": ("roles: {ps: [n1]}\n", "no hosts", "bad.yaml:1"),
+    "1 bad YAML": ("hosts:\n  n1: {port: 22\n  n2: {}\n", "", "bad.yaml:"),
+    "1 a tab": ("hosts:\n\tn1: {}\n", "tab", "bad.yaml:2"),
+    "1 not UTF-8": (b"hosts:\n  n1: {user: \xff\xfe}\n", "UTF-8", "bad.yaml"),
+    "1 anchors that explode": (f"{BOMB}hosts: {{n1: {{}}}}\n", "", "bad.yaml:"),
+    "2 unknown key": ("hosts:\n  n1:\n    adress: x\n", "unknown key 'adress'", "bad.yaml:3:hosts.n1.adress"),
+    "2 port 0": ("hosts: {n1: {port: 0}}", "from 1 to 65535", "bad.yaml:1:hosts.n1.port"),
+    "2 port 70000": ("hosts: {n1: {port: 70000}}", "from 1 to 65535", "bad.yaml:1:hosts.n1.port"),
+    "2 port 22a": ("hosts: {n1: {port: 22a}}", "'22a'", "bad.yaml:1:hosts.n1.port"),
+    "2 wrong type": ("hosts: [n1]", "must be a mapping", "bad.yaml:1:hosts"),
+    "3 host twice": ("hosts:\n  n1: {}\n  n1: {}\n", "lines 2 and 3", "bad.yaml:3:hosts.n1"),
+    "3 one machine": (
         "hosts:\n  a: {address: x}\n  b: {address: x}\n",
         "a (bad.yaml:2) and b (bad.yaml:3) are one machine",
         "bad.yaml:3",
     ),
-    "an option as a name": ("hosts:\n  -oProxyCommand=x: {}\n", "a name of letters", "bad.yaml:2"),
-    "an option as an address": ("hosts: {n1: {address: -oProxyCommand=x}}", "address", "bad.yaml:1:hosts.n1.address"),
-    "two commands as an address": ("hosts: {n1: {address: 'a;b'}}", "address", "bad.yaml:1:hosts.n1.address"),
-    "a command as a user": ("hosts: {n1: {user: $(x)}}", "user", "bad.yaml:1:hosts.n1.user"),
-    "two lines as an address": ('hosts: {n1: {address: "a\\nb"}}', "address", "bad.yaml:1:hosts.n1.address"),
-    "a path as a name": ("hosts: {../x: {}}", "a name of letters", "bad.yaml:1"),
-    "300 characters": (f"hosts: {{{LONG}: {{}}}}", "a name of letters", "bad.yaml:1"),
-    "a role without hosts": ("hosts: {n1: {}}\nroles: {worker: []}", "names no host", "bad.yaml:2:roles.worker"),
-    "an unknown role": ("hosts: {n1: {}}\nroles: {wroker: [n1]}", "unknown role 'wroker'", "bad.yaml:2:roles.wroker"),
-    "a million hosts": ("hosts: {'n[1-1000000]': {}}", "1,000,000 hosts; at most 10,000", "bad.yaml:1"),
-    "an unknown placeholder": ("hosts: {n1: {workdir: '/x/{nmae}'}}", "unknown placeholder {nmae}", "bad.yaml:1"),
-    "an open brace": ("hosts: {n1: {workdir: '/x/{name'}}", "unclosed brace", "bad.yaml:1"),
+    "4 an option as a name": ("hosts:\n  -oProxyCommand=x: {}\n", "a name of letters", "bad.yaml:2"),
+    "4 an option as an address": ("hosts: {n1: {address: -oProxyCommand=x}}", "address", "bad.yaml:1:hosts.n1.address"),
+    "4 two commands as an address": ("hosts: {n1: {address: 'a;b'}}", "address", "bad.yaml:1:hosts.n1.address"),
+    "4 a command as a user": ("hosts: {n1: {user: $(x)}}", "user", "bad.yaml:1:hosts.n1.user"),
+    "4 two lines as an address": ('hosts: {n1: {address: "a\\nb"}}', "address", "bad.yaml:1:hosts.n1.address"),
+    "4 a path as a name": ("hosts: {../x: {}}", "a name of letters", "bad.yaml:1"),
+    "4 300 characters": (f"hosts: {{{LONG}: {{}}}}", "a name of letters", "bad.yaml:1"),
+    "5 a role without hosts": ("hosts: {n1: {}}\nroles: {worker: []}", "names no host", "bad.yaml:2:roles.worker"),
+    "5 an unknown role": ("hosts: {n1: {}}\nroles: {wroker: [n1]}", "unknown role 'wroker'", "bad.yaml:2:roles.wroker"),
+    "6 a million hosts": ("hosts: {'n[1-1000000]': {}}", "1,000,000 hosts; at most 10,000", "bad.yaml:1"),
+    "7 an unknown placeholder": ("hosts: {n1: {workdir: '/x/{nmae}'}}", "unknown placeholder {nmae}", "bad.yaml:1"),
+    "7 an open brace": ("hosts: {n1: {workdir: '/x/{name'}}", "unclosed brace", "bad.yaml:1"),
 }
 
 
-@pytest.mark.parametrize(("content", "what", "where"), INVENTORIES.values(), ids=INVENTORIES)
+@pytest.mark.parametrize(("content", "what", "where"), params(INVENTORIES))
 def test_a_bad_inventory_is_refused_before_any_host_is_bothered(
     shell: Shell, content: str | bytes, what: str, where: str
 ) -> None:
@@ -146,6 +147,7 @@ def test_the_watch_sees_what_a_good_inventory_begins(shell: Shell) -> None:
     assert "socket.connect" in shell.watched.read_text()
 
 
+@pytest.mark.fault("1 no such inventory, none at all")
 def test_an_inventory_that_is_not_there(shell: Shell) -> None:
     error = shell.refused("exec", "-i", "nowhere.yaml", "--", "true", what="no such inventory", where="nowhere.yaml")
     assert error["next"]
@@ -153,6 +155,8 @@ def test_an_inventory_that_is_not_there(shell: Shell) -> None:
     assert "tfdeploy init" in error["next"]
 
 
+@pytest.mark.fault("1 a BOM and CRLF are fine")
+@pytest.mark.fault("2 IPv6 with and without brackets")
 def test_a_mark_of_byte_order_and_windows_line_ends_are_accepted(shell: Shell) -> None:
     (shell.folder / "windows.yaml").write_bytes(b"\xef\xbb\xbfhosts:\r\n  n1: {address: '[::1]'}\r\n  n2: {address: '::2'}\r\n")
     done = shell.run("inventory", "-i", "windows.yaml", "--json")
@@ -161,22 +165,26 @@ def test_a_mark_of_byte_order_and_windows_line_ends_are_accepted(shell: Shell) -
 
 
 JOBS: dict[str, tuple[str, str, str]] = {
-    "job name": ("name: ../x", "name", "tfdeploy.yaml:1:name"),
-    "option as job name": ("name: -x", "name", "tfdeploy.yaml:1:name"),
-    "data name": ("data: {'a;b': .}", "is not a name", "tfdeploy.yaml:1:data"),
-    "unknown key": ("comand: [a]", "unknown key 'comand'", "tfdeploy.yaml:1:comand"),
-    "unknown placeholder": ("command: [python, '{jobname}']", "unknown placeholder {jobname}", "tfdeploy.yaml:1:command[1]"),
-    "open brace": ("command: [python, '{x']", "unclosed brace", "tfdeploy.yaml:1:command[1]"),
+    "4 a job name that is a path": ("name: ../x", "name", "tfdeploy.yaml:1:name"),
+    "4 an option as a job name": ("name: -x", "name", "tfdeploy.yaml:1:name"),
+    "4 two commands as a data name": ("data: {'a;b': .}", "is not a name", "tfdeploy.yaml:1:data"),
+    "2 an unknown key of the job": ("comand: [a]", "unknown key 'comand'", "tfdeploy.yaml:1:comand"),
+    "7 an unknown placeholder of the job": (
+        "command: [python, '{jobname}']",
+        "unknown placeholder {jobname}",
+        "tfdeploy.yaml:1:command[1]",
+    ),
+    "7 an open brace in the job": ("command: [python, '{x']", "unclosed brace", "tfdeploy.yaml:1:command[1]"),
     "no such mode": ("mode: mirored", "mode must be", "tfdeploy.yaml:1:mode"),
     "stall not built": ("stall: {after: 5m}", "`stall` is not built yet", "tfdeploy.yaml:1:stall"),
     "no such compat": ("compat: v2", "compat must be", "tfdeploy.yaml:1:compat"),
     "restarts not built": ("restart: {max: 3}", "restarts are not built yet", "tfdeploy.yaml:1:restart.max"),
-    "two chiefs": ("mode: async\ncommand: [python, train.py]\nroles: {chief: {count: 2}}", "chief", ""),
-    "empty": ("", "", "tfdeploy.yaml"),
+    "5 two chiefs": ("mode: async\ncommand: [python, train.py]\nroles: {chief: {count: 2}}", "chief", ""),
+    "1 an empty job file": ("", "", "tfdeploy.yaml"),
 }
 
 
-@pytest.mark.parametrize(("text", "what", "where"), JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize(("text", "what", "where"), params(JOBS))
 def test_a_bad_job_file_is_refused_before_any_host_is_bothered(shell: Shell, text: str, what: str, where: str) -> None:
     (shell.folder / "good.yaml").write_text(GOOD)
     (shell.folder / "tfdeploy.yaml").write_text(text)
@@ -185,14 +193,14 @@ def test_a_bad_job_file_is_refused_before_any_host_is_bothered(shell: Shell, tex
 
 
 ROLES = {
-    "no worker": ("ps: [n1]", "worker"),
-    "no ps": ("worker: [n1]", "ps"),
-    "no roles": ("", "role"),
-    "two chiefs": ("ps: [n1], worker: [n1], chief: [n1, n2]", "chief"),
+    "5 no worker": ("ps: [n1]", "worker"),
+    "5 no ps in async": ("worker: [n1]", "ps"),
+    "5 no roles": ("", "role"),
+    "5 two hosts as chief": ("ps: [n1], worker: [n1], chief: [n1, n2]", "chief"),
 }
 
 
-@pytest.mark.parametrize(("roles", "what"), ROLES.values(), ids=ROLES)
+@pytest.mark.parametrize(("roles", "what"), params(ROLES))
 def test_roles_that_make_no_cluster_are_refused_with_the_rule(shell: Shell, roles: str, what: str) -> None:
     hosts = "hosts:\n  n1: {address: 127.0.0.1, port: 9}\n  n2: {address: 127.0.0.1, port: 10}\n"
     (shell.folder / "roles.yaml").write_text(f"{hosts}roles: {{{roles}}}\n")
@@ -201,6 +209,7 @@ def test_roles_that_make_no_cluster_are_refused_with_the_rule(shell: Shell, role
     shell.refused("launch", "-i", "roles.yaml", what=what)
 
 
+@pytest.mark.fault("4 six run names that are none")
 @pytest.mark.parametrize("name", ["-x", "../x", "a;b", "a\nb", "$(x)", LONG])
 def test_a_run_needs_a_name_that_is_one(shell: Shell, name: str) -> None:
     (shell.folder / "good.yaml").write_text(GOOD)

@@ -72,6 +72,7 @@ def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeplo
 # --- one set of processes
 
 
+@pytest.mark.fault("28 the same launch twice, and by another operator")
 def test_the_same_launch_twice_is_refused_with_who_when_and_which(
     operator: Tfdeploy, isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
 ) -> None:
@@ -89,6 +90,7 @@ def test_the_same_launch_twice_is_refused_with_who_when_and_which(
     assert_nothing_left(operator, "double-1", "double")
 
 
+@pytest.mark.fault("28 twenty launches of two operators at once")
 def test_of_twenty_launches_at_once_exactly_one_comes_up(
     operator: Tfdeploy, isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
 ) -> None:
@@ -128,6 +130,7 @@ def held_rsync(operator: Tfdeploy) -> Iterator[Callable[[], None]]:
     on(operator, "n2", f"rm -f /tmp/held /tmp/waits {place}", root=True)
 
 
+@pytest.mark.fault("25 a launch beside a sync")
 def test_a_launch_waits_for_a_sync_and_says_for_whose(operator: Tfdeploy, held_rsync: Callable[[], None]) -> None:
     write_job(operator, "waits", "quick.py", "--steps=1")
     (operator.cwd / "large").write_bytes(os.urandom(RSYNCED_BYTES))
@@ -154,6 +157,7 @@ def tfdeploy_pid(operator: Tfdeploy) -> int:
 # --- the environment of a task
 
 
+@pytest.mark.fault("33 a dead proxy in a host's environment")
 def test_a_proxy_on_a_host_is_gone_around_and_said(operator: Tfdeploy) -> None:
     write_job(operator, "proxied", "vocal.py")
     on(operator, "n2", "echo 'export http_proxy=http://127.0.0.1:9 HTTPS_PROXY=http://127.0.0.1:9' > ~/.bashrc")
@@ -184,6 +188,7 @@ assert len(text) == 25
 """
 
 
+@pytest.mark.fault("55 a secret, wherever it could show")
 def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) -> None:
     write_job(operator, "secret", "quick.py", "--steps=1", secrets=["TOKEN"], flags="none")
     program = operator.cwd / "quick.py"
@@ -217,6 +222,7 @@ def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) 
     assert stat.S_IMODE((operator.home / "state/tfdeploy/runs/secret-1").stat().st_mode) == 0o700
 
 
+@pytest.mark.fault("55 a secret that is not set")
 def test_a_secret_that_is_not_set_is_named_before_anything_happens(operator: Tfdeploy) -> None:
     write_job(operator, "unset", "quick.py", secrets=["TOKEN", "OTHER"])
     said = operator.run("launch", exit_code=2).stderr

@@ -52,6 +52,7 @@ def ended(process: subprocess.Popen[str], within_s: float = SOON_S) -> tuple[int
     return process.returncode, said
 
 
+@pytest.mark.fault("29 one of eight hosts dies between prepare and start")
 def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy], pipe: EventPipe
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
 PHASES = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 
 
+@pytest.mark.fault("51 Ctrl-C once and twice in each phase of a launch")
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe, phase: str, times: int) -> None:
@@ -95,6 +97,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe,
     assert_nothing_left(operator, run, "interrupted")
 
 
+@pytest.mark.fault("51 Ctrl-C while the tasks come up")
 def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe: EventPipe) -> None:
     write_job(operator, "slow-start", "quick.py", "--steps=100000", ready={"after": "60s"}, flags="none")
     (operator.cwd / "quick.py").write_text("import time\nprint('not yet', flush=True)\ntime.sleep(1000)\n")
@@ -108,6 +111,7 @@ def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe:
     assert "not yet" in operator.run("logs", "slow-start-1", exit_code=0).stdout
 
 
+@pytest.mark.fault("51 Ctrl-C in the view of a run")
 def test_ctrl_c_after_commit_leaves_the_run_alone(operator: Tfdeploy, pipe: EventPipe) -> None:
     write_job(operator, "left", "quick.py", "--steps=100000")
     launching = operator.start("launch", "--wait", "--name", "left-1", *pipe.words)
@@ -126,6 +130,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
+@pytest.mark.fault("35 tfdeploy killed in the middle of a launch")
 def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
     isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
@@ -164,6 +169,7 @@ def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
     return found
 
 
+@pytest.mark.fault("27 a port taken before the launch")
 def test_a_taken_port_is_passed_over_and_named(operator: Tfdeploy) -> None:
     write_job(operator, "taken", "quick.py", "--steps=1")
     with bystander(operator.lab, "n2", LISTEN, "2222") as stranger:
@@ -174,6 +180,7 @@ def test_a_taken_port_is_passed_over_and_named(operator: Tfdeploy) -> None:
     assert not any(row["host"] == "n2" and row["address"].endswith(":2222") for row in rows)
 
 
+@pytest.mark.fault("27 a port taken between choice and start")
 @pytest.mark.parametrize("which", ["task", "mesh"])
 def test_a_port_taken_after_the_probe_is_planned_anew(operator: Tfdeploy, pipe: EventPipe, which: str) -> None:
     write_job(operator, "raced", "quick.py", "--steps=1")
@@ -191,6 +198,7 @@ def test_a_port_taken_after_the_probe_is_planned_anew(operator: Tfdeploy, pipe: 
     assert_nothing_left(operator, run, "raced")
 
 
+@pytest.mark.fault("27 a port taken again and again")
 def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: EventPipe) -> None:
     write_job(operator, "unlucky", "quick.py", "--steps=1")
     launching = operator.start("launch", "--name", "unlucky-1", *pipe.words)
@@ -205,6 +213,8 @@ def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: Event
     assert_nothing_left(operator, "unlucky-1", "unlucky")
 
 
+@pytest.mark.fault("27 a fixed port taken, its owner")
+@pytest.mark.fault("5 more tasks than ports")
 def test_a_range_with_too_few_ports_is_refused_with_their_owner(operator: Tfdeploy) -> None:
     write_job(operator, "narrow", "quick.py", "--steps=1")
     narrow_inventory(operator, ports="2222-2223")
@@ -215,6 +225,7 @@ def test_a_range_with_too_few_ports_is_refused_with_their_owner(operator: Tfdepl
     assert_nothing_left(operator, "narrow-1", "narrow")
 
 
+@pytest.mark.fault("53 the ports are free for the next run at once")
 def test_a_range_of_just_enough_ports_does_for_one_run_after_another(operator: Tfdeploy) -> None:
     """What connections leave behind on the mesh's port for a minute is in nobody's way."""
     write_job(operator, "enough", "quick.py", "--steps=1")
@@ -247,6 +258,7 @@ def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> N
     job.write_text(job.read_text().replace("quick.py", "train.py"))
 
 
+@pytest.mark.fault("30 a syntax error, an early exit, a signal; no restart loop")
 @pytest.mark.parametrize("fault", ["a syntax error", "exits at once", "is killed"])
 def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(operator: Tfdeploy, fault: str) -> None:
     text, own_words, ours = FAULTY[fault]
@@ -268,6 +280,7 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 """
 
 
+@pytest.mark.fault("37 a worker or a ps that exits 0 before it was up")
 @pytest.mark.parametrize("role", ["worker", "ps"])
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
     """A program that looks as if it had loaded TensorFlow, and ends before it serves; a ps never ends by itself."""
@@ -281,6 +294,7 @@ def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, rol
     assert_nothing_left(operator, run, "early")
 
 
+@pytest.mark.fault("30 a program that is never up")
 def test_a_task_that_is_not_up_in_time_fails_the_launch(operator: Tfdeploy) -> None:
     text = PROLOGUE + "print('still loading', flush=True)\ntime.sleep(1000)\n"
     write_program(operator, "late-up", text, ready={"after": "60s", "timeout": "1s"}, stop={"grace": "1s"})
@@ -290,6 +304,7 @@ def test_a_task_that_is_not_up_in_time_fails_the_launch(operator: Tfdeploy) -> N
     assert_nothing_left(operator, "late-up-1", "late-up")
 
 
+@pytest.mark.fault("30 the program is missing")
 def test_a_program_that_is_not_there_is_refused_before_anything_starts(operator: Tfdeploy) -> None:
     write_job(operator, "missing", "quick.py", "--steps=1")
     said = operator.run("launch", "--name", "missing-1", "--", "python", "quik.py").stderr
@@ -304,6 +319,7 @@ def test_a_program_that_is_not_there_is_refused_before_anything_starts(operator:
 # --- names that are taken
 
 
+@pytest.mark.fault("56 the run folder is a link, a file, another run's")
 @pytest.mark.parametrize("there", ["a link", "a file", "another run"])
 def test_a_run_folder_that_exists_already_is_refused(operator: Tfdeploy, there: str) -> None:
     write_job(operator, "exists", "quick.py", "--steps=1")

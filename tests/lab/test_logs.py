@@ -101,6 +101,7 @@ def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -
         assert what in done.stderr and "next: " in done.stderr and done.stdout == "", done.stderr
 
 
+@pytest.mark.fault("47 logs | head")
 def test_a_reader_that_goes_away_ends_it_quietly(talked: Tfdeploy) -> None:
     for words in ((), ("-f",), ("--json",)):
         argv = talked.argv("logs", *words)
@@ -126,6 +127,7 @@ def test_following_ends_with_the_run_and_misses_nothing(talked: Tfdeploy, tfdepl
     assert operator.state("follow-1") == "succeeded"
 
 
+@pytest.mark.fault("10 logs of a run with a host off")
 def test_a_host_that_is_off_is_said_and_the_others_are_shown(
     new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]
 ) -> None:
@@ -151,6 +153,7 @@ ODD = (
 FORBIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
+@pytest.mark.fault("45 NUL, no UTF-8, bars, ANSI, OSC, bidi, markup, no newline")
 def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
     operator = tfdeploy(talked.lab)
     (operator.cwd / "odd.bin").write_bytes(ODD)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Tfdeploy
+from faultlines import params
 from hostside import changed_host, on_host, reboot, set_inventory
 from jobs import write_job
 
@@ -60,6 +61,7 @@ def forget(known_hosts: Path, *numbers: int) -> None:
 # --- host keys --------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("9 an unknown host key")
 def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(operator: Tfdeploy, known_hosts: Path) -> None:
     forget(known_hosts, 2)
     rows = {row["host"]: row for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
@@ -127,6 +129,7 @@ def test_trust_records_exactly_the_listed_fingerprints(operator: Tfdeploy, known
     operator.run("trust", "--fingerprints", "/nowhere", exit_code=2)
 
 
+@pytest.mark.fault("9 a changed host key, whatever flag")
 def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it(operator: Tfdeploy, known_hosts: Path) -> None:
     lines = known_hosts.read_text().splitlines()
     another = lines[2].split()[1:]
@@ -157,6 +160,7 @@ def silent_port(shaky: Lab) -> Iterator[int]:
         listener.kill()
 
 
+@pytest.mark.fault("10 one accepts and is silent, one drops packets, one refuses")
 def test_silent_hosts_are_unreachable_within_the_connect_timeout_and_the_others_are_shown(
     operator: Tfdeploy, silent_port: int
 ) -> None:
@@ -176,6 +180,7 @@ def test_silent_hosts_are_unreachable_within_the_connect_timeout_and_the_others_
     assert "refuses connections" in rows["n4"]["error"]
 
 
+@pytest.mark.fault("10 a launch with a host that is cut off")
 def test_a_launch_with_a_host_that_does_not_answer_leaves_nothing(operator: Tfdeploy) -> None:
     write_job(operator, "shaky-launch", "quick.py", "--steps=1000")
     operator.lab.cut("n3")
@@ -206,12 +211,14 @@ def reason(operator: Tfdeploy, *, code: int = 4) -> str:
     return done.stderr
 
 
+@pytest.mark.fault("11 a wrong user")
 def test_a_user_that_is_not_there(operator: Tfdeploy) -> None:
     set_inventory(operator, defaults={"user": "nobody-here"})
     said = reason(operator)
     assert "nobody-here" in said and "`user:`" in said
 
 
+@pytest.mark.fault("11 a key that is refused")
 def test_a_key_that_the_host_does_not_take(operator: Tfdeploy) -> None:
     key = make_key(operator.home / "other", "-N", "")
     set_inventory(operator, defaults={"identity_file": str(key)})
@@ -219,6 +226,7 @@ def test_a_key_that_the_host_does_not_take(operator: Tfdeploy) -> None:
     assert "refused the key offered for user lab" in said and str(key) in said and "ssh-copy-id" in said
 
 
+@pytest.mark.fault("11 an encrypted key without an agent")
 def test_an_encrypted_key_without_an_agent(operator: Tfdeploy) -> None:
     key = operator.home / "locked"
     shutil.copy(operator.lab.root / "id_ed25519", key)
@@ -229,6 +237,7 @@ def test_an_encrypted_key_without_an_agent(operator: Tfdeploy) -> None:
     assert "is encrypted" in said and f"ssh-add {key}" in said
 
 
+@pytest.mark.fault("11 a key file missing, public, nonsense")
 def test_a_key_file_that_is_missing_or_public_or_nonsense(operator: Tfdeploy) -> None:
     missing = operator.home / "missing"
     set_inventory(operator, defaults={"identity_file": str(missing)})
@@ -261,6 +270,7 @@ def full_agent(operator: Tfdeploy) -> Iterator[Path]:
         agent.terminate()
 
 
+@pytest.mark.fault("11 too many keys in the agent")
 def test_too_many_keys_in_the_agent(operator: Tfdeploy, full_agent: Path) -> None:
     operator.env["SSH_AUTH_SOCK"] = str(full_agent)
     set_inventory(operator, defaults={"identity_file": None})
@@ -305,6 +315,7 @@ WORDS = (
 )
 
 
+@pytest.mark.fault("13 csh, fish, one that prints, one with escapes")
 def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
     lab = operator.lab
     hosts = dict(zip(("n1", "n2"), SHELLS.values(), strict=True))
@@ -331,6 +342,7 @@ def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
     on_host(lab, "n3", "rm ~/.bashrc ~/.profile")
 
 
+@pytest.mark.fault("13 /bin/false, nologin, one that exits at once")
 @pytest.mark.parametrize("shell", ["/bin/false", "/usr/sbin/nologin", "/usr/local/bin/leaves"])
 def test_a_login_shell_that_runs_nothing_is_named(operator: Tfdeploy, shell: str) -> None:
     lab = operator.lab
@@ -345,6 +357,7 @@ def test_a_login_shell_that_runs_nothing_is_named(operator: Tfdeploy, shell: str
         assert "login shell" in said and "next: " in said
 
 
+@pytest.mark.fault("13 a banner with escapes")
 def test_a_banner_with_escapes_is_noise(operator: Tfdeploy) -> None:
     on_host(operator.lab, "n1", r"printf '\033]0;owned\007\033[2J=tfdeploy-agent=\nwelcome\n' > /etc/ssh/banner", root=True)
     reboot(operator.lab, "n1", sshd_lines="Banner /etc/ssh/banner")
@@ -373,6 +386,7 @@ EOF
 chmod 755 /opt/bare/python3"""
 
 
+@pytest.mark.fault("14 no Python, an old one, one elsewhere")
 def test_a_host_without_python_or_with_an_old_one_or_with_one_elsewhere(operator: Tfdeploy) -> None:
     lab = operator.lab
     write_job(operator, "pythons", "quick.py", "--steps=2")
@@ -400,15 +414,17 @@ def test_a_host_without_python_or_with_an_old_one_or_with_one_elsewhere(operator
 # --- disks -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("mount", "words"),
-    [
-        ("mount --bind /home/lab /home/lab && mount -o remount,bind,ro /home/lab", "Read-only file system"),
-        ("mount -t tmpfs -o size=64k,uid=10001,mode=700 none /home/lab", "No space left on device"),
-        ("mount -t tmpfs -o nr_inodes=8,uid=10001,mode=700 none /home/lab", "No space left on device"),
-    ],
-    ids=["read-only", "full", "no inodes"],
-)
+HOMES = {
+    "15 home read-only": (
+        "mount --bind /home/lab /home/lab && mount -o remount,bind,ro /home/lab",
+        "Read-only file system",
+    ),
+    "15 home full": ("mount -t tmpfs -o size=64k,uid=10001,mode=700 none /home/lab", "No space left on device"),
+    "15 home out of inodes": ("mount -t tmpfs -o nr_inodes=8,uid=10001,mode=700 none /home/lab", "No space left on device"),
+}
+
+
+@pytest.mark.parametrize(("mount", "words"), params(HOMES))
 def test_a_home_that_cannot_be_written_to_is_named(operator: Tfdeploy, mount: str, words: str) -> None:
     write_job(operator, "disks", "quick.py")
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy")

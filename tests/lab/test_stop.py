@@ -53,6 +53,8 @@ def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
     return [int(pid) for pid in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()]
 
 
+@pytest.mark.fault("49 ignores TERM, forks, new session, reparents, no environment")
+@pytest.mark.fault("52 another run and a stranger on the same host")
 def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: Tfdeploy) -> None:
     """Ignores TERM, forks, double-forks, changes session, hides its environment; beside it a stranger and another run."""
     lab = operator.lab
@@ -104,6 +106,7 @@ def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> Non
     assert_nothing_left(operator, "obeys-1", "obeys")
 
 
+@pytest.mark.fault("51 stop twice, of an ended run, of an unknown one")
 def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> None:
     write_job(operator, "again", "quick.py", "--steps=100000")
     launch(operator, "again-1")
@@ -121,6 +124,7 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     assert_nothing_left(operator, "again-2", "again")
 
 
+@pytest.mark.fault("51 two stops at once")
 def test_two_stops_at_once(operator: Tfdeploy) -> None:
     write_job(operator, "twice", "stubborn.py", stop={"grace": "2s"})
     launch(operator, "twice-1")
@@ -131,6 +135,7 @@ def test_two_stops_at_once(operator: Tfdeploy) -> None:
     assert_nothing_left(operator, "twice-1", "twice")
 
 
+@pytest.mark.fault("51 Ctrl-C in a stop")
 def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy) -> None:
     write_job(operator, "leave", "stubborn.py", stop={"grace": "2s"})
     launch(operator, "leave-1")
@@ -144,6 +149,7 @@ def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy
     assert_nothing_left(operator, "leave-1", "leave", within_s=20)
 
 
+@pytest.mark.fault("50 a host cut off, a host without power")
 def test_a_host_that_is_off_is_named_and_stopped_later(new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
     lab = new_lab("isolated", 3)
     operator = tfdeploy(lab)
@@ -170,6 +176,7 @@ def test_a_host_that_is_off_is_named_and_stopped_later(new_lab: Callable[..., La
     assert "itself" in operator.run("logs", "off-2", exit_code=0).stdout
 
 
+@pytest.mark.fault("54 local state lost, corrupt, a file, read-only")
 @pytest.mark.parametrize("broken", ["lost", "corrupt", "a file in its place", "unwritable"])
 def test_stop_needs_no_local_state(operator: Tfdeploy, broken: str) -> None:
     state = operator.home / "state"
@@ -193,6 +200,7 @@ def test_stop_needs_no_local_state(operator: Tfdeploy, broken: str) -> None:
     operator.run("launch", "--wait", "--", "python", "quick.py", "--steps=1", exit_code=0)
 
 
+@pytest.mark.fault("8 hosts gone from the inventory before the stop")
 def test_a_changed_inventory_does_not_matter_to_a_run_that_is_known(operator: Tfdeploy) -> None:
     write_job(operator, "moved", "quick.py", "--steps=100000")
     launch(operator, "moved-1")

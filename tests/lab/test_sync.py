@@ -67,6 +67,7 @@ def contents(rows: dict[str, list[str]]) -> dict[str, str]:
     return {path: row[-1] for path, row in rows.items()}
 
 
+@pytest.mark.fault("18 spaces, quotes, newlines, dashes, no UTF-8, emoji")
 def test_odd_names_are_identical_at_the_far_end(operator: Tfdeploy) -> None:
     data = operator.cwd / "data of mine"
     data.mkdir()
@@ -100,6 +101,7 @@ SENT = ("kept.py", "gone.py", "build/keep.txt", "deep/logs/a.log")
 NOT_SENT = ("build/out.o", "deep/build/out.o", "logs/a.log", "x.tmp", ".venv/pyvenv.cfg", "__pycache__/a.pyc", ".git/x")
 
 
+@pytest.mark.fault("26 deleted here, negation and anchors of .gitignore")
 def test_deleted_here_is_gone_in_the_next_release_and_what_git_ignores_is_never_sent(operator: Tfdeploy) -> None:
     code = job_file(operator, "ignored")
     for name in (*SENT, *NOT_SENT, *IGNORE):
@@ -162,6 +164,7 @@ def test_data_sets_of_every_kind(operator: Tfdeploy) -> None:
     assert listed(operator, "n1", "kinds/data/folder").keys() == {"./c", "./sub/a"}
 
 
+@pytest.mark.fault("22 links that lead out of the tree")
 def test_links_that_lead_out_are_reported_and_not_followed(operator: Tfdeploy) -> None:
     code = job_file(operator, "links")
     (operator.cwd / "secret").write_text("not yours")
@@ -183,6 +186,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.fault("24 thousands of small files, a sparse one, memory bounded")
 def test_thousands_of_small_files_and_a_sparse_one(operator: Tfdeploy) -> None:
     data = operator.cwd / "data"
     for number in range(3000):
@@ -207,6 +211,7 @@ def test_thousands_of_small_files_and_a_sparse_one(operator: Tfdeploy) -> None:
 # --- what is refused ----------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("17 code or data missing or empty")
 def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(operator: Tfdeploy) -> None:
     code = job_file(operator, "sources", data={"d": "./data"})
     data = operator.cwd / "data"
@@ -232,6 +237,7 @@ def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(operat
     assert listed(operator, "n1", "sources") == before
 
 
+@pytest.mark.fault("17 a folder without our marker")
 def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
     job_file(operator, "foreign", data={"d": "./data"})
     (operator.cwd / "data").mkdir()
@@ -243,6 +249,7 @@ def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
     assert on_host(operator.lab, "n1", "cat ~/tfdeploy/foreign/data/d/*") == "thesis"
 
 
+@pytest.mark.fault("23 rsync missing on one host")
 def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -> None:
     job_file(operator, "norsync")
     with changed_host(operator.lab, "n3", 'mv "$(command -v rsync)" /root/away', f"mv /root/away {shutil.which('rsync')}"):
@@ -256,6 +263,7 @@ FOLDER = "/home/lab/full"
 FULL = f"mkdir -p {FOLDER} && mount -t tmpfs -o size=8m,uid=10001,mode=700 none {FOLDER}"
 
 
+@pytest.mark.fault("20 no room on one host, for code and for data")
 @pytest.mark.parametrize("what", ["code", "data"])
 def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfdeploy, what: str) -> None:
     code = job_file(operator, f"full-{what}", **({"data": {"d": "./data"}} if what == "data" else {}))
@@ -276,6 +284,7 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfde
         on_host(operator.lab, host, f"rm -rf {FOLDER}", root=True)
 
 
+@pytest.mark.fault("20 a disk that fills up while files arrive")
 def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
     """There was room when it began; somebody else took it."""
     code = job_file(operator, "filling")

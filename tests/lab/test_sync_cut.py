@@ -34,6 +34,7 @@ def slow(slow_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(slow_lab)
 
 
+@pytest.mark.fault("19 the cable pulled at half")
 def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy) -> None:
     name = "half"
     code = job_file(slow, name)
@@ -58,6 +59,7 @@ def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy
     assert leftovers(slow, "n1", name) == ""
 
 
+@pytest.mark.fault("25 kill -9 of tfdeploy in the middle of a sync")
 def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> None:
     code = job_file(slow, "killed", data={"d": "./data"})
     (slow.cwd / "data").mkdir()
@@ -78,6 +80,7 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
         assert leftovers(slow, row["host"], "killed") == ""
 
 
+@pytest.mark.fault("25 two syncs at once")
 def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     code = job_file(slow, "two")
     (code / "big.bin").write_bytes(os.urandom(24 * MIB))
@@ -91,6 +94,7 @@ def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     assert json.loads(said.splitlines()[-1])["ok"]
 
 
+@pytest.mark.fault("21 a file that changes while it is sent")
 def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_not(slow: Tfdeploy) -> None:
     code = job_file(slow, "changing")
     (code / "a.bin").write_bytes(os.urandom(12 * MIB))
@@ -116,6 +120,7 @@ with open(sys.argv[1], "wb", 0) as file:
 """
 
 
+@pytest.mark.fault("21 a file that keeps changing")
 @pytest.mark.parametrize("words", [("code/state", "never shorter"), ("data/state",)], ids=["code", "data"])
 def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy, words: tuple[str, ...]) -> None:
     job_file(slow, "restless", data={"d": "./data"})

@@ -1,0 +1,103 @@
+"""What a user's machines, files and hands may do wrong, in 58 lines; a test marked `fault("14 no python3")` shows one fault
+of line 14. Only words: `make faults` holds the tests against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+GROUPS: dict[str, dict[int, str]] = {
+    "Inventory and job files": {
+        1: "missing, empty, broken, in odd encodings",
+        2: "unknown keys, wrong types and ports; IPv6 works",
+        3: "one host or address twice",
+        4: "names and addresses that are commands",
+        5: "roles, counts, GPUs or ports that make no cluster",
+        6: "a million hosts; a thousand",
+        7: "placeholders and braces",
+        8: "the inventory changed after the launch",
+    },
+    "SSH": {
+        9: "host keys unknown or changed",
+        10: "hosts down, silent, or dropping packets",
+        11: "users and keys that do not get in",
+        12: "MaxStartups, MaxSessions",
+        13: "login shells and banners",
+        14: "no Python, an old one, one elsewhere",
+        15: "home read-only, full, out of inodes, over quota",
+        16: "the connection dies at any byte",
+    },
+    "Sync": {
+        17: "source missing or empty, a folder that is not ours",
+        18: "odd names",
+        19: "cut at half",
+        20: "disk full on one host",
+        21: "files that change while they are sent",
+        22: "links that lead out; checkpoints inside the code",
+        23: "rsync missing on a host",
+        24: "very many files, large ones, sparse ones",
+        25: "two at once, a launch beside it, killed in the middle",
+        26: "deleted here; what git ignores",
+    },
+    "Launch": {
+        27: "ports that are taken",
+        28: "twice, twenty at once, two operators, a lost reply",
+        29: "a host dies between prepare and start",
+        30: "programs that fail at once",
+        31: "TensorFlow or tf_keras missing on one host",
+        32: "hosts that do not reach each other; names that are loopback",
+        33: "a proxy in the environment",
+        34: "a run folder left by a power cut",
+    },
+    "Running": {
+        35: "the control machine is cut off, killed, closed",
+        36: "kill -9 of a task, in each mode",
+        37: "crash loops, and good ends that are none",
+        38: "out of memory",
+        39: "frozen tasks, dead peers, a ps behind a cut",
+        40: "a host reboots",
+        41: "a PID that a stranger has now",
+        42: "the supervisor itself is killed",
+        43: "clocks that jump",
+    },
+    "Logs and view": {
+        44: "disk full while training",
+        45: "endless lines and hostile bytes",
+        46: "a flood from every task",
+        47: "readers that leave, stall or are narrow; very many tasks",
+        48: "logs rotated or removed under a follower",
+    },
+    "Stop": {
+        49: "programs that will not end",
+        50: "a host is off",
+        51: "Ctrl-C in every phase; stop twice, too late, of nothing",
+        52: "neighbours and bystanders; a restart in flight",
+        53: "what is left afterwards",
+    },
+    "Control machine and trust": {
+        54: "local state lost, home full, few descriptors",
+        55: "a secret",
+        56: "a run folder that exists, is a link, is another's",
+        57: "a host that lies",
+        58: "ports and addresses open to the world",
+    },
+}
+LINES = {number: words for group in GROUPS.values() for number, words in group.items()}
+
+
+def number_of(fault: str) -> int:
+    """14 of "14 no python3". Raises ValueError for words that belong to no line."""
+    number, _, words = fault.partition(" ")
+    if not number.isdigit() or int(number) not in LINES or not words:
+        raise ValueError(f"{fault!r}: a fault is the number of its line, 1 to {max(LINES)}, and a few words")
+    return int(number)
+
+
+def params(table: Mapping[str, tuple[Any, ...]]) -> list[Any]:
+    """A parameter set for each row of a table whose keys are faults, or the plain name of a case."""
+    return [
+        pytest.param(*row, id=name, marks=[pytest.mark.fault(name)] if name[:1].isdigit() else []) for name, row in table.items()
+    ]

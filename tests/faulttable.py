@@ -1,0 +1,89 @@
+"""After `pytest -m fault`: a table of every fault, its result and its seconds, and the lines that no test shows.
+
+A second run of what failed (`--last-failed`) completes the table of the first. Elsewhere it is one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from faultlines import GROUPS, LINES, number_of
+
+MARK = "fault"
+CACHE = "faults/tests"
+WORST = ("failed", "skipped", "passed")
+WIDTH = 84
+
+
+class FaultTable:
+    """One test session, as its controller sees it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.asked = MARK in str(config.option.markexpr)
+        self.tests: dict[str, tuple[list[str], str, float]] = {}  # its faults, how it ended, how long it took
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        faults = [str(text) for name, text in report.user_properties if name == MARK]
+        if faults:
+            _, before, seconds = self.tests.get(report.nodeid, (faults, "passed", 0.0))
+            ended = min(before, report.outcome, key=WORST.index)
+            self.tests[report.nodeid] = (faults, ended, seconds + report.duration)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.tests:
+            return
+        cache = self.config.cache
+        if self.asked and cache is not None:
+            earlier = cache.get(CACHE, {}) if self.config.option.lf else {}
+            self.tests = {**earlier, **self.tests}
+            cache.set(CACHE, self.tests)
+        rows = _rows(self.tests)
+        if self.asked:
+            for line in _table(rows):
+                terminalreporter.write_line(line, red=" failed " in line)
+        terminalreporter.write_line(_summary(rows))
+
+
+def collected(items: list[pytest.Item]) -> None:
+    """Writes each test's faults where its report carries them. Raises UsageError for a fault of no line."""
+    for item in items:
+        for mark in item.iter_markers(MARK):
+            try:
+                number_of(mark.args[0])
+            except (ValueError, IndexError) as error:
+                raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+            item.user_properties.append((MARK, mark.args[0]))
+
+
+def _rows(tests: dict[str, tuple[list[str], str, float]]) -> dict[str, tuple[str, float]]:
+    """fault -> (the worst of its tests' results, their seconds)."""
+    rows: dict[str, tuple[str, float]] = {}
+    for faults, ended, seconds in tests.values():
+        for fault in faults:
+            before, more = rows.get(fault, ("passed", 0.0))
+            rows[fault] = (min(before, ended, key=WORST.index), more + seconds)
+    return rows
+
+
+def _table(rows: dict[str, tuple[str, float]]) -> Iterator[str]:
+    for group, lines in GROUPS.items():
+        yield ""
+        yield f"{group:{WIDTH}} result   seconds"
+        for number in lines:
+            mine = sorted(fault for fault in rows if number_of(fault) == number)
+            if not mine:
+                yield f"  {f'{number:2} {lines[number]}: no test':{WIDTH - 2}} -"
+            for fault in mine:
+                ended, seconds = rows[fault]
+                words = f"{number:2} {fault.partition(' ')[2]}"
+                yield f"  {words[: WIDTH - 3]:{WIDTH - 2}} {ended:7} {seconds:8.1f}"
+    yield ""
+
+
+def _summary(rows: dict[str, tuple[str, float]]) -> str:
+    shown = {number_of(fault) for fault in rows}
+    counts = {ended: sum(1 for each, _ in rows.values() if each == ended) for ended in reversed(WORST)}
+    said = ", ".join(f"{count} {ended}" for ended, count in counts.items() if count)
+    return f"{len(rows)} faults of {len(shown)} of {len(LINES)} lines: {said}"
