@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import time
 
-from tfdeploy.agent import family
+from tfdeploy.agent import family, wire
 from tfdeploy.agent.paths import RunPaths, take_lock
 
 
-def bury(paths: RunPaths, task: str, outcome: str, reason: str, grace_s: float = 0.0) -> bool:
-    """False: its supervisor lives after all, something would not die, or the disk is full (try again)."""
+def bury(paths: RunPaths, task: str, outcome: str, reason: str, grace_s: float = 0.0, attempt: int = 1) -> bool:
+    """`attempt`: of which the supervisor may have died before it wrote anything.
+
+    False: its supervisor lives after all, something would not die, or the disk is full (try again)."""
     os.makedirs(paths.task_dir(task), mode=0o700, exist_ok=True)
     lock = take_lock(family.supervisor_lock(paths, task))  # none can start while we hold it
     if lock is None:
         return False
     try:
         status = paths.status(task)
+        if status.attempt < attempt and status.state != "pending":
+            status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
         if status.state in ("ended", "lost"):
             return True
         if family.end(paths, [task], grace_s):
@@ -28,5 +32,21 @@ def bury(paths: RunPaths, task: str, outcome: str, reason: str, grace_s: float =
         except OSError:
             return False
         return True
+    finally:
+        os.close(lock)
+
+
+def give_up(paths: RunPaths, task: str, reason: str) -> bool:
+    """The last attempt, which has ended, was one too many. False: try again."""
+    lock = take_lock(family.supervisor_lock(paths, task))
+    if lock is None:
+        return False
+    try:
+        status = paths.status(task)
+        status.outcome, status.reason = "gave_up", reason
+        paths.write_status(status)
+        return True
+    except OSError:
+        return False
     finally:
         os.close(lock)

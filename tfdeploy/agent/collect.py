@@ -32,16 +32,27 @@ def listing(call: Call) -> Dict[str, Any]:
     A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
     """
     root, paths = _place(call)
-    rows: List[Row] = []
-    for _ in range(TRIES):
-        rows = [row for row in (_row(root, path) for path in paths()) if row is not None]
-        if all(_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
-            break
+    rows = _rows(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
     run = call.args.get("run")
     sharing = host_names(call.context.workdir, call.name("job"), call.name("run")) if run else []
     return {"root": root, "sharing": sharing}
+
+
+def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
+    """What the keep folders of a job hold, records first. Raises VerbError bad_name."""
+    root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
+    return _rows(root, lambda: (path for top in wanted for path in _walk(root, top)))
+
+
+def _rows(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
+    rows: List[Row] = []
+    for _ in range(TRIES):
+        rows = [row for row in (_row(root, path) for path in paths()) if row is not None]
+        if all(_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
+            break
+    return rows
 
 
 def sums(call: Call) -> Dict[str, Any]:

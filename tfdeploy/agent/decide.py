@@ -1,77 +1,20 @@
 """When a run starts and ends on this host: (part, what is known, own tasks, clock) -> actions. Pure.
 
-Reads no clock and no file, so that every rule is a row in a table of tests.
+Reads no clock and no file, so that every rule is a row in a table of tests. What starts again is in recovery.py.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Dict, List, Optional
 
-from tfdeploy.agent import wire
-from tfdeploy.agent.knowledge import Knowledge, decided, first_death, in_words, serves
+from tfdeploy.agent import recovery, wire
+from tfdeploy.agent.actions import Abort, Action, Bury, Commit, End, Own, Phase, Start, View
+from tfdeploy.agent.knowledge import decided, first_death, in_words, is_final, serves
+
+__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Bury", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
-
-
-class Own(NamedTuple):
-    """One task of this host, as it is now. `quiet_s`: since it last wrote anything (0 where that is unknown)."""
-
-    status: wire.TaskStatus
-    supervised: bool  # its supervisor is alive
-    quiet_s: float = 0.0
-
-
-class View(NamedTuple):
-    """All that is decided upon. `now` and `marks` are monotonic seconds; marks: prepared, started, decided."""
-
-    part: wire.HostPart
-    phase: str
-    known: Knowledge
-    own: Dict[str, Own]
-    now: float
-    marks: Dict[str, float]
-    words: Dict[str, Dict[str, object]]  # start, commit, abort, stop
-    silent_s: Dict[str, float] = {}  # host -> since it was last heard of, where that is known
-
-
-class Start(NamedTuple):
-    task: str
-
-
-class End(NamedTuple):
-    """TERM to the task's tree, `grace_s`, KILL. Repeated until it has ended."""
-
-    task: str
-    reason: str
-    grace_s: float
-
-
-class Bury(NamedTuple):
-    """Its supervisor is dead: kill what is left, write the status."""
-
-    task: str
-    outcome: str
-    reason: str
-
-
-class Phase(NamedTuple):
-    phase: str
-
-
-class Commit(NamedTuple):
-    """Tell all hosts."""
-
-
-class Abort(NamedTuple):
-    """Tell all hosts that the run ends: kind as in knowledge.ABORT_KINDS."""
-
-    kind: str
-    reason: str
-    grace_s: Optional[float] = None
-
-
-Action = Union[Start, End, Bury, Phase, Commit, Abort]
 
 
 def decide(view: View) -> List[Action]:
@@ -81,19 +24,20 @@ def decide(view: View) -> List[Action]:
     news = _news(view)
     if news:
         return news
-    burials: List[Action] = [Bury(task, *_epitaph(view)) for task, own in view.own.items() if _orphaned(own)]
+    burials: List[Action] = [_bury(view, own) for own in view.own.values() if _orphaned(own)]
     if burials:
         return burials
     if view.known.abort is not None:
         return _end_all(view)
     if view.phase == "prepared":
         return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
-    if view.phase == "committed" and _all_ended(view):
+    if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
+    number = view.known.round_number
     actions: List[Action] = [
-        Start(task) for task, own in view.own.items() if own.status.state == "pending" and not own.supervised
+        Start(task, 1, number) for task, own in view.own.items() if own.status.state == "pending" and not own.supervised
     ]
-    return actions + (_finish(view) if view.phase == "committed" else [])
+    return actions + (recovery.recover(view) + _finish(view) if view.phase == "committed" else [])
 
 
 def _news(view: View) -> List[Action]:
@@ -131,14 +75,27 @@ def _orphaned(own: Own) -> bool:
     return own.status.state in ("starting", "running") and not own.supervised
 
 
-def _epitaph(view: View) -> "tuple[str, str]":
+def _bury(view: View, own: Own) -> Bury:
+    task, attempt = own.status.task, max(1, own.status.attempt)
+    if view.rebooted(own.status):
+        return Bury(task, "lost", "host rebooted", attempt)
     if view.known.abort is not None:
-        return "stopped", str(view.known.abort["reason"])
-    return "lost", "its supervisor was killed"
+        return Bury(task, "stopped", str(view.known.abort["reason"]), attempt)
+    return Bury(task, "lost", "its supervisor was killed", attempt)
 
 
 def _all_ended(view: View) -> bool:
-    return all(own.status.state in ("ended", "lost") for own in view.own.values())
+    return all(own.status.state in ("ended", "lost") and not own.supervised for own in view.own.values())
+
+
+def _all_over(view: View) -> bool:
+    """All has ended here, and nothing of it starts again."""
+    if not _all_ended(view):
+        return False
+    if decided(view.part.peers, view.known) is not None:
+        return True
+    last = all(task in view.known.ended and is_final(view.known.ended[task]) for task in view.own)
+    return (last or view.part.restart_max == 0) and not recovery.waits_for_gang(view)
 
 
 def _end_all(view: View) -> List[Action]:
@@ -151,7 +108,7 @@ def _end_all(view: View) -> List[Action]:
     for task, own in view.own.items():
         if own.status.state == "pending" and not own.supervised:
             actions.append(Bury(task, "stopped", str(abort["reason"])))
-        elif own.status.state in ("starting", "running"):
+        elif own.status.state != "pending" and (own.supervised or own.status.state in ("starting", "running")):
             actions.append(End(task, str(abort["reason"]), grace_s))
     return actions
 
@@ -166,7 +123,7 @@ def _finish(view: View) -> List[Action]:
     done = all(_is_done(view, peer, waited) for peer in part.peers if not serves(peer))
     for spec in part.tasks:
         own = view.own[spec.task]
-        if own.status.state in ("ended", "lost"):
+        if own.status.state in ("ended", "lost") and not own.supervised:
             continue
         if done if serves(spec) else min(waited, own.quiet_s) >= part.finish_grace_s:
             actions.append(End(spec.task, DECIDED, part.stop_grace_s))
@@ -175,7 +132,8 @@ def _finish(view: View) -> List[Action]:
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
     """A task anywhere has ended, or its host has been silent for longer than it could have taken to say so."""
-    if peer.task in view.known.ended:
+    fields = view.known.ended.get(peer.task)
+    if fields is not None and is_final(fields):
         return True
     if peer.task in view.own:
         return False

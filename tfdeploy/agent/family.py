@@ -31,10 +31,24 @@ def supervisor_lock(paths: RunPaths, task: str) -> str:
 
 
 def supervisor(paths: RunPaths, task: str) -> Optional[proc.Identity]:
-    """The living supervisor of a task. Its lock, held after we looked, proves that the pid is still its own."""
-    pid = paths.status(task).supervisor_pid
-    who = None if pid is None else proc.identity(pid)
-    return who if who is not None and is_locked(supervisor_lock(paths, task)) else None
+    """The living supervisor of a task, as it signed its lock (on a full disk: as it says in the status)."""
+    try:
+        with open(supervisor_lock(paths, task), "r", encoding="ascii", errors="replace") as lock:
+            boot_id, pid, start_ticks = lock.read(200).split()
+        who: Optional[proc.Identity] = proc.Identity(boot_id, int(pid), int(start_ticks))
+    except (OSError, ValueError):
+        status = paths.status(task)
+        over = status.supervisor_pid is None or status.state in ("ended", "lost")
+        who = None if over else proc.identity(status.supervisor_pid or 0)
+    return who if who is not None and proc.same(who) and is_locked(supervisor_lock(paths, task)) else None
+
+
+def sign(lock: int) -> None:
+    """Writes into a supervisor's lock, which is held, whose it is."""
+    who = proc.identity(os.getpid())
+    if who is not None:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, ("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"), 0)
 
 
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, proc.Entry]]:

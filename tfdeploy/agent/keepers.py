@@ -25,27 +25,37 @@ _SECOND_NS = 10**9
 
 def begin(call: Call) -> Dict[str, Any]:
     """{"folder"}: where rsync puts them, empty. Raises VerbError disk."""
-    folder = _incoming(call)
+    return {"folder": make_room(call.context.workdir, call.name("job"), int(call.args.get("bytes") or 0))}
+
+
+def make_room(workdir: str, job: str, needed: int) -> str:
+    """An empty folder for `needed` bytes that are to be put in place. Raises VerbError disk."""
+    folder = _incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
     free = free_of(folder)["free_bytes"] or 0
-    needed = int(call.args.get("bytes") or 0)
     if needed > free:
         what = "%d bytes are to be kept here, and %d are free" % (needed, free)
         raise VerbError("disk", what, where=folder, details={"needed_bytes": needed, "free_bytes": free})
-    return {"folder": folder}
+    return folder
 
 
 def place(call: Call) -> Dict[str, Any]:
     """`files`: [path, size, mtime_ns] of all that came; `aside`: records to set aside. {"missing": paths that did not come
     whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way."""
-    folder, root = _incoming(call), layout.keep_dir(call.context.workdir, call.name("job"), "")
     keep = check_keep(call.args.get("keep"))
-    files = [(_inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.args.get("files") or []]
-    aside = [_inside(path, keep) for path in call.args.get("aside") or []]
+    files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.args.get("files") or []]
+    aside = [inside(path, keep) for path in call.args.get("aside") or []]
+    return {"missing": put_in_place(call.context.workdir, call.name("job"), files, aside)}
+
+
+def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]) -> List[str]:
+    """[path, size, mtime_ns] of all that came, and records to set aside. Returns paths that did not come whole: then nothing
+    was put in place. Raises VerbError in_the_way."""
+    folder, root = _incoming(workdir, job), layout.keep_dir(workdir, job, "")
     missing = [path for path, size, mtime_ns in files if not _is_whole(os.path.join(folder, path), size, mtime_ns)]
     if missing:
-        return {"missing": missing}
+        return missing
     for path in aside:
         _refuse_links(root, path)
         if os.path.lexists(os.path.join(root, path)):
@@ -55,14 +65,14 @@ def place(call: Call) -> Dict[str, Any]:
         make_private(os.path.dirname(os.path.join(root, path)))
         os.replace(os.path.join(folder, path), os.path.join(root, path))
     shutil.rmtree(folder, ignore_errors=True)
-    return {"missing": []}
+    return []
 
 
-def _incoming(call: Call) -> str:
-    return layout.keep_dir(call.context.workdir, call.name("job"), _INCOMING)
+def _incoming(workdir: str, job: str) -> str:
+    return layout.keep_dir(workdir, job, _INCOMING)
 
 
-def _inside(path: Any, keep: List[str]) -> str:
+def inside(path: Any, keep: List[str]) -> str:
     """A path below one of the keep folders."""
     words: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
     plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in words)

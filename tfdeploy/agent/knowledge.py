@@ -1,4 +1,4 @@
-"""What a minder knows of its run, on all hosts: committed, which tasks ended and how, abort. Values only.
+"""What a minder knows of its run, on all hosts: committed, how tasks ended, the gang's round, abort. Values only.
 
 Joining what two minders know is idempotent, commutative and monotone, so that it does not matter who tells whom, how
 often, or in which order.
@@ -8,31 +8,48 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 from tfdeploy.agent import wire
 
 _MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
+MAX_ROUND = 10**6
 Fields = Dict[str, Any]
+Stand = Tuple[int, int]
 
 
 class Knowledge(NamedTuple):
-    """`abort` {"kind", "reason", "host", "time", "task"?, "grace_s"?}; `ended` task -> {"outcome", "time", "host", "up", ...}."""
+    """`abort` {"kind", "reason", "host", "time", "task"?, "grace_s"?}.
+
+    `ended` task -> how its latest attempt that ended did: {"outcome", "time", "host", "up", "attempt", "round", "final", ...};
+    not `final`: it starts again. `round`: how often the gang starts, and after whose death: {"n", "time", "task", "reason",
+    "count", "quick", "delay_s"}; None: once, with the run. `stands` host -> (round, stage): how far it is with that start.
+    """
 
     committed: bool = False
     abort: Optional[Fields] = None
     ended: Dict[str, Fields] = {}
+    round: Optional[Fields] = None
+    stands: Dict[str, Stand] = {}
 
     def join(self, other: "Knowledge") -> "Knowledge":
         ended = dict(self.ended)
         for task, fields in other.ended.items():
-            ended[task] = _earlier(ended.get(task), fields)
+            ended[task] = _later_attempt(ended.get(task), fields)
+        stands = dict(self.stands)
+        for host, stand in other.stands.items():
+            stands[host] = max(stands.get(host, stand), stand)
         abort = self.abort if other.abort is None else _earlier(self.abort, other.abort)
-        return Knowledge(self.committed or other.committed, abort, ended)
+        return Knowledge(self.committed or other.committed, abort, ended, _later_round(self.round, other.round), stands)
+
+    @property
+    def round_number(self) -> int:
+        return 1 if self.round is None else int(self.round["n"])
 
     def as_json(self) -> Fields:
-        return {"committed": self.committed, "abort": self.abort, "ended": self.ended}
+        stands = {host: list(stand) for host, stand in self.stands.items()}
+        return {"committed": self.committed, "abort": self.abort, "ended": self.ended, "round": self.round, "stands": stands}
 
     def digest(self) -> str:
         return hashlib.sha256(_text(self.as_json()).encode("utf-8")).hexdigest()
@@ -48,6 +65,28 @@ def _earlier(one: Optional[Fields], other: Fields) -> Fields:
     return min(one, other, key=lambda fields: (fields["time"], _text(fields)))
 
 
+def _later_attempt(one: Optional[Fields], other: Fields) -> Fields:
+    """Of one attempt what is final, then what was earlier."""
+    if one is None:
+        return other
+    return min(one, other, key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)))
+
+
+def _later_round(one: Optional[Fields], other: Optional[Fields]) -> Optional[Fields]:
+    """Of two that say why the same round began, the earlier death."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
+
+
+def _attempt(fields: Fields) -> int:
+    return int(fields.get("attempt", 1))
+
+
+def is_final(fields: Fields) -> bool:
+    return bool(fields.get("final", True))
+
+
 def from_json(value: Any, tasks: "Dict[str, wire.Peer]") -> Knowledge:
     """What a peer, or our own file, says. Raises ValueError on anything that is no knowledge of this run."""
     if not isinstance(value, dict):
@@ -59,8 +98,41 @@ def from_json(value: Any, tasks: "Dict[str, wire.Peer]") -> Knowledge:
     return Knowledge(
         bool(value.get("committed")),
         None if abort is None else _checked(abort, "kind", ABORT_KINDS),
-        {task: _checked(fields, "outcome", wire.OUTCOMES) for task, fields in ended.items()},
+        {task: _checked_ending(fields) for task, fields in ended.items()},
+        _checked_round(value.get("round"), tasks),
+        _checked_stands(value.get("stands") or {}, {peer.host for peer in tasks.values()}),
     )
+
+
+def _checked_ending(fields: Any) -> Fields:
+    checked = _checked(fields, "outcome", wire.OUTCOMES)
+    if not all(_is_small(checked.get(name, 1)) for name in ("attempt", "round")):
+        raise ValueError("no attempt")
+    return checked
+
+
+def _checked_round(fields: Any, tasks: "Dict[str, wire.Peer]") -> Optional[Fields]:
+    if fields is None:
+        return None
+    checked = _checked(fields, "task", tuple(tasks))
+    numbers = [checked.get(name) for name in ("n", "count", "quick")]
+    delay_s = checked.get("delay_s")
+    if not all(_is_small(number) for number in numbers) or isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)):
+        raise ValueError("no round")
+    return checked
+
+
+def _checked_stands(stands: Any, hosts: "Set[str]") -> Dict[str, Stand]:
+    if not isinstance(stands, dict) or not set(stands) <= hosts:
+        raise ValueError("hosts of another run")
+    for stand in stands.values():
+        if not isinstance(stand, list) or len(stand) != 2 or not all(_is_small(number) for number in stand):
+            raise ValueError("no stand")
+    return {host: (stand[0], stand[1]) for host, stand in stands.items()}
+
+
+def _is_small(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MAX_ROUND
 
 
 def _checked(fields: Any, key: str, words: "tuple[str, ...]") -> Fields:
@@ -74,9 +146,12 @@ def _checked(fields: Any, key: str, words: "tuple[str, ...]") -> Fields:
     return {str(name)[:40]: one[:_MAX_TEXT] if isinstance(one, str) else one for name, one in fields.items()}
 
 
-def ending_of(status: wire.TaskStatus) -> Fields:
-    """What the others must know of a task that ended."""
+def ending_of(status: wire.TaskStatus, final: bool = True) -> Fields:
+    """What the others must know of an attempt that ended. Not `final`: the task starts again."""
     fields = {
+        "attempt": max(1, status.attempt),
+        "round": status.round,
+        "final": final,
         "outcome": status.outcome or "lost",
         "time": status.ended if status.ended is not None else status.started or 0.0,
         "host": status.host,
@@ -94,7 +169,7 @@ def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
     for peer in peers:
         if peer.deciding:
             fields = known.ended.get(peer.task)
-            if fields is None or fields["outcome"] != "succeeded" or _too_early(peer, fields):
+            if fields is None or fields["outcome"] != "succeeded" or too_early(peer, fields) or is_outdated(peer, fields, known):
                 return None
             times.append(fields["time"])
     return max(times) if times else None
@@ -106,14 +181,24 @@ def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Fields]:
     deaths: List[Fields] = []
     for peer in peers:
         fields = known.ended.get(peer.task)
-        if fields is None or (limit is not None and fields["time"] >= limit):
+        if fields is None or not is_final(fields) or (limit is not None and fields["time"] >= limit):
             continue  # the training was decided by then: no end after that can undo it
-        if fields["outcome"] in ("failed", "killed", "gave_up", "lost") or _too_early(peer, fields):
+        if is_death(peer, fields):
             deaths.append(dict(fields, task=peer.task, host=peer.host))
     return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
 
 
-def _too_early(peer: wire.Peer, fields: Fields) -> bool:
+def is_outdated(peer: wire.Peer, fields: Fields, known: Knowledge) -> bool:
+    """How a member of the gang ended before the gang starts again counts for nothing."""
+    return peer.gang and int(fields.get("round", 1)) < known.round_number
+
+
+def is_death(peer: wire.Peer, fields: Fields) -> bool:
+    """An end that nobody wanted. A task that we stopped has not died."""
+    return fields["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, fields)
+
+
+def too_early(peer: wire.Peer, fields: Fields) -> bool:
     """A good exit code that is no success: a server never ends by itself, any other task must have been up."""
     return fields["outcome"] == "succeeded" and (serves(peer) or not fields.get("up"))
 

@@ -13,7 +13,8 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from tfdeploy.agent import knowledge, tls, wire
 from tfdeploy.agent.knowledge import Knowledge
@@ -47,13 +48,20 @@ class Mesh:
     """`listener` is bound and becomes ours; `changed` is called from any thread when a peer brought news."""
 
     def __init__(
-        self, part: wire.HostPart, certs: Dict[str, str], listener: socket.socket, known: Knowledge, changed: Callable[[], None]
+        self,
+        part: wire.HostPart,
+        certs: Dict[str, str],
+        listener: socket.socket,
+        known: Knowledge,
+        changed: Callable[[], None],
+        offers: Optional[Callable[[str, Any, ssl.SSLSocket], None]] = None,
     ) -> None:
         self._part = part
         self._tasks = {peer.task: peer for peer in part.peers}
         self._server, self._client = tls.contexts(certs)
         self._listener = listener
         self._changed = changed
+        self._offers = offers
         self._lock = threading.Condition()
         self._known = known
         self._digest = known.digest()
@@ -101,6 +109,10 @@ class Mesh:
                 self._attend_s = every_s
                 self._lock.notify_all()
 
+    def notify(self) -> None:
+        """The minder is to look again."""
+        self._changed()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -127,8 +139,15 @@ class Mesh:
 
     def _concerned(self) -> List[_Peer]:
         """Peers with a task that has not ended as far as we know."""
-        running = {peer.host for task, peer in self._tasks.items() if task not in self._known.ended}
+        running = {peer.host for task, peer in self._tasks.items() if self._comes_more(task, peer)}
         return [peer for host, peer in self._peers.items() if host in running]
+
+    def _comes_more(self, task: str, peer: wire.Peer) -> bool:
+        fields = self._known.ended.get(task)
+        if fields is None or not knowledge.is_final(fields):
+            return True
+        over = self._known.abort is not None or knowledge.decided(self._part.peers, self._known) is not None
+        return peer.gang and self._part.restart_max > 0 and not over
 
     def _heard(self, host: str, value: Any) -> None:
         """What a peer says it knows. Raises ValueError on nonsense."""
@@ -206,14 +225,25 @@ class Mesh:
                 self._lock.notify_all()
 
     def _exchange(self, address: wire.MeshHost) -> None:
+        with self.call(address) as channel:
+            channel.sendall(self._message())
+            value = _receive(channel)
+        self._heard(address.host, self._body(value, address.host))
+
+    @contextmanager
+    def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
+        """A connection to that host's minder, and to no other. Raises OSError, ValueError."""
         with socket.create_connection((address.address, address.port), timeout=TIMEOUT_S) as plain:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._client.wrap_socket(plain) as channel:
                 if tls.peer_name(channel) != address.host:
                     raise ValueError("another host answers there")
-                channel.sendall(self._message())
-                value = _receive(channel)
-        self._heard(address.host, self._body(value, address.host))
+                yield channel
+
+    def ask(self, channel: ssl.SSLSocket, question: Dict[str, Any]) -> None:
+        """Sends a question instead of what we know: the other side's `offers` answer it."""
+        body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "ask": question}
+        channel.sendall(json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n")
 
     def _message(self) -> bytes:
         with self._lock:
@@ -258,13 +288,21 @@ class Mesh:
                 with self._server.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
                     if host in self._peers:
-                        self._heard(host, self._body(_receive(channel), host))
-                        channel.sendall(self._message())
+                        self._answer(host, channel)
         except (OSError, ValueError):
             pass  # a stranger, or a peer that will try again
         finally:
             with self._lock:
                 self._open.pop(admission).close()
+
+    def _answer(self, host: str, channel: ssl.SSLSocket) -> None:
+        value = _receive(channel)
+        if isinstance(value, dict) and "ask" in value and self._offers is not None:
+            self._body(value, host)
+            self._offers(host, value["ask"], channel)
+            return
+        self._heard(host, self._body(value, host))
+        channel.sendall(self._message())
 
 
 def _receive(channel: ssl.SSLSocket) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -16,7 +17,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import burial, decide, endgame, knowledge, proc, sockets, wire
+from tfdeploy.agent import actions, burial, decide, endgame, knowledge, proc, recovery, sockets, supply, wire
 from tfdeploy.agent.atomic import append_line, read_json, write_json
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.mesh import Mesh
@@ -49,6 +50,7 @@ class Minder:
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
+        self.supplier: Optional[supply.Supplier] = None
         self.saved = True
         self.start_word: Optional[Dict[str, Any]] = None
 
@@ -63,6 +65,8 @@ class Minder:
         self._listen_to_signals()
         who = proc.identity(os.getpid())
         self.state.minder_pid, self.state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
+        if self.state.boot_id not in (None, proc.boot_id()):
+            self.state.marks = {}  # of a clock that began anew
         self.state.boot_id, self.state.hostname = proc.boot_id(), os.uname().nodename
         self.state.marks.setdefault("prepared", time.monotonic())
         self._save()
@@ -77,7 +81,9 @@ class Minder:
             listener = sockets.claim(own.port, MESH_AGAIN_S if self.takes_over else 0.0)
         except OSError as error:
             raise PortTaken(own.port) from error
-        self.mesh = Mesh(self.part, certs, listener, self.known, self.wake)
+        offers = supply.Offers(self.paths, self.part)
+        self.mesh = Mesh(self.part, certs, listener, self.known, self.wake, offers.answer)
+        self.supplier = supply.Supplier(self.paths, self.part, self.mesh)
 
     def _hold(self, port: int) -> socket.socket:
         try:
@@ -138,18 +144,34 @@ class Minder:
 
     def _learn(self, own: Dict[str, decide.Own]) -> None:
         """Own tasks that ended, and what the peers said, become knowledge."""
-        ended = {
-            task: knowledge.ending_of(one.status)
-            for task, one in own.items()
-            if one.status.state in ("ended", "lost") and task not in self.known.ended
-        }
-        known = self.known.join(Knowledge(ended=ended))
-        if self.mesh is not None:
-            known = known.join(self.mesh.known())
-        self._know(known)
+        known = self.known if self.mesh is None else self.known.join(self.mesh.known())
+        ended = {}
+        for task, one in own.items():
+            if one.status.state in ("ended", "lost") and not one.supervised and task in self.peers:
+                last = recovery.is_last(self.part, self.peers[task], known, one.status)
+                ended[task] = knowledge.ending_of(one.status, last)
+        self._know(known.join(Knowledge(ended=ended)))
+        for task in ended:
+            self._account(self.peers[task], own[task].status)
+
+    def _account(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
+        """Counts a death once, and says when the task may start again."""
+        before = self.state.restarts.get(peer.task)
+        if (before or {}).get("attempt") == status.attempt or recovery.is_last(self.part, peer, self.known, status):
+            return
+        said = self.known.round if peer.on_death == "gang" else before
+        count = recovery.account(said, status, self.part.restart_backoff_s, random.random())
+        self.state.restarts[peer.task] = count
+        self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
+        self._journal("died", task=peer.task, how=recovery.how(status), **count)
+        self._save()
 
     def _know(self, known: Knowledge) -> None:
         if known != self.known:
+            if known.round_number != self.known.round_number and known.round is not None:
+                name = "round %d" % known.round_number
+                self.state.marks[name] = time.monotonic() + min(float(known.round["delay_s"]), self.part.restart_backoff_s[1])
+                self._journal(name, reason=known.round.get("reason"))
             self.known = known
             self._save()
         if self.mesh is not None:
@@ -170,19 +192,47 @@ class Minder:
         if self.mesh is not None and "decided" in self.state.marks:
             self.mesh.attend((self.part.finish_grace_s + self.part.stop_grace_s) / 4)
         silent = {} if self.mesh is None else self.mesh.silent_s(now, self.state.marks.get("decided"))
-        return decide.View(self.part, self.state.phase, self.known, own, now, self.state.marks, words, silent)
+        view = decide.View(
+            self.part,
+            self.state.phase,
+            self.known,
+            own,
+            now,
+            self.state.marks,
+            words,
+            silent,
+            self.state.restarts,
+            self.state.supplied,
+            proc.boot_id(),
+        )
+        again = recovery.first_words(view)
+        if again != self.state.again:
+            self.state.again = again
+            self._save()
+        return view
 
     # --- actions
 
-    def _act(self, action: decide.Action) -> bool:
+    def _act(self, action: actions.Action) -> bool:
         """Carries it out. True: look again at once."""
         if isinstance(action, decide.Start):
-            return self.staff.start(action.task)
+            return self.staff.start(action.task, action.attempt, action.round)
         if isinstance(action, decide.End):
             tell_supervisor(self.paths, action.task, action.reason, action.grace_s)
             return False
         if isinstance(action, decide.Bury):
-            return burial.bury(self.paths, action.task, action.outcome, action.reason)
+            return burial.bury(self.paths, action.task, action.outcome, action.reason, attempt=action.attempt)
+        if isinstance(action, actions.GiveUp):
+            return burial.give_up(self.paths, action.task, action.reason)
+        if isinstance(action, actions.Supply):
+            return self._supply(action.n)
+        if isinstance(action, actions.Stand):
+            self._know(self.known.join(Knowledge(stands={self.part.host: (action.n, action.stage)})))
+            self._journal("gang", round=action.n, stage=action.stage)
+            return True
+        if isinstance(action, actions.NewRound):
+            self._know(self.known.join(Knowledge(round=self._round(action))))
+            return True
         if isinstance(action, decide.Phase):
             return self._enter(action.phase)
         fields: Dict[str, object] = {"host": self.part.host, "time": time.time()}
@@ -194,6 +244,26 @@ class Minder:
                 fields["grace_s"] = action.grace_s
             self._know(self.known.join(Knowledge(abort=fields)))
             self._journal("abort", kind=action.kind, reason=action.reason)
+        return True
+
+    def _round(self, action: actions.NewRound) -> Dict[str, object]:
+        status, count = self.paths.status(action.task), self.state.restarts[action.task]
+        return {
+            "n": action.n,
+            "time": status.ended or time.time(),
+            "task": action.task,
+            "reason": knowledge.in_words(dict(knowledge.ending_of(status), task=action.task, host=self.part.host)),
+            "count": count["count"],
+            "quick": count["quick"],
+            "delay_s": count["delay_s"],
+        }
+
+    def _supply(self, number: int) -> bool:
+        if self.supplier is None or not self.supplier.has_come(number):
+            return False
+        self.state.supplied = number
+        self._save()
+        self._journal("supplied", round=number)
         return True
 
     def _enter(self, phase: str) -> bool:

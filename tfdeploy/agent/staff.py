@@ -21,16 +21,19 @@ class Staff:
         self._part = part
         self._outputs: Dict[str, Tuple[object, float]] = {}  # task -> its log as last seen, and since when (monotonic)
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
+        self._attempts: Dict[str, int] = {}  # task -> of its child
 
-    def start(self, task: str) -> bool:
-        """A supervisor for a task that has none. False: one was started already."""
-        if task in self._children:
+    def start(self, task: str, attempt: int, round_number: int) -> bool:
+        """A supervisor for an attempt that has none. False: one was started already."""
+        if self._attempts.get(task, 0) >= attempt:
             return False
         folder = self._paths.task_dir(task)
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        forget(os.path.join(folder, STOP_FILE))  # it was meant for the attempt before
+        self._attempts[task] = attempt
         with open(os.path.join(folder, "supervisor.log"), "ab") as log:
             self._children[task] = subprocess.Popen(
-                agent_command("supervise", self._paths.host_dir, task, "1"),
+                agent_command("supervise", self._paths.host_dir, task, str(attempt), str(round_number)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -61,8 +64,13 @@ class Staff:
         child = self._children.get(task)
         supervised = is_locked(family.supervisor_lock(self._paths, task)) or (child is not None and child.returncode is None)
         status = self._paths.status(task)
-        if child is not None and not supervised and status.state == "pending":
-            status.state = "starting"  # its supervisor died before it wrote anything
+        attempt = self._attempts.get(task, 0)
+        if status.attempt < attempt and (supervised or attempt > 1 or status.state == "pending"):
+            # Its supervisor has not written anything yet, or died before it could.
+            state = "pending" if supervised and attempt == 1 else "starting"
+            status = wire.TaskStatus(
+                self._paths.run, task, self._paths.host, attempt=attempt, state=state, boot_id=proc.boot_id()
+            )
         return decide.Own(status, supervised, self._quiet_s(task, now))
 
     def _quiet_s(self, task: str, now: float) -> float:
@@ -75,6 +83,13 @@ class Staff:
         if self._outputs.get(task, (self, 0.0))[0] != stamp:
             self._outputs[task] = (stamp, now)
         return now - self._outputs[task][1]
+
+
+def forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float) -> None:

@@ -33,18 +33,20 @@ _SAVE_FOR_S = 600.0  # a last status that a full disk refuses is tried again for
 
 
 class Supervisor:
-    def __init__(self, paths: RunPaths, task: str, attempt: int) -> None:
+    def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int = 1) -> None:
         self.paths = paths
         self.part = paths.part()
         self.spec = next(spec for spec in self.part.tasks if spec.task == task)
         self.attempt = attempt
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
+        self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
         self.secrets = {name: str(text) for name, text in (read_json(paths.file("env.json")) or {}).items()}
         self.mask = Mask(self.secrets.values())
         self.ready = Readiness(self.spec)
         self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
         self.status.boot_id = proc.boot_id()
+        self.status.round = round_number
         self.status.supervisor_pid = os.getpid()
         self.saved = True
         self.pipes: Dict[int, int] = {}  # descriptor -> stream
@@ -238,6 +240,7 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         status.state, status.ended = "ended", time.time()
+        status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
         self._journal("ended", outcome=status.outcome, exit_code=status.exit_code, signal=status.signal, reason=status.reason)
         give_up = time.monotonic() + _SAVE_FOR_S
@@ -282,7 +285,7 @@ def mind(paths: RunPaths) -> None:
 
 
 def main(argv: List[str]) -> int:
-    """supervise HOST_DIR TASK ATTEMPT"""
+    """supervise HOST_DIR TASK ATTEMPT [ROUND]"""
     os.umask(0o077)
     paths = RunPaths(argv[0])
     lock = take_lock(family.supervisor_lock(paths, argv[1]))
@@ -290,8 +293,12 @@ def main(argv: List[str]) -> int:
         return 0
     if paths.status(argv[1]).attempt >= int(argv[2]):
         return 0  # that attempt was started once: never a second time
+    try:
+        family.sign(lock)
+    except OSError:
+        pass  # a full disk: its task is found by its other marks
     proc.become_subreaper()
-    Supervisor(paths, argv[1], int(argv[2])).run()
+    Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1).run()
     return 0
 
 

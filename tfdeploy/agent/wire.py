@@ -122,6 +122,8 @@ class Peer:
     host: str
     deciding: bool = False
     serves: bool = False  # never ends by itself: ended when all others are done, and exit 0 of it is a failure
+    on_death: str = ""  # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
+    gang: bool = False  # belongs to those that start again together
 
 
 @dataclass
@@ -150,6 +152,9 @@ class HostPart:
     stop_grace_s: float = 20.0
     start_within_s: float = 60.0  # prepared, no start
     commit_within_s: float = 60.0  # started, no commit
+    restart_max: int = 0  # starts again, of a task or of the gang, without ten good minutes in between
+    restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])  # the first pause, and the longest
+    supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
     version: int = VERSION
 
 
@@ -175,6 +180,8 @@ class TaskStatus:
     log_bytes: int = 0  # written so far (end offset)
     log_lost_bytes: int = 0  # dropped because the disk was full
     supervisor_pid: Optional[int] = None
+    round: int = 1  # how often the gang had started when this attempt did
+    lived_s: Optional[float] = None  # of an attempt that ended, by a clock that does not jump
     version: int = VERSION
 
 
@@ -197,5 +204,8 @@ class HostRunState:
     boot_id: Optional[str] = None
     left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
     hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
-    marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided
+    marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided, ...
+    restarts: Dict[str, Dict[str, Any]] = field(default_factory=dict)  # task -> recovery.Count: starts that failed lately
+    again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
+    supplied: int = 1  # the gang's round for which the chief's keep has come
     version: int = VERSION

@@ -1,0 +1,162 @@
+"""What starts again after a death, when, and in which order: (part, what is known, own tasks, clock) -> actions. Pure.
+
+A task that recovers alone starts again on its host after a pause. A gang starts again together: somebody says a new round;
+every host ends what it has of the old one and says so (CLEARED); once all have, and the chief's keep lies on each disk, they
+say that (SUPPLIED); then the servers start, and once these are up (SERVED) the others. So no new process ever meets an old.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Optional
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
+from tfdeploy.agent.knowledge import Knowledge, decided, serves, too_early
+
+OVER = ("ended", "lost")
+QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
+REFILL_S = 600.0  # one that lives longer is as good as the first
+CLEARED, SUPPLIED, SERVED = 1, 2, 3
+GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
+
+
+def may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
+    return part.restart_max > 0 and peer.on_death != ""
+
+
+def is_last(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
+    """Whether this attempt, which has ended, was the task's last."""
+    if known.abort is not None or not known.committed or decided(part.peers, known) is not None or not may_recover(part, peer):
+        return True
+    if peer.gang and status.round < known.round_number:
+        return False
+    fields = {"outcome": status.outcome, "up": status.up}
+    return status.outcome == "gave_up" or (status.outcome == "succeeded" and not too_early(peer, fields))
+
+
+def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> Dict[str, Any]:
+    """The count of failed starts after this one: {"attempt", "count", "quick", "delay_s"}.
+
+    `chance`: 0 to 1, spreads the pauses."""
+    said = before or {}
+    lived_s = status.lived_s or 0.0
+    count, quick = int(said.get("count", 0)), int(said.get("quick", 0))
+    if lived_s >= REFILL_S:
+        count = 0
+    quick = quick + 1 if lived_s < QUICK_S else 0
+    first_s, longest_s = backoff_s
+    pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
+    delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
+    return {"attempt": status.attempt, "count": count + 1, "quick": quick, "delay_s": delay_s}
+
+
+def recover(view: View) -> List[Action]:
+    """What to start, to end and to tell in a committed run that is not decided."""
+    if decided(view.part.peers, view.known) is not None:
+        return []
+    actions: List[Action] = []
+    for spec, peer in _own(view):
+        own, number = view.own[spec.task], view.known.round_number
+        if peer.gang and own.status.round < number:
+            if own.status.state not in OVER:
+                actions.append(End(spec.task, _broken(view), min(view.part.stop_grace_s, GANG_GRACE_S)))
+        elif own.status.state in OVER and not own.supervised:
+            actions += _after_death(view, peer, own)
+    return actions + _gather(view)
+
+
+def waits_for_gang(view: View) -> bool:
+    """Whether the gang may need this host once more, though all has ended here."""
+    return any(peer.gang and may_recover(view.part, peer) for _, peer in _own(view))
+
+
+def _own(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
+    peers = {peer.task: peer for peer in view.part.peers}
+    return [(spec, peers[spec.task]) for spec in view.part.tasks if spec.task in peers]
+
+
+def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
+    part, status, known = view.part, own.status, view.known
+    count = view.counts.get(peer.task)
+    if is_last(part, peer, known, status) or count is None or count["attempt"] != status.attempt:
+        return []
+    if count["count"] > part.restart_max:
+        return [GiveUp(peer.task, _given_up(part, status))]
+    if peer.on_death == "gang":
+        return [NewRound(known.round_number + 1, peer.task)]
+    if view.now < view.marks.get("again " + peer.task, 0.0):
+        return []
+    return [Start(peer.task, status.attempt + 1, known.round_number)]
+
+
+def _given_up(part: wire.HostPart, status: wire.TaskStatus) -> str:
+    return "%s, after %d restarts (restart.max)" % (how(status), part.restart_max)
+
+
+def how(status: wire.TaskStatus) -> str:
+    """How an attempt ended: "killed by signal 9", "exit code 3"."""
+    if status.reason:
+        return status.reason
+    if status.exit_code is not None:
+        return "exit code %d" % status.exit_code
+    return "killed by signal %s" % status.signal if status.signal is not None else str(status.outcome)
+
+
+def _broken(view: View) -> str:
+    return "the gang starts again: %s" % (view.known.round or {}).get("reason", "")
+
+
+def _gather(view: View) -> List[Action]:
+    """The next step of the gang's new start."""
+    number, members = view.known.round_number, [(spec, peer) for spec, peer in _own(view) if peer.gang]
+    if number == 1 or not members:
+        return []
+    host, part = view.part.host, view.part
+    mine = _stage(view, host, number)
+    slowest = min(_stage(view, peer.host, number) for peer in part.peers if peer.gang)
+    if mine < CLEARED:
+        return [Stand(number, CLEARED)] if all(_cleared(view.own[spec.task], number) for spec, _ in members) else []
+    if mine < SUPPLIED:
+        if slowest < CLEARED:
+            return []
+        needs = part.supply_from not in (None, host) and view.supplied < number
+        return [Supply(number)] if needs else [Stand(number, SUPPLIED)]
+    servers = [spec for spec, _ in members if serves(spec)]
+    if mine < SERVED and all(_is_up(view.own[spec.task], number) for spec in servers):
+        return [Stand(number, SERVED)]
+    if view.now < view.marks.get("round %d" % number, 0.0):
+        return []
+    ready = [spec for spec, _ in members if serves(spec) or slowest >= SERVED]
+    # A server of another host starts at once; who talks to it waits until it is up.
+    return [
+        Start(spec.task, view.own[spec.task].status.attempt + 1, number)
+        for spec in ready
+        if _cleared(view.own[spec.task], number) and view.own[spec.task].status.round < number and slowest >= CLEARED
+    ]
+
+
+def _stage(view: View, host: str, number: int) -> int:
+    at, stage = view.known.stands.get(host, (1, SERVED))
+    return stage if at == number else SERVED if at > number else 0
+
+
+def _cleared(own: Own, number: int) -> bool:
+    return own.status.round >= number or (own.status.state in OVER and not own.supervised)
+
+
+def _is_up(own: Own, number: int) -> bool:
+    return own.status.round >= number and (own.status.up or own.status.state in OVER)
+
+
+def first_words(view: View) -> Dict[str, str]:
+    """Tasks of this host that are about to start again, and why."""
+    words: Dict[str, str] = {}
+    if view.phase != "committed" or view.known.abort is not None or decided(view.part.peers, view.known) is not None:
+        return words
+    for spec, peer in _own(view):
+        status = view.own[spec.task].status
+        if status.state not in OVER or is_last(view.part, peer, view.known, status):
+            continue
+        outdated = peer.gang and status.round < view.known.round_number
+        words[spec.task] = _broken(view) if outdated else "starts again: %s" % how(status)
+    return words

@@ -1,0 +1,157 @@
+"""The chief's keep goes to the other hosts of the gang before it starts again, from minder to minder, over the mesh.
+
+Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns, sha256] of every file; then
+a line with the numbers of those that are lacking; then their bytes, one after the other. Nothing is put in place before
+every byte has the right sum. Without this a gang that restores from its own disks never finds together again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import ssl
+import threading
+import time
+from typing import Any, List, Tuple
+
+from tfdeploy.agent import keepers, layout, wire
+from tfdeploy.agent.call import VerbError
+from tfdeploy.agent.collect import RECORD, keep_rows
+from tfdeploy.agent.mesh import Mesh
+from tfdeploy.agent.paths import RunPaths
+
+AGAIN_S = 1.0
+PATIENCE_S = 120.0  # while the other side reads what it keeps
+MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
+_BLOCK_BYTES = 1 << 18
+_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets the others write what nobody is to read
+_SUM = re.compile(r"[0-9a-f]{64}\Z")
+File = Tuple[str, int, int, str]  # path, size, mtime_ns, sha256
+
+
+class Offers:
+    """What this host gives to others of the run that ask."""
+
+    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
+        self._paths, self._part = paths, part
+
+    def answer(self, host: str, question: Any, channel: ssl.SSLSocket) -> None:
+        """Raises OSError, ValueError; then the connection ends, and the other side asks again."""
+        if not isinstance(question, dict) or "keep" not in question:
+            raise ValueError("an unknown question")
+        root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
+        files = [[path, size, at, _sum(os.path.join(root, path))] for path, size, at in _files(self._paths, self._part)]
+        channel.settimeout(PATIENCE_S)
+        channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
+        for number in json.loads(_line(channel).decode("ascii"))["send"]:
+            with open(os.path.join(root, files[number][0]), "rb") as stream:
+                for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
+                    channel.sendall(block)
+
+
+class Supplier:
+    """Fetches what the chief's host keeps, in the background."""
+
+    def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Mesh) -> None:
+        self._paths, self._part, self._mesh = paths, part, mesh
+        self._lock = threading.Lock()
+        self._wanted = self._come = 1
+        self.said = ""  # why the last try failed
+
+    def has_come(self, number: int) -> bool:
+        """Whether it lies here for that round. Asked for the first time, it is fetched."""
+        with self._lock:
+            if number > self._wanted:
+                self._wanted = number
+                threading.Thread(target=self._fetch, args=(number,), daemon=True).start()
+            return self._come >= number
+
+    def _fetch(self, number: int) -> None:
+        while True:
+            with self._lock:
+                if self._wanted != number:
+                    return
+            try:
+                self._bring(number)
+            except (OSError, ValueError, KeyError, VerbError) as error:
+                self.said = str(error)
+                time.sleep(AGAIN_S)
+                continue
+            with self._lock:
+                self._come = max(self._come, number)
+            self._mesh.notify()
+            return
+
+    def _bring(self, number: int) -> None:
+        paths, source = self._paths, self._part.supply_from
+        address = next(one for one in self._part.mesh if one.host == source)
+        with self._mesh.call(address) as channel:
+            self._mesh.ask(channel, {"keep": number})
+            channel.settimeout(PATIENCE_S)
+            files = _checked(json.loads(_line(channel).decode("ascii")), self._part.keep)
+            have = {path: (size, at) for path, size, at in _files(paths, self._part)}
+            lacking = [n for n, (path, size, at, _) in enumerate(files) if have.get(path) != (size, at)]
+            names = {path for path, _, _, _ in files}
+            aside = [path for path in have if os.path.basename(path) == RECORD and path not in names]
+            chosen = [files[n] for n in lacking]
+            folder = keepers.make_room(paths.workdir, paths.job, sum(size for _, size, _, _ in chosen))
+            channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
+            for each in chosen:
+                _receive(channel, folder, each)
+        missing = keepers.put_in_place(paths.workdir, paths.job, [(path, size, at) for path, size, at, _ in chosen], aside)
+        if missing:
+            raise ValueError("%s did not come whole" % missing[0])
+
+
+def _files(paths: RunPaths, part: wire.HostPart) -> List[Tuple[str, int, int]]:
+    rows = keep_rows(paths.workdir, paths.job, part.keep)
+    return [(path, size, at) for path, size, at, link in rows if link is None and not _OF_A_WORKER.search(path)]
+
+
+def _checked(value: Any, keep: List[str]) -> List[File]:
+    files: List[File] = []
+    for path, size, at, digest in value["files"]:
+        if not isinstance(size, int) or not isinstance(at, int) or min(size, at) < 0 or not _SUM.match(str(digest)):
+            raise ValueError("not a file of the keep folders")
+        files.append((keepers.inside(path, keep), size, at, digest))
+    return files
+
+
+def _receive(channel: ssl.SSLSocket, folder: str, file: File) -> None:
+    """One file into `folder`. Raises ValueError when its sum is another."""
+    path, size, at, wanted = file
+    whole = os.path.join(folder, path)
+    os.makedirs(os.path.dirname(whole), mode=0o700, exist_ok=True)
+    digest, left = hashlib.sha256(), size
+    with open(whole, "wb") as stream:
+        while left > 0:
+            block = channel.recv(min(left, _BLOCK_BYTES))
+            if not block:
+                raise ValueError("%s ended too early" % path)
+            stream.write(block)
+            digest.update(block)
+            left -= len(block)
+    if digest.hexdigest() != wanted:
+        raise ValueError("%s came with another content" % path)
+    os.utime(whole, ns=(at, at))
+
+
+def _sum(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _line(channel: ssl.SSLSocket) -> bytes:
+    """Up to the end of a line, and not one byte more: what follows are contents."""
+    text = bytearray()
+    while not text.endswith(b"\n"):
+        block = channel.recv(1)
+        text += block
+        if not block or len(text) > MOST_LINE_BYTES:
+            raise ValueError("not a line")
+    return bytes(text)
