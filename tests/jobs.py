@@ -15,6 +15,7 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
     """tfdeploy.yaml and the program in the operator's folder. `keys`: more keys of the job file."""
     shutil.copy(PROGRAMS / program, operator.cwd / program)
     job: dict[str, object] = {"name": name, "mode": "async", "command": ["python", program, *flags], "ready": {"after": "300ms"}}
+    job["restart"] = {"max": 0}  # what dies shows what it does to the run; tests of restarts say otherwise
     rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
     (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")
 

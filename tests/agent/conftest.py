@@ -118,11 +118,12 @@ class Cluster:
         mesh = [wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()]
         specs: dict[str, list[wire.TaskSpec]] = {name: [] for name in self.hosts}
         peers = []
+        recovery = fields.pop("recovery", {})  # task -> (on_death, gang)
         for task, (host, argv, *more) in tasks.items():
             role, index = task.split(":")
             given = dict({"ready_after_s": 0.05, "ready_timeout_s": 10.0, "env": {}}, **(more[0] if more else {}))
             specs[host].append(wire.TaskSpec(task, role, int(index), argv, deciding=task == "worker:0", **given))
-            peers.append(wire.Peer(task, role, host, task == "worker:0"))
+            peers.append(wire.Peer(task, role, host, task == "worker:0", False, *recovery.get(task, ("", False))))
         quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "start_within_s": 10.0, "commit_within_s": 10.0}, **fields)
         digest = quick.pop("plan_digest", "d1")
         return {

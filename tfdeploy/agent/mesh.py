@@ -146,8 +146,7 @@ class Mesh:
         fields = self._known.ended.get(task)
         if fields is None or not knowledge.is_final(fields):
             return True
-        over = self._known.abort is not None or knowledge.decided(self._part.peers, self._known) is not None
-        return peer.gang and self._part.restart_max > 0 and not over
+        return peer.gang and self._part.restart_max > 0  # it waits until it hears that the run is over
 
     def _heard(self, host: str, value: Any) -> None:
         """What a peer says it knows. Raises ValueError on nonsense."""

@@ -157,7 +157,9 @@ class Minder:
     def _account(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
         """Counts a death once, and says when the task may start again."""
         before = self.state.restarts.get(peer.task)
-        if (before or {}).get("attempt") == status.attempt or recovery.is_last(self.part, peer, self.known, status):
+        counted = (before or {}).get("attempt") == status.attempt
+        collateral = peer.gang and status.round < self.known.round_number
+        if counted or collateral or recovery.is_last(self.part, peer, self.known, status):
             return
         said = self.known.round if peer.on_death == "gang" else before
         count = recovery.account(said, status, self.part.restart_backoff_s, random.random())

@@ -44,9 +44,11 @@ def is_live(paths: RunPaths) -> bool:
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
-    """As its supervisor wrote it; `lost` where that one died before it could."""
+    """As its supervisor wrote it; `pending` where it is about to start again, `lost` where that one died before it could."""
     status = paths.status(task)
     state = paths.state()
+    if task in state.again and status.state in OVER and is_live(paths):
+        return dataclasses.replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
     if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
         return status
     if (status.boot_id or state.boot_id) not in (None, boot_id()):

@@ -299,6 +299,7 @@ def main(argv: List[str]) -> int:
         pass  # a full disk: its task is found by its other marks
     proc.become_subreaper()
     Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1).run()
+    mind(paths)  # what comes after this end is the minder's, who may have died just now
     return 0
 
 

@@ -170,6 +170,15 @@ def metrics(node: Node) -> dict[str, str]:
 
 
 def restart_max(node: Node) -> int:
-    if values.whole(node, 0, 1000):
-        raise node.error("restarts are not built yet: `restart.max` must be 0", "remove it, or write max: 0")
-    return 0
+    return values.whole(node, 0, 1000)
+
+
+def backoff(node: Node) -> tuple[float, float]:
+    """[first pause, longest pause] in seconds."""
+    parts = node.list("a list of two durations, as in [1s, 60s]")
+    if len(parts) != 2:
+        raise node.error("backoff is the first pause and the longest one", "write backoff: [1s, 60s]")
+    first, longest = (values.seconds(part) for part in parts)
+    if first > longest:
+        raise node.error("the first pause is longer than the longest one", "write the shorter one first, as in [1s, 60s]")
+    return first, longest

@@ -126,10 +126,24 @@ JOB = (
     Key(
         "restart",
         "starting failed tasks again",
-        "restart: {max: 0}",
+        "restart: {max: 3, backoff: [1s, 60s]}",
         keys=(
-            Key("max", "how often; 0 only, for now", "max: 0", jobvalues.restart_max, "0", "restart_max"),
-            Key("backoff", "waiting between two starts", "backoff: [1s, 60s]"),
+            Key(
+                "max",
+                "how often, without ten good minutes in between; 0: never",
+                "max: 3",
+                jobvalues.restart_max,
+                "3",
+                "restart_max",
+            ),
+            Key(
+                "backoff",
+                "the pause before a start, and how long it may grow while starts fail within 10 s",
+                "backoff: [1s, 60s]",
+                jobvalues.backoff,
+                "[1s, 60s]",
+                "restart_backoff_s",
+            ),
         ),
     ),
     Key("stall", "what to do about a task that stands still", "stall: {after: 5m, action: report}"),

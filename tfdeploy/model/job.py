@@ -65,7 +65,8 @@ class Job:
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     finish_grace_s: float = 60.0
-    restart_max: int = 0
+    restart_max: int = 3
+    restart_backoff_s: tuple[float, float] = (1.0, 60.0)
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)  # step, loss, ...: regular expressions with one group

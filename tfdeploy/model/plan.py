@@ -29,6 +29,8 @@ class TaskPlan:
     deciding: bool
     why: str  # why this host, these GPUs
     serves: bool = False  # a server that never ends by itself: ended once the deciding tasks have succeeded
+    on_death: str = ""  # it starts again "alone", or with the "gang"; "": the run fails
+    gang: bool = False  # one of those that start again together
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,10 @@ class Plan:
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
     keep_from: str | None = None  # the host whose `keep` goes to all hosts of the run before the start (mirrored)
     notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch
-    restart: str = "never (restart.max is 0)"
+    restart: str = "never (restart.max is 0)"  # the rule, in words
+    restart_max: int = 0
+    restart_backoff_s: tuple[float, float] = (1.0, 60.0)
+    supply_from: str | None = None  # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)
     version: int = PLAN_VERSION
 
     @property

@@ -30,6 +30,9 @@ class Rules:
     same_gpus: bool = False  # tasks that train have equally many
     single: bool = False  # one process, no cluster, no TF_CONFIG
     takes_flags: bool = False  # `flags` left out means auto
+    gang: tuple[str, ...] = ()  # the roles that start again together,
+    breaks: tuple[str, ...] = ()  # when a task of one of these dies; any other that dies starts again alone
+    supplied: bool = False  # every member of the gang reads what the chief kept, each on its own disk
 
     def share(self, role: str) -> Share:
         usual: dict[str, Share] = {"ps": "none", "evaluator": "left"}
@@ -50,6 +53,8 @@ RULES: dict[Mode, Rules] = {
         needs=("worker", "ps"),
         serves=("ps",),
         takes_flags=True,
+        gang=("ps", "chief", "worker"),
+        breaks=("ps",),
         on_death="a worker: the others may freeze; the chief: they wait; a ps: all end with an error",
     ),
     "mirrored": Rules(
@@ -58,6 +63,9 @@ RULES: dict[Mode, Rules] = {
         shares=(("chief", "all"), ("worker", "all")),
         all_decide=True,
         same_gpus=True,
+        gang=("chief", "worker"),
+        breaks=("chief", "worker"),
+        supplied=True,
         on_death="any worker: the others end with an error within seconds",
     ),
     "coordinator": Rules(
@@ -67,6 +75,8 @@ RULES: dict[Mode, Rules] = {
         lead="chief",
         shares=(("chief", "none"),),
         same_gpus=True,
+        gang=("ps", "chief"),
+        breaks=("ps",),
         on_death="a worker: the chief could go on; a ps: the chief ends with an error; the chief: the servers wait",
     ),
     "ingraph": Rules(
@@ -76,6 +86,8 @@ RULES: dict[Mode, Rules] = {
         silent=("chief",),
         lead="chief",
         shares=(("chief", "none"),),
+        gang=("ps", "worker", "chief"),
+        breaks=("ps", "worker"),
         on_death="a server: the client ends with an error, or waits; the client: the servers wait",
     ),
     "local": Rules(

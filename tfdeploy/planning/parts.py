@@ -23,13 +23,20 @@ def _part(plan: Plan, host: HostPlan, digest: str) -> wire.HostPart:
         plan_digest=digest,
         release=plan.release,
         tasks=[_spec(plan, host, task) for task in plan.tasks_of(host.host)],
-        peers=[wire.Peer(task.task, task.role, task.host, task.deciding, task.serves) for task in plan.tasks],
+        peers=[_peer(task) for task in plan.tasks],
         mesh=[wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts],
         keep=list(plan.keep),
         links=dict(plan.links),
         finish_grace_s=plan.finish_grace_s,
         stop_grace_s=plan.stop_grace_s,
+        restart_max=plan.restart_max,
+        restart_backoff_s=list(plan.restart_backoff_s),
+        supply_from=plan.supply_from,
     )
+
+
+def _peer(task: TaskPlan) -> wire.Peer:
+    return wire.Peer(task.task, task.role, task.host, task.deciding, task.serves, task.on_death, task.gang)
 
 
 def _spec(plan: Plan, host: HostPlan, task: TaskPlan) -> wire.TaskSpec:

@@ -25,6 +25,7 @@ from tfdeploy.planning import (
     notes,
     ports,
     program,
+    restarts,
     servers,
 )
 from tfdeploy.planning.layout import lay_out, ports_needed
@@ -109,6 +110,10 @@ def make_plan(
         metrics=job.metrics,
         resume=keep.resume(job, facts[kept.host]),
         keep_from=kept.copied_from,
+        restart=restarts.words(job, tuple(dict.fromkeys(seat.role for seat in seats))),
+        restart_max=job.restart_max,
+        restart_backoff_s=job.restart_backoff_s,
+        supply_from=restarts.supply_from(job, seats),
         notes=(
             *notes.counts(inventory, mode, wished, seats),
             *kept.notes,

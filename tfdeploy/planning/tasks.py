@@ -12,7 +12,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, TaskPlan
-from tfdeploy.planning import commands, datasets, environment, servers
+from tfdeploy.planning import commands, datasets, environment, restarts, servers
 from tfdeploy.planning.flags import Flag
 from tfdeploy.planning.layout import Layout
 from tfdeploy.planning.modes import rules
@@ -56,6 +56,8 @@ def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> T
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,
+        on_death=restarts.on_death(job, seat.role),
+        gang=restarts.in_gang(job, seat.role),
     )
 
 

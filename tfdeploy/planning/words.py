@@ -51,6 +51,8 @@ def _ends_with(plan: Plan) -> str:
 
 def _on_death(plan: Plan) -> str:
     after = f"goes on from what is in {', '.join(plan.keep)}" if plan.keep else "starts from zero, for the job has no `keep`"
+    if plan.restart_max:
+        return f"{RULES[plan.mode].on_death}; what starts again {after}"
     return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and the next launch {after}"
 
 

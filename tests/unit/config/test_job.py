@@ -26,7 +26,7 @@ env: {TF_CPP_MIN_LOG_LEVEL: "1", LR: 1e-3, N: 010, WHO: "{job_name}-{task_index}
 secrets: [WANDB_API_KEY]
 ready: {after: 5s, timeout: 2m}
 finish: {grace: 1.5h}
-restart: {max: 0}
+restart: {max: 5, backoff: [500ms, 2m]}
 stop: {grace: 500ms}
 logs: {max: 500MB}
 metrics: {loss: 'cost=([\d.]+)', acc: 'acc (?:is )?([\d.]+)'}
@@ -75,7 +75,8 @@ def test_the_contracts_example(load, tmp_path):
         ready_after_s=5.0,
         ready_timeout_s=120.0,
         finish_grace_s=5400.0,
-        restart_max=0,
+        restart_max=5,
+        restart_backoff_s=(0.5, 120.0),
         stop_grace_s=0.5,
         logs_max_bytes=500_000_000,
         metrics={"step": DEFAULT_METRICS["step"], "loss": r"cost=([\d.]+)", "acc": r"acc (?:is )?([\d.]+)"},
@@ -111,8 +112,10 @@ REFUSED = {
     "stall: {after: 5m}": ("`stall` is not built yet", "stall", "remove `stall`"),
     "compat: v2": ("compat must be auto | v1 | none", "compat", "one of"),
     "cluster: plan": ("cluster must be planned | program", "cluster", "did you mean planned?"),
-    "restart: {max: 3}": ("restarts are not built yet", "restart.max", "max: 0"),
-    "restart: {backoff: [1s, 60s]}": ("`restart.backoff` is not built yet", "restart.backoff", "remove"),
+    "restart: {max: -1}": ("from 0 to 1000", "restart.max", ""),
+    "restart: {backoff: 5s}": ("a list of two durations", "restart.backoff", ""),
+    "restart: {backoff: [1s]}": ("the first pause and the longest one", "restart.backoff", "[1s, 60s]"),
+    "restart: {backoff: [60s, 1s]}": ("longer than the longest", "restart.backoff", "shorter one first"),
     "restart: {mx: 0}": ("unknown key 'mx'", "restart.mx", "max?"),
     "command: python train.py --x": ("command must be a list of words", "command", '["python", "train.py", "--x"]'),
     'command: "it\'s"': ("command must be a list of words", "command", "[python, train.py]"),

@@ -1,0 +1,148 @@
+"""What dies starts again, alone or as a gang, with real processes on several hosts and nobody attached."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import family, layout
+
+FOREVER = ["sh", "-c", "exec sleep 1000"]
+QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
+# Writes its pid into who.TASK while it lives, says who else it sees, and ends well once there is a file `go`.
+MEMBER = """
+echo attempt $TFDEPLOY_TASK_ATTEMPT; cat "$SHARED"/* 2>/dev/null
+echo $$ > "$SHARED/$TFDEPLOY_TASK_INDEX"
+trap 'rm "$SHARED/$TFDEPLOY_TASK_INDEX"; exit 1' TERM
+while [ ! -e "$SHARED/../go" ]; do sleep 0.05; done
+"""
+
+
+def killed(cluster: Any, run: str, task: str) -> None:
+    os.kill(cluster.status(run, task).pid, signal.SIGKILL)
+
+
+def attempt(cluster: Any, run: str, task: str) -> tuple[int, str]:
+    status = cluster.status(run, task)
+    return status.attempt, status.state
+
+
+def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    ends = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; while [ ! -e go ]; do sleep 0.02; done"]
+    tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", ends), "worker:1": ("n1", ends)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), **QUICKLY)
+    for task in tasks:
+        cluster.wait_state("r1", task, "running")
+        killed(cluster, "r1", task)
+        cluster.wait_until(lambda task=task: attempt(cluster, "r1", task) == (2, "running"))
+    for host in cluster.hosts.values():
+        Path(host.paths("r1").cwd, "go").touch()
+    states = cluster.wait_ended("r1")
+    assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
+    assert cluster.log("r1", "worker:0").split("\n") == ["attempt 1", "attempt 2", ""]
+    assert cluster.alive("r1") == []
+
+
+def test_a_crash_loop_gives_up_after_its_budget(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    fails = ["sh", "-c", "echo again; [ $TFDEPLOY_TASK_ATTEMPT -gt 1 ] || while [ ! -e go ]; do sleep 0.02; done; exit 3"]
+    tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", fails)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), **QUICKLY)
+    Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
+    states = cluster.wait_ended("r1")
+    status = cluster.status("r1", "worker:1")
+    assert (status.attempt, status.outcome, status.reason) == (4, "gave_up", "exit code 3, after 3 restarts (restart.max)")
+    assert {(state.first_death or {}).get("task") for state in states.values()} == {"worker:1"}
+    assert "worker:1 on n2 gave up: exit code 3" in str(states["n1"].abort_reason)
+    assert cluster.status("r1", "worker:0").outcome == "stopped"
+    assert cluster.log("r1", "worker:1") == "again\n" * 4
+
+
+@pytest.mark.parametrize("victim", ["worker:0", "worker:2"])
+def test_a_gang_starts_again_together_when_all_old_processes_are_gone(hosts: Any, tmp_path: Path, victim: str) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    env = {"env": {"SHARED": str(shared)}}
+    tasks = {f"worker:{n}": (f"n{n + 1}", ["sh", "-c", MEMBER], env) for n in range(3)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), **QUICKLY)
+    cluster.wait_until(lambda: len(list(shared.iterdir())) == 3)
+    index = victim[-1]
+    (shared / index).unlink()  # it cannot do that itself
+    killed(cluster, "r1", victim)
+    for task in tasks:
+        cluster.wait_until(lambda task=task: attempt(cluster, "r1", task) == (2, "running"), 20.0)
+    cluster.wait_until(lambda: len(list(shared.iterdir())) == 3)
+    old = {int(cluster.log("r1", task).splitlines()[0].split()[1]) for task in tasks}
+    assert old == {1}
+    (tmp_path / "go").touch()
+    states = cluster.wait_ended("r1")
+    assert {state.first_death is None for state in states.values()} == {True}
+    for task in tasks:
+        lines = cluster.log("r1", task).splitlines()
+        seen = [line for line in lines[lines.index("attempt 2") + 1 :] if line.isdigit()]
+        now = {cluster.status("r1", other).pid for other in tasks}
+        assert {int(pid) for pid in seen} <= now  # whoever it met was of the new round
+
+
+def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    keeps = """
+        if [ -e ckpt/step ]; then echo from $(cat ckpt/step) $(cat ckpt/checkpoint); fi
+        mkdir -p ckpt/deep
+        if [ $TFDEPLOY_TASK_INDEX = 0 ]; then echo 7 > ckpt/step; echo new > ckpt/checkpoint
+             head -c 3000000 /dev/zero > ckpt/deep/big
+        else echo mine > ckpt/deep/checkpoint; fi
+        while [ ! -e go ]; do sleep 0.02; done
+    """
+    for host in cluster.hosts.values():
+        os.makedirs(layout.keep_dir(host.context.workdir, cluster.job, "ckpt"))
+    tasks = {"worker:0": ("n1", ["sh", "-c", keeps]), "worker:1": ("n2", ["sh", "-c", keeps])}
+    recovery = dict.fromkeys(tasks, ("gang", True))
+    cluster.launch("r1", tasks, recovery=recovery, keep=["ckpt"], supply_from="n1", **QUICKLY)
+    mine = Path(layout.keep_dir(cluster.hosts["n2"].context.workdir, cluster.job, "ckpt"))
+    theirs = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "ckpt"))
+    cluster.wait_until(lambda: (mine / "deep" / "checkpoint").exists() and (theirs / "deep" / "big").exists())
+    killed(cluster, "r1", "worker:1")
+    for task in tasks:
+        cluster.wait_until(lambda task=task: attempt(cluster, "r1", task) == (2, "running"), 20.0)
+    cluster.wait_until(lambda: cluster.log("r1", "worker:1") == "from 7 new\n")
+    assert (mine / "deep" / "big").stat().st_size == 3000000
+    assert (mine / "deep" / "checkpoint.older").read_text() == "mine\n"
+    for host in cluster.hosts.values():
+        Path(host.paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+
+
+def test_a_stop_wins_against_a_restart_in_flight(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), restart_max=3, restart_backoff_s=[0.0, 0.0])
+    cluster.wait_state("r1", "worker:1", "running")
+    killed(cluster, "r1", "worker:1")
+    cluster.each("run.stop", "r1", grace_s=0.5)
+    states = cluster.wait_ended("r1")
+    assert {state.stop_requested for state in states.values()} == {True}
+    assert cluster.alive("r1") == []
+
+
+def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), **QUICKLY)
+    for round_number in (2, 3):
+        cluster.wait_state("r1", "worker:1", "running")
+        before = cluster.state("r1", "n2").minder_pid
+        os.kill(before, signal.SIGKILL)
+        killed(cluster, "r1", "worker:1")
+        for task in tasks:
+            wanted = (round_number, "running")
+            cluster.wait_until(lambda task=task, wanted=wanted: attempt(cluster, "r1", task) == wanted, 20.0)
+        assert cluster.state("r1", "n2").minder_pid != before
+    assert cluster.status("r1", "worker:0").round == 3
+    assert not family.members(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
