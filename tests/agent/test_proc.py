@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conditions import wait_for
 
 from tfdeploy.agent import proc, sockets
 
@@ -93,6 +94,18 @@ def test_descendants_and_marked(child: Any) -> None:
             proc.marked({}, table)
     finally:
         proc.send_all(below, table, signal.SIGKILL)
+
+
+def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(child: Any, tmp_path: Path) -> None:
+    """Within exec it has no environment: one look in a hundred fell into that."""
+    mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
+    again = tmp_path / "again.py"
+    again.write_text(f"import os\nos.execv({sys.executable!r}, [{sys.executable!r}, '-S', '-E', {str(again)!r}])\n")
+    restless = {child(sys.executable, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid for _ in range(3)}
+    table = {pid: one for pid in restless if (one := proc.entry(pid)) is not None}
+    wait_for(lambda: proc.marked(mark, table) == restless, 20, "all of them have begun")
+    for _ in range(500):
+        assert proc.marked(mark, table) == restless
 
 
 def free_port() -> int:

@@ -211,7 +211,7 @@ def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts:
     paths = host.paths("r1")
     Path(paths.cwd, "go").touch()
     cluster.wait_until(lambda: os.statvfs(small_disk).f_bavail == 0)
-    assert len(cluster.alive("r1")) == 2
+    cluster.wait_until(lambda: len(cluster.alive("r1")) == 2, what="the writer is through, and both tasks go on")
     answer = host.call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
     assert answer["survivors"] == [] and answer["seconds"] < 5 and cluster.alive("r1") == []
     for name in ("out.log", "out.log.1"):

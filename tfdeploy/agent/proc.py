@@ -9,10 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 
 _SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_KTHREADD = 2
+_TURNING_S = 0.05  # how long a process that turns into another program is waited for
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -108,12 +111,34 @@ def marked(marks: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     if not marks:
         raise ValueError("no marks: that would be everyone")
     found: Set[int] = set()
+    deadline = time.monotonic() + _TURNING_S
     for one in table.values():
         if one.alive and one.pid != os.getpid():
-            words = environment(one.pid)
+            words = environment(one.pid) or _soon(one, deadline)
             if all(words.get(name) == text for name, text in marks.items()):
                 found.add(one.pid)
     return found
+
+
+def _soon(one: Entry, deadline: float) -> Dict[str, str]:
+    """Within exec a process shows neither environment nor words for a moment: it is looked at until it shows either."""
+    words: Dict[str, str] = {}
+    while not words and _KTHREADD not in (one.pid, one.parent):
+        shown = _command_line(one.pid)
+        words = environment(one.pid)
+        now = entry(one.pid)
+        if shown or now is None or not now.alive or time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    return words
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return file.read()
+    except OSError:
+        return b"?"  # not ours
 
 
 def send(who: Identity, number: int) -> bool:

@@ -2,11 +2,12 @@
 
     python flood.py --job_name=worker --task_index=0 --lines=250000
 
-Each line is `TASK line N` (padded to --width). --odd adds, before the count: a carriage-return bar, ANSI and OSC
-escapes, NUL, invalid UTF-8, bidirectional controls, rich markup, a line of 1 MB, and at the very end one without a newline.
+Each line is `TASK line N` (padded to --width). A ps never ends by itself. --odd adds, before the count: a
+carriage-return bar, ANSI and OSC escapes, NUL, invalid UTF-8, bidirectional controls, rich markup, a line of 1 MB, and at the very end one without a newline.
 """
 import argparse
 import os
+import signal
 import sys
 import time
 
@@ -46,6 +47,8 @@ def main():
         out.write(b"no newline at the end")
     out.flush()
     print("%s wrote %d lines" % (name, args.lines), file=sys.stderr)
+    if args.job_name == "ps":
+        signal.pause()
 
 
 if __name__ == "__main__":
