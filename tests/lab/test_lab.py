@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tfdeploy.lab import Lab, processes
 
 Ssh = Callable[..., subprocess.CompletedProcess[str]]
 KINDS = ("loopback", "isolated")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 @pytest.fixture(params=KINDS)
@@ -102,6 +104,20 @@ def test_kill_leaves_no_process_and_boot_keeps_the_disk(a_lab: Lab, ssh: Ssh) ->
     a_lab.boot("n3")
     assert ssh(a_lab, "n3", "cat ~/kept").stdout == "kept\n"
     assert "987654" not in ssh(a_lab, "n3", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; true").stdout
+
+
+@pytest.mark.isolated
+def test_every_boot_of_a_host_has_an_id_of_its_own(isolated_lab: Lab, ssh: Ssh) -> None:
+    def boot_of(host: str) -> str:
+        told = {ssh(isolated_lab, host, f"cat {BOOT_ID}").stdout.strip(), outcome(isolated_lab, host, "cat", BOOT_ID).strip()}
+        (one,) = told
+        return str(uuid.UUID(one))
+
+    first, other = boot_of("n3"), boot_of("n4")
+    isolated_lab.kill("n3")
+    isolated_lab.boot("n3")
+    assert len({first, other, boot_of("n3"), _text(Path(BOOT_ID)).strip()}) == 4
+    assert boot_of("n4") == other
 
 
 def test_loopback_refuses_to_cut(loopback_lab: Lab) -> None:

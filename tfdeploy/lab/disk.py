@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,14 @@ def _lay_over_machine(folder: Path, root: Path) -> None:
         raise OSError(error.errno, f"{error.strerror}: {reason}") from error
 
 
+def _new_boot(root: Path) -> None:
+    """A boot id of this boot alone: by it whatever was written before a reboot is told apart."""
+    file = root / "run/boot_id"
+    file.write_text(f"{uuid.uuid4()}\n")
+    file.chmod(0o444)
+    mount(str(file), str(root / "proc/sys/kernel/random/boot_id"), flags=BIND)
+
+
 def enter(name: str, spec: dict[str, Any]) -> None:
     """Makes the host's root and moves this process into it. `spec`: folder, user, uid, shell, hosts_file, read_only (folders),
     shared (folder or None), files (path on the host: path here). Raises OSError."""
@@ -119,6 +128,7 @@ def enter(name: str, spec: dict[str, Any]) -> None:
         _bind(Path(spec["shared"]), home / "tfdeploy", read_only=False)
     _devices(root / "dev")
     mount("proc", str(root / "proc"), "proc")
+    _new_boot(root)
     mount("sysfs", str(root / "sys"), "sysfs", READ_ONLY)
     _accounts(root / "etc", spec)
     _write_names(root / "etc", name, spec)
