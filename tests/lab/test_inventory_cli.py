@@ -176,9 +176,9 @@ JOBS: dict[str, tuple[str, str, str]] = {
     ),
     "7 an open brace in the job": ("command: [python, '{x']", "unclosed brace", "tfdeploy.yaml:1:command[1]"),
     "no such mode": ("mode: mirored", "mode must be", "tfdeploy.yaml:1:mode"),
-    "stall not built": ("stall: {after: 5m}", "`stall` is not built yet", "tfdeploy.yaml:1:stall"),
+    "no such stall action": ("stall: {action: kill}", "action must be", "tfdeploy.yaml:1:stall.action"),
     "no such compat": ("compat: v2", "compat must be", "tfdeploy.yaml:1:compat"),
-    "restarts not built": ("restart: {max: 3}", "restarts are not built yet", "tfdeploy.yaml:1:restart.max"),
+    "too many restarts": ("restart: {max: 1001}", "from 0 to 1000", "tfdeploy.yaml:1:restart.max"),
     "5 two chiefs": ("mode: async\ncommand: [python, train.py]\nroles: {chief: {count: 2}}", "chief", ""),
     "1 an empty job file": ("", "", "tfdeploy.yaml"),
 }

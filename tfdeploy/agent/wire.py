@@ -124,6 +124,7 @@ class Peer:
     serves: bool = False  # never ends by itself: ended when all others are done, and exit 0 of it is a failure
     on_death: str = ""  # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
     gang: bool = False  # belongs to those that start again together
+    address: str = ""  # what the other hosts call it, with its port; "": it does not listen
 
 
 @dataclass
@@ -154,6 +155,8 @@ class HostPart:
     commit_within_s: float = 60.0  # started, no commit
     restart_max: int = 0  # starts again, of a task or of the gang, without ten good minutes in between
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])  # the first pause, and the longest
+    stall_after_s: float = 0.0  # a task that does nothing for so long is stalled; 0: nobody looks
+    stall_action: str = "report"  # or "restart": the culprit is also ended, as if it had failed
     supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
     version: int = VERSION
 
@@ -180,6 +183,9 @@ class TaskStatus:
     log_bytes: int = 0  # written so far (end offset)
     log_lost_bytes: int = 0  # dropped because the disk was full
     supervisor_pid: Optional[int] = None
+    health: Optional[str] = None  # "stalled": filled in from HostRunState.health where a status is read
+    health_reason: Optional[str] = None
+    health_since: Optional[float] = None
     round: int = 1  # how often the gang had started when this attempt did
     lived_s: Optional[float] = None  # of an attempt that ended, by a clock that does not jump
     version: int = VERSION
@@ -205,6 +211,8 @@ class HostRunState:
     left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
     hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
     marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided, ...
+    # task -> {"attempt", "word": "stalled", "reason", "since": when it was last seen to do anything}
+    health: Dict[str, Dict[str, Any]] = field(default_factory=dict)
     restarts: Dict[str, Dict[str, Any]] = field(default_factory=dict)  # task -> recovery.Count: starts that failed lately
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come

@@ -14,7 +14,7 @@ from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import MODES, RoleRule
+from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 RESERVED = (
@@ -182,3 +182,7 @@ def backoff(node: Node) -> tuple[float, float]:
     if first > longest:
         raise node.error("the first pause is longer than the longest one", "write the shorter one first, as in [1s, 60s]")
     return first, longest
+
+
+def stall_action(node: Node) -> str:
+    return values.one_of(node, STALL_ACTIONS)

@@ -146,7 +146,24 @@ JOB = (
             ),
         ),
     ),
-    Key("stall", "what to do about a task that stands still", "stall: {after: 5m, action: report}"),
+    Key(
+        "stall",
+        "what to do about a task that stands still",
+        "stall: {after: 5m, action: report}",
+        keys=(
+            Key(
+                "after", "without output, CPU or traffic; 0s: never looked at", "after: 5m", values.seconds, "5m", "stall_after_s"
+            ),
+            Key(
+                "action",
+                "report: say so and why; restart: also end the culprit, as if it had failed",
+                "action: report",
+                jobvalues.stall_action,
+                "report",
+                "stall_action",
+            ),
+        ),
+    ),
     Key(
         "stop",
         "how a run is stopped",

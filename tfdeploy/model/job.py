@@ -12,6 +12,8 @@ Flags = Literal["auto", "classic", "none"]
 Compat = Literal["auto", "v1", "none"]
 WHEELS = "setup-wheels"  # what the wheels of `setup` are called among a job's data sets
 Written = Literal["planned", "program"]
+StallAction = Literal["report", "restart"]
+STALL_ACTIONS: tuple[StallAction, ...] = ("report", "restart")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Job:
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
+    stall_after_s: float = 300.0  # 0: nobody looks
+    stall_action: StallAction = "report"
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)  # step, loss, ...: regular expressions with one group

@@ -32,11 +32,13 @@ def _part(plan: Plan, host: HostPlan, digest: str) -> wire.HostPart:
         restart_max=plan.restart_max,
         restart_backoff_s=list(plan.restart_backoff_s),
         supply_from=plan.supply_from,
+        stall_after_s=plan.stall_after_s,
+        stall_action=plan.stall_action,
     )
 
 
 def _peer(task: TaskPlan) -> wire.Peer:
-    return wire.Peer(task.task, task.role, task.host, task.deciding, task.serves, task.on_death, task.gang)
+    return wire.Peer(task.task, task.role, task.host, task.deciding, task.serves, task.on_death, task.gang, task.address)
 
 
 def _spec(plan: Plan, host: HostPlan, task: TaskPlan) -> wire.TaskSpec:

@@ -36,6 +36,7 @@ def describe(plan: Plan) -> Described:
             ("ends with", _ends_with(plan)),
             ("on a death", _on_death(plan)),
             ("restart", plan.restart),
+            ("on a stall", _on_stall(plan)),
             ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
         ),
         rows=tuple((task.task, task.host, task.address or "-", gpus_words(task.gpus), task.why) for task in plan.tasks),
@@ -54,6 +55,13 @@ def _on_death(plan: Plan) -> str:
     if plan.restart_max:
         return f"{RULES[plan.mode].on_death}; what starts again {after}"
     return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and the next launch {after}"
+
+
+def _on_stall(plan: Plan) -> str:
+    if not plan.stall_after_s:
+        return "nobody looks (stall.after is 0)"
+    done = "the culprit is ended as if it had failed" if plan.stall_action == "restart" else "it is said and nobody is ended"
+    return f"after {plan.stall_after_s:g} s without output, CPU or traffic {done}"
 
 
 def lines(plan: Plan) -> tuple[str, ...]:

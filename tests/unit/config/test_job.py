@@ -27,6 +27,7 @@ secrets: [WANDB_API_KEY]
 ready: {after: 5s, timeout: 2m}
 finish: {grace: 1.5h}
 restart: {max: 5, backoff: [500ms, 2m]}
+stall: {after: 90s, action: restart}
 stop: {grace: 500ms}
 logs: {max: 500MB}
 metrics: {loss: 'cost=([\d.]+)', acc: 'acc (?:is )?([\d.]+)'}
@@ -77,6 +78,8 @@ def test_the_contracts_example(load, tmp_path):
         finish_grace_s=5400.0,
         restart_max=5,
         restart_backoff_s=(0.5, 120.0),
+        stall_after_s=90.0,
+        stall_action="restart",
         stop_grace_s=0.5,
         logs_max_bytes=500_000_000,
         metrics={"step": DEFAULT_METRICS["step"], "loss": r"cost=([\d.]+)", "acc": r"acc (?:is )?([\d.]+)"},
@@ -109,7 +112,9 @@ REFUSED = {
         "name",
     ),
     "setup: r.txt": ("setup must be a mapping", "setup", None),
-    "stall: {after: 5m}": ("`stall` is not built yet", "stall", "remove `stall`"),
+    "stall: {after: 5}": ("a duration with its unit", "stall.after", "5s, 2m"),
+    "stall: {action: kill}": ("report", "stall.action", "restart"),
+    "stall: {afer: 5m}": ("unknown key 'afer'", "stall.afer", "after?"),
     "compat: v2": ("compat must be auto | v1 | none", "compat", "one of"),
     "cluster: plan": ("cluster must be planned | program", "cluster", "did you mean planned?"),
     "restart: {max: -1}": ("from 0 to 1000", "restart.max", ""),

@@ -167,6 +167,7 @@ def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     assert [row[:3] for row in told.rows] == [(each.task, each.host, each.address) for each in plan.tasks]
     assert "what starts again" in dict(told.heading)["on a death"]
     assert dict(told.heading)["restart"].startswith("at most 3 times")
+    assert dict(told.heading)["on a stall"].startswith("after 300 s without output")
     text = "\n".join(words.lines(plan))
     assert all(note in text for note in plan.notes)
     assert "worker:1  /usr/bin/python3 train.py --job_name=worker" in text
