@@ -198,6 +198,19 @@ def test_a_lock_goes_with_its_session(serve: Callable[..., Client], end: str) ->
     assert second.answer(waiting)["value"] == {"held": True}
 
 
+def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: Callable[..., Client], tmp_path: Path) -> None:
+    first, second = serve(), serve()
+    there = layout.locks_dir(str(tmp_path), "job")
+    assert first.call("lock", job="job", operation="launch", holder=HOLDER, wait_s=0)["value"]
+    assert second.call("unlock", job="job")["value"] == {}
+    assert len(os.listdir(there)) == 1
+    first.process.kill()
+    first.process.wait(WITHIN_S)
+    assert len(os.listdir(there)) == 1
+    assert second.call("unlock", job="job")["value"] == {}
+    assert os.listdir(there) == []
+
+
 def test_waiting_for_a_lock_can_be_cancelled(serve: Callable[..., Client]) -> None:
     first, second = serve(), serve()
     assert first.call("lock", job="job", operation="launch", holder=HOLDER, wait_s=0)["value"]
@@ -298,7 +311,8 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(tmp_path: Pa
     flock = fcntl.flock
 
     def after_the_holder_left(fd: int, how: int) -> None:
-        locks.unlock(first)  # between the second one's open and its flock: that file has no name any more
+        if first.context.closing:
+            locks.unlock(first)  # between the second one's open and its flock: that file has no name any more
         flock(fd, how)
 
     monkeypatch.setattr(locks.fcntl, "flock", after_the_holder_left)

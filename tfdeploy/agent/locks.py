@@ -37,16 +37,25 @@ def lock(call: Call) -> Dict[str, Any]:
 
 
 def unlock(call: Call) -> Dict[str, Any]:
-    """Nothing held: nothing done."""
-    _let_go(call.context, call.name("job"))
+    """Nothing held: what a session that was killed has left of its lock goes too."""
+    job = call.name("job")
+    if _let_go(call.context, job):
+        return {}
+    path = _path(call.context, job)
+    left = flocked(path) if os.path.exists(path) else None
+    if left is not None:
+        os.unlink(path)
+        os.close(left)
     return {}
 
 
-def _let_go(context: Context, job: str) -> None:
+def _let_go(context: Context, job: str) -> bool:
+    """False: nothing was held."""
     release = context.closing.get("lock " + job)
     if release is not None:
         release()
         context.closing.pop("lock " + job, None)
+    return release is not None
 
 
 def _path(context: Context, job: str) -> str:

@@ -1,0 +1,116 @@
+"""A connection that dies at any byte, an answer that is lost: one set of processes, or none, and never a second start."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from brittlewire import brittle_wire
+from commandline import Tfdeploy
+from hostside import on_host
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+CUTS = 6
+ROLLED_BACK_S = 75.0  # who could not be told ends by itself within a minute
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
+    """After a launch that ended with that code: exactly one process a host, or nothing at all. Then it is stopped."""
+    if code == 0:
+        assert [len(operator.marked(host, run)) for host in operator.lab.hosts] == [1] * len(operator.lab.hosts)
+        operator.run("stop", run, "--now", exit_code=0)
+        assert_nothing_left(operator, run, job)
+    else:
+        operator.run("sync", exit_code=0)  # nobody holds its locks
+        assert_nothing_left(operator, run, job, within_s=ROLLED_BACK_S)
+
+
+@pytest.mark.fault("16 the connection dies at six random bytes of a launch")
+def test_a_connection_that_dies_at_any_byte_of_a_launch(operator: Tfdeploy, record_property: Callable[..., None]) -> None:
+    write_job(operator, "brittle", "quick.py", "--steps=100000")
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with brittle_wire(operator, "n3") as wire:
+        wire.count()
+        operator.run("launch", "--detach", "--name", "brittle-whole", exit_code=0)
+        length = wire.count()
+        one_or_none(operator, "brittle-whole", "brittle", 0)
+        for number in range(CUTS):
+            at = chance.randrange(length * number // CUTS, length * (number + 1) // CUTS)
+            (operator.cwd / "more").write_text(str(number))  # something to send, each time
+            wire.cut_after(at)
+            done = operator.run("launch", "--detach", "--name", f"brittle-{number}")
+            wire.cut_after(1 << 60)
+            said = f"cut after {at} of {length} bytes (seed {seed}): exit {done.returncode}\n{done.stderr}"
+            assert done.returncode in (0, 4), said
+            assert "Traceback" not in done.stderr, said
+            assert done.returncode == 0 or ("n3" in done.stderr and "next: " in done.stderr), said
+            one_or_none(operator, f"brittle-{number}", "brittle", done.returncode)
+
+
+DIES = """
+import os as _os
+_find = find_verb
+def find_verb(name):
+    verb = _find(name)
+    def then_dies(call):
+        value = verb(call)
+        try:
+            _os.unlink("/tmp/die-after-%s" % name)
+        except OSError:
+            return value
+        _os._exit(9)
+    return then_dies
+"""
+
+
+@contextmanager
+def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[None]:
+    """On that host the agent does what the verb says, once, and dies before it answers."""
+    operator.run("runs", exit_code=0)  # the agent lies there
+    modules = "~/tfdeploy/.agent/*/tfdeploy/agent/verbs.py"
+    on_host(operator.lab, host, f"for each in {modules}; do cp -p $each $each.whole; cat >> $each <<'EOF'\n{DIES}\nEOF\ndone")
+    on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
+    try:
+        yield
+        assert on_host(operator.lab, host, f"ls /tmp/die-after-{verb} 2>/dev/null || true") == "", "it was asked"
+    finally:
+        on_host(operator.lab, host, f"rm -f /tmp/die-after-*; for each in {modules}; do mv $each.whole $each; done")
+
+
+@pytest.mark.fault("28 a lost reply to each verb of launch and stop")
+@pytest.mark.parametrize("verb", ["lock", "release.begin", "run.prepare", "run.start", "run.commit"])
+def test_an_answer_that_is_lost_starts_nothing_twice(operator: Tfdeploy, verb: str) -> None:
+    job, run = "unheard", "unheard-" + verb.replace(".", "-")
+    write_job(operator, job, "quick.py", "--steps=100000")
+    (operator.cwd / "new").write_text(verb)
+    with agent_that_dies_after(operator, "n2", verb):
+        done = operator.run("launch", "--detach", "--name", run)
+        assert done.returncode in (0, 4) and "Traceback" not in done.stderr, done.stderr
+        if verb.startswith("run."):
+            assert done.returncode == 0, done.stderr
+        one_or_none(operator, run, job, done.returncode)
+
+
+@pytest.mark.fault("16 the connection dies while a stop is carried out")
+def test_a_stop_whose_answer_is_lost_has_stopped(operator: Tfdeploy) -> None:
+    write_job(operator, "unsaid", "quick.py", "--steps=100000")
+    operator.run("launch", "--detach", "--name", "unsaid-1", exit_code=0)
+    with agent_that_dies_after(operator, "n2", "run.stop"):
+        done = operator.run("stop", "unsaid-1", "--now")
+        assert done.returncode == 0 or (done.returncode == 4 and "`tfdeploy stop unsaid-1` again" in done.stderr), done.stderr
+        assert_nothing_left(operator, "unsaid-1", "unsaid")
+    operator.run("stop", "unsaid-1", "--now", exit_code=0)
+    assert operator.state("unsaid-1") == "stopped"
