@@ -1,0 +1,150 @@
+"""Who starts again, when and in which order, as rows: own tasks, what is known, how late it is -> what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.recovery import CLEARED, SERVED, SUPPLIED, account, first_words, recover
+from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
+
+ROUND = {"n": 2, "time": 90.0, "task": "ps:0", "reason": "ps:0 on n1 killed", "count": 1, "quick": 0, "delay_s": 1.0}
+COUNT = {"attempt": 1, "count": 1, "quick": 1, "delay_s": 1.0}
+DEAD: dict[str, Any] = {"state": "ended", "outcome": "killed", "signal": 9}
+DONE: dict[str, Any] = {"state": "ended", "outcome": "succeeded", "exit_code": 0, "up": True}
+# sync: a ps breaks the gang of all, workers recover alone. n1 has the ps and a worker, n2 the chief and a worker.
+PEERS = [
+    Peer("ps:0", "ps", "n1", False, True, "gang", True),
+    Peer("worker:0", "worker", "n2", True, False, "alone", True),
+    Peer("worker:1", "worker", "n1", False, False, "alone", True),
+]
+ALL_CLEARED = {"n1": (2, CLEARED), "n2": (2, CLEARED)}
+ALL_SUPPLIED = {"n1": (2, SUPPLIED), "n2": (2, SERVED)}
+ALL_SERVED = {"n1": (2, SERVED), "n2": (2, SERVED)}
+OLD: dict[str, Any] = {"state": "ended", "outcome": "stopped"}
+RUNS: dict[str, Any] = {"state": "running", "up": True}
+
+
+def view(
+    ps: dict[str, Any] | None = None,
+    w1: dict[str, Any] | None = None,
+    *,
+    counts: Any = None,
+    marks: Any = None,
+    supply_from: str | None = None,
+    supplied: int = 1,
+    **known: Any,
+) -> View:
+    """Host n1 at 100 s. A task that ended has no supervisor any more."""
+    part = HostPart("r1", "j", "sync", "n1", "d", "c", peers=PEERS, restart_max=3, supply_from=supply_from)
+    part.tasks = [TaskSpec("ps:0", "ps", 0, ["x"], {}, serves=True), TaskSpec("worker:1", "worker", 1, ["x"], {})]
+    own = {}
+    for task, given in (("ps:0", ps or RUNS), ("worker:1", w1 or RUNS)):
+        status = TaskStatus("r1", task, "n1", **{"attempt": 1, **given})
+        own[task] = Own(status, status.state != "ended")
+    heard = Knowledge(committed=True, **known)
+    return View(part, "committed", heard, own, 100.0, marks or {}, {}, counts=counts or {}, supplied=supplied)
+
+
+CASES: dict[str, tuple[View, list[Action]]] = {
+    "all well": (view(), []),
+    "a worker died, not counted yet": (view(w1=DEAD), []),
+    "a worker died, its pause is not over": (view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 100.5}), []),
+    "a worker died, its pause is over": (
+        view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 99.0}),
+        [Start("worker:1", 2, 1)],
+    ),
+    "a worker that is done stays so": (view(w1=DONE), []),
+    "a worker that exits 0 before it was up": (
+        view(w1=dict(DONE, up=False), counts={"worker:1": COUNT}),
+        [Start("worker:1", 2, 1)],
+    ),
+    "once too often": (
+        view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)}),
+        [GiveUp("worker:1", "killed by signal 9, after 3 restarts (restart.max)")],
+    ),
+    "given up": (view(w1=dict(DEAD, outcome="gave_up"), counts={"worker:1": dict(COUNT, count=4)}), []),
+    "a ps breaks the gang": (view(ps=DEAD, counts={"ps:0": COUNT}), [NewRound(2, "ps:0")]),
+    "a ps breaks it again": (
+        view(ps=dict(DEAD, round=2, attempt=2), w1=dict(RUNS, round=2), counts={"ps:0": dict(COUNT, attempt=2)}, round=ROUND,
+             stands=ALL_SERVED),
+        [NewRound(3, "ps:0")],
+    ),
+    "the others of the gang end": (
+        view(ps=DEAD, round=ROUND),
+        [End("worker:1", "the gang starts again: ps:0 on n1 killed", 5.0)],
+    ),
+    "all old ones are gone here": (view(ps=DEAD, w1=OLD, round=ROUND), [Stand(2, CLEARED)]),
+    "also those that were done": (view(ps=DEAD, w1=DONE, round=ROUND), [Stand(2, CLEARED)]),
+    "another host has old ones": (view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}), []),
+    "another host has not said anything about this round": (
+        view(ps=DEAD, w1=OLD, round=dict(ROUND, n=3), stands={"n1": (3, CLEARED), "n2": (2, SERVED)}),
+        [],
+    ),
+    "all are gone, no keep to fetch": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED), [Stand(2, SUPPLIED)]),
+    "all are gone, the keep comes": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2"), [Supply(2)]),
+    "all are gone, the keep is ours": (
+        view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n1"),
+        [Stand(2, SUPPLIED)],
+    ),
+    "all are gone, the keep has come": (
+        view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2", supplied=2),
+        [Stand(2, SUPPLIED)],
+    ),
+    "servers first": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [Start("ps:0", 2, 2)]),
+    "not before the pause is over": (
+        view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED, marks={"round 2": 100.5}),
+        [],
+    ),
+    "the server is not up": (view(ps={"state": "starting", "round": 2}, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), []),
+    "the server is up": (view(ps=dict(RUNS, round=2), w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [Stand(2, SERVED)]),
+    "the others after it": (
+        view(ps=dict(RUNS, round=2, attempt=2), w1=OLD, round=ROUND, stands=ALL_SERVED),
+        [Start("worker:1", 2, 2)],
+    ),
+    "decided meanwhile": (
+        view(ps=DEAD, w1=DEAD, counts={"ps:0": COUNT, "worker:1": COUNT},
+             ended={"worker:0": {"outcome": "succeeded", "time": 50.0, "up": True}}),
+        [],
+    ),
+    "an old success of the chief decides nothing": (
+        view(ps=DEAD, w1=OLD, round=ROUND, ended={"worker:0": {"outcome": "succeeded", "time": 50.0, "up": True, "round": 1}}),
+        [Stand(2, CLEARED)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule(name: str) -> None:
+    given, expected = CASES[name]
+    assert recover(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("lived_s", "before", "count", "quick", "delay_s"),
+    [
+        (100.0, None, 1, 0, 1.0),
+        (2.0, None, 1, 1, 1.0),
+        (2.0, {"count": 1, "quick": 1}, 2, 2, 2.0),
+        (2.0, {"count": 2, "quick": 2}, 3, 3, 4.0),
+        (2.0, {"count": 9, "quick": 90}, 10, 91, 60.0),
+        (30.0, {"count": 2, "quick": 2}, 3, 0, 1.0),
+        (700.0, {"count": 3, "quick": 3}, 1, 0, 1.0),
+        (None, {"count": 1, "quick": 0}, 2, 1, 1.0),
+    ],
+)
+def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay_s: float) -> None:
+    status = TaskStatus("r1", "worker:1", "n1", attempt=5, lived_s=lived_s)
+    assert account(before, status, [1.0, 60.0], 1.0) == {"attempt": 5, "count": count, "quick": quick, "delay_s": delay_s}
+    assert account(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
+
+
+def test_words_for_what_starts_again() -> None:
+    assert first_words(view(w1=DEAD)) == {"worker:1": "starts again: killed by signal 9"}
+    assert first_words(view(ps=DEAD, w1=OLD, round=ROUND)) == dict.fromkeys(
+        ("ps:0", "worker:1"), "the gang starts again: ps:0 on n1 killed"
+    )
+    assert first_words(view(w1=DONE)) == {}
