@@ -141,7 +141,7 @@ def _put(
 def send_data(session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, done: Synced, emit: Emit) -> None:
     """The data set whole on this host, under the job's lock. What was sent is noted in `done`."""
     where = {"job": job, "name": name}
-    for _ in range(TRIES):
+    for again in range(TRIES):
         if (agent.call("data.state", where, timeout_s=600) or {}).get("digest") == listing.digest:
             return
         folder = agent.call("data.begin", {**where, "bytes": listing.total_bytes}, timeout_s=600)["folder"]
@@ -149,18 +149,31 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
         done.sent.append(what)
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
         root = listing.source if listing.is_folder else str(Path(listing.source).parent)
-        done.bytes_sent += _push(session, root, names, folder, listing.total_bytes, what, emit, delete=listing.is_folder)
-        if agent.call("data.commit", {**where, "digest": listing.digest}, timeout_s=600)["ok"]:
+        done.bytes_sent += _push(
+            session, root, names, folder, listing.total_bytes, what, emit, delete=listing.is_folder, anew=again > 0
+        )
+        now = read_data(Path(listing.source))
+        unchanged = now.stamp == listing.stamp  # one written to while it was read may have the size and time of before
+        if unchanged and agent.call("data.commit", {**where, "digest": listing.digest}, timeout_s=600)["ok"]:
             return
         note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
-        listing = read_data(Path(listing.source))
+        listing = now
     raise Refused(
         f"data set {name} keeps changing while it is sent", where=session.host.name, next=f"stop what writes to {listing.source}"
     )
 
 
 def _push(
-    session: Session, root: str, names: list[bytes] | None, folder: str, total: int, what: str, emit: Emit, *, delete: bool
+    session: Session,
+    root: str,
+    names: list[bytes] | None,
+    folder: str,
+    total: int,
+    what: str,
+    emit: Emit,
+    *,
+    delete: bool,
+    anew: bool = False,
 ) -> int:
     host = session.host.name
     _transfer(emit, host, what, "begin", 0, total)
@@ -169,7 +182,7 @@ def _push(
         _transfer(emit, host, what, "moving", done, total)
 
     try:
-        sent = push(session.target, root, names, folder, delete=delete, on_progress=moving)
+        sent = push(session.target, root, names, folder, delete=delete, anew=anew, on_progress=moving)
     except TfdeployError:
         _transfer(emit, host, what, "failed", 0, total)
         raise

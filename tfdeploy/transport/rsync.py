@@ -32,19 +32,21 @@ def push(
     destination: str,
     *,
     delete: bool,
+    anew: bool = False,
     on_progress: Progress | None = None,
 ) -> int:
     """Sends the tree under `source_root` (`names` None), or these names of it, to the folder `destination`; returns
     the bytes that went over the wire.
 
-    `names`: relative, files and links; they are sent whatever their times say. A tree is compared by size and time.
+    `names`: relative, files and links; they are sent whatever their times say. A tree is compared by size and time,
+    or by content (`anew`).
     Files arrive 0600 or 0700, folders 0700, with their times; an interrupted file is kept and goes on next time.
     `on_progress(bytes done, total or None)`. A file that vanishes or shrinks meanwhile is no error: the caller checks
     the result. Raises Refused (no rsync, empty source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
-    argv = push_argv(source_root, destination, names=listed is not None, delete=delete)
+    argv = push_argv(source_root, destination, names=listed is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
     done = transfer(Transfer(target, argv, listed, on_progress))
     if done.code not in GOOD and not rsyncwords.shrank(done.code, done.said):
@@ -99,11 +101,12 @@ def _check_source(root: str, delete: bool) -> None:
         raise Refused("the source is empty: nothing is deleted for it", where=root)
 
 
-def push_argv(source_root: str, destination: str, *, names: bool, delete: bool) -> list[str]:
+def push_argv(source_root: str, destination: str, *, names: bool, delete: bool, anew: bool = False) -> list[str]:
     """The words, without the remote shell. Raises Refused for paths that are not absolute."""
     _check_paths(source_root, destination)
     words = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_SAYING]
-    words += ["--ignore-times", "--files-from=-", "--from0"] if names else ["-r"]
+    words += ["--files-from=-", "--from0"] if names else ["-r"]
+    words += ["--ignore-times"] if names or anew else []
     words += ["--delete-delay"] if delete else []
     return [*words, "--", source_root.rstrip("/") + "/", f"target:{destination.rstrip('/')}/"]
 

@@ -5,6 +5,7 @@ The digest is the agent's own (wire.data_digest), so that both sides name the sa
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -28,14 +29,16 @@ class DataListing:
     total_bytes: int
     files: int
     warnings: tuple[str, ...] = ()  # links that lead out of it
+    stamp: str = ""  # finer than the digest, and of this machine only: any write since gives another one
 
 
 def read_data(path: Path) -> DataListing:
     """The listing of a folder or file. Raises ConfigError (missing) and Refused (empty, unreadable, strange)."""
     source = os.path.abspath(path)
+    stamp = hashlib.sha256()
     try:
         found = os.stat(source)
-        rows = list(_walk(source)) if stat.S_ISDIR(found.st_mode) else [_single(source)]
+        rows = list(_walk(source, stamp)) if stat.S_ISDIR(found.st_mode) else [_single(source, stamp)]
     except FileNotFoundError as error:
         raise ConfigError("the data set does not exist", where=source, next="correct `data:` in the job file") from error
     except OSError as error:
@@ -47,26 +50,28 @@ def read_data(path: Path) -> DataListing:
         f"{row[0]} is a link out of the data set (to {row[4]})" for row in rows if row[4] and leads_out(top, row[0], row[4])
     ]
     total = sum(size for _, size, _, _, _ in rows)
-    return DataListing(source, stat.S_ISDIR(found.st_mode), wire.data_digest(rows), total, len(rows), tuple(outside))
+    digest = wire.data_digest(rows)
+    return DataListing(source, stat.S_ISDIR(found.st_mode), digest, total, len(rows), tuple(outside), stamp.hexdigest())
 
 
-def _single(source: str) -> Row:
+def _single(source: str, stamp: hashlib._Hash) -> Row:
     if os.path.islink(source):
         raise Refused("the data set is a link to a file", where=source, next=f"name the file itself: {os.path.realpath(source)}")
-    return _row(os.path.basename(source), source, os.lstat(source))
+    return _row(os.path.basename(source), source, os.lstat(source), stamp)
 
 
-def _walk(folder: str, prefix: str = "") -> Iterator[Row]:
+def _walk(folder: str, stamp: hashlib._Hash, prefix: str = "") -> Iterator[Row]:
     with os.scandir(os.path.join(folder, prefix)) as entries:
-        for entry in entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
             path = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(folder, path + "/")
+                yield from _walk(folder, stamp, path + "/")
             else:
-                yield _row(path, entry.path, entry.stat(follow_symlinks=False))
+                yield _row(path, entry.path, entry.stat(follow_symlinks=False), stamp)
 
 
-def _row(path: str, place: str, found: os.stat_result) -> Row:
+def _row(path: str, place: str, found: os.stat_result, stamp: hashlib._Hash) -> Row:
+    stamp.update(os.fsencode(f"{path}\0{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}\0"))
     if stat.S_ISLNK(found.st_mode):
         return path, 0, 0, "link", os.readlink(place)
     if not stat.S_ISREG(found.st_mode):
