@@ -43,6 +43,7 @@ class TaskView:
     ended: float | None = None
     reason: str | None = None
     up: bool = False
+    log_lost_bytes: int = 0  # its host's disk was full
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ def _task_view(
         ended=status.ended,
         reason=status.reason,
         up=status.up,
+        log_lost_bytes=status.log_lost_bytes,
     )
 
 

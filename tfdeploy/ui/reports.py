@@ -36,6 +36,10 @@ def show_status(terminal: Terminal, view: RunView, now: float) -> None:
         _say(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
     if view.unreachable:
         _say(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
+    for task in view.tasks:
+        if task.log_lost_bytes:
+            what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
+            _say(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     show_left_files(terminal, view.left_files)
 
 

@@ -21,7 +21,16 @@ TASKS = (
     TaskView("ps:0", "n1", "running", "192.0.2.10:2222", (), pid=41, attempt=1),
     TaskView("worker:0", "n2", "running", "192.0.2.11:2222", (0, 1), pid=42, attempt=1, step=1200, loss=0.3142),
     TaskView(
-        "worker:1", "n3\x1b[2J", "ended", "192.0.2.12:2222", (), outcome="failed", exit_code=3, attempt=1, reason="[/foo] é日本"
+        "worker:1",
+        "n3\x1b[2J",
+        "ended",
+        "192.0.2.12:2222",
+        (),
+        outcome="failed",
+        exit_code=3,
+        attempt=1,
+        reason="[/foo] é日本",
+        log_lost_bytes=4_700_000,
     ),
 )
 VIEW = RunView(
@@ -58,6 +67,7 @@ def test_status() -> None:
         "worker:0  n2    running    42   0,1   1200  0.3142  192.0.2.11:2222",
         "worker:1  n3    failed: 3                           192.0.2.12:2222  [/foo] é日本",
         "cause: worker:1 on n3 failed with exit code 3",
+        "lost of the log of worker:1: 4.7 MB: the disk of n3 was full",
     ]
 
 

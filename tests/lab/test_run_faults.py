@@ -1,0 +1,300 @@
+"""What happens to a run on its hosts: keepers killed, pids used again, clocks, disks and memory that give out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from hostside import changed_host, on_host
+from jobs import write_job
+from remains import assert_nothing_left
+from runside import alive, host_state, kill, task_status
+from strangers import strangers
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+SOON_S = 20.0
+ONCE = {"restart": {"max": 0}}  # a death is the end
+
+
+@pytest.fixture(scope="module")
+def hurt(new_lab: Callable[..., Lab]) -> Lab:
+    """Three hosts of this module's own: its tests break them."""
+    return new_lab("isolated", 3)
+
+
+@pytest.fixture
+def operator(hurt: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(hurt)
+
+
+def launch(operator: Tfdeploy, run: str) -> None:
+    operator.run("launch", "--detach", "--name", run, exit_code=0)
+
+
+def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> None:
+    """A job whose workers run `text`; its ps waits."""
+    write_job(operator, name, "quick.py", flags="classic", **keys)
+    waits = "import signal, sys\nif '--job_name=ps' in sys.argv:\n    signal.pause()\n"
+    (operator.cwd / "quick.py").write_text(waits + text)
+
+
+# --- who looks after a task is killed
+
+
+@pytest.mark.fault("42 the supervisor is killed: its task goes too, and that is said")
+def test_a_task_does_not_outlive_its_supervisor_unseen(operator: Tfdeploy) -> None:
+    write_job(operator, "orphaned", "quick.py", "--steps=100000", **ONCE)
+    launch(operator, "orphaned-1")
+    task = task_status(operator, "orphaned-1", "orphaned", "n2", "worker:0")
+    kill(operator, "n2", task["supervisor_pid"])
+    wait_for(lambda: not alive(operator, "n2", task["pid"]), SOON_S, "the task has gone")
+    operator.wait_until("failed", "orphaned-1", timeout_s=SOON_S)
+    assert_nothing_left(operator, "orphaned-1", "orphaned")
+    said = operator.run("status", "orphaned-1", exit_code=0).stdout
+    assert "worker:0 on n2" in said and "its supervisor was killed" in said, said
+
+
+@pytest.mark.fault("42 every minder is killed: the run goes on and ends well")
+def test_a_run_whose_minders_are_killed_ends_well(operator: Tfdeploy) -> None:
+    write_job(operator, "unminded", "quick.py", "--steps=100")
+    launch(operator, "unminded-1")
+    for host in operator.lab.hosts:
+        kill(operator, host, host_state(operator, "unminded-1", "unminded", host)["minder_pid"])
+    operator.wait_until("succeeded", "unminded-1")
+    assert {row["attempt"] for row in operator.json("status", "unminded-1")["tasks"]} == {1}
+    assert_nothing_left(operator, "unminded-1", "unminded")
+
+
+@pytest.mark.fault("41 strangers with the pids of task, supervisor and minder")
+def test_strangers_that_have_the_pids_of_a_run_are_not_signalled(operator: Tfdeploy) -> None:
+    write_job(operator, "reused", "quick.py", "--steps=100000", **ONCE)
+    launch(operator, "reused-1")
+    task = task_status(operator, "reused-1", "reused", "n2", "worker:0")
+    pids = [task["pid"], task["supervisor_pid"], host_state(operator, "reused-1", "reused", "n2")["minder_pid"]]
+    kill(operator, "n2", *pids)
+    wait_for(lambda: not alive(operator, "n2", *pids), SOON_S, "all of it is dead on n2")
+    with strangers(operator.lab, "n2", pids) as there:
+        assert alive(operator, "n2", *pids) == pids
+        operator.run("status", "reused-1", exit_code=0)
+        operator.run("stop", "reused-1", "--now", exit_code=0)
+        assert_nothing_left(operator, "reused-1", "reused")
+        assert there.untouched()
+
+
+# --- clocks
+
+JUMPS = """
+import os as _os, time as _time
+_true_time = _time.time
+def _jumping_time():
+    try:
+        return _true_time() + float(open("/tmp/clock-jump").read())
+    except (OSError, ValueError):
+        return _true_time()
+_time.time = _jumping_time
+"""
+
+
+@contextmanager
+def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[[int], None]]:
+    """jump(seconds): from then on the clock of every host is so far off, for all of the agent's processes."""
+    hosts = operator.lab.hosts
+    operator.run("runs", exit_code=0)  # the agent lies there
+    module = "~/tfdeploy/.agent/*/tfdeploy/agent/__init__.py"
+    for host in hosts:
+        on_host(operator.lab, host, f"for each in {module}; do cp -p $each $each.whole; cat >> $each <<'EOF'\n{JUMPS}\nEOF\ndone")
+
+    def jump(seconds: int) -> None:
+        for host in hosts:
+            on_host(operator.lab, host, f"echo {seconds} > /tmp/clock-jump.new && mv /tmp/clock-jump.new /tmp/clock-jump")
+
+    try:
+        yield jump
+    finally:
+        for host in hosts:
+            on_host(operator.lab, host, f"rm -f /tmp/clock-jump; for each in {module}; do mv $each.whole $each; done")
+
+
+@pytest.mark.fault("43 clocks that jump a day ahead and a day back")
+def test_a_clock_that_jumps_ends_nothing_early_and_nothing_late(operator: Tfdeploy) -> None:
+    write_job(operator, "jumps", "quick.py", "--steps=60", finish={"grace": "5s"})
+    day = 24 * 3600
+    began = time.monotonic()
+    with jumping_clocks(operator) as jump:
+        launch(operator, "jumps-1")
+        for seconds in (day, -day, 0):
+            jump(seconds)
+            before = host_state(operator, "jumps-1", "jumps", "n1")["phase"]
+            assert before == "committed"
+        jump(-day)
+        operator.wait_until("succeeded", "jumps-1")
+        jump(0)
+    tasks = [task_status(operator, "jumps-1", "jumps", host, task) for host, task in (("n2", "worker:0"), ("n3", "worker:1"))]
+    assert all(task["outcome"] == "succeeded" and 0 < task["lived_s"] < time.monotonic() - began for task in tasks), tasks
+    assert_nothing_left(operator, "jumps-1", "jumps")
+
+
+# --- disk and memory
+
+LOUD = """import os, sys, time
+block = b"x" * 65535 + b"\\n"
+step = 0
+while not os.path.exists("end"):
+    step += 1
+    os.write(1, block)
+    os.write(1, b"step %d\\n" % step)
+    time.sleep(0.01)
+os.write(1, b"last step %d\\n" % step)
+"""
+
+
+@pytest.mark.fault("44 the disk fills up while training writes its log")
+def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(operator: Tfdeploy) -> None:
+    write_program(operator, "disk", LOUD, finish={"grace": "1s"})
+    folder = "/home/lab/tfdeploy"
+    on_host(operator.lab, "n2", f"mkdir -p {folder}")
+    with changed_host(
+        operator.lab, "n2", f"mount -t tmpfs -o size=96m,uid=10001,mode=700 none {folder}", f"umount --lazy {folder}"
+    ):
+        launch(operator, "disk-1")
+        steal = f"head -c 200m /dev/zero > {folder}/theirs"
+        on_host(operator.lab, "n2", steal, check=False)
+
+        def lost() -> bool:
+            said = operator.run("status", "disk-1", exit_code=0).stdout
+            return "lost of the log of worker:0: " in said and "the disk of n2 was full" in said
+
+        def size() -> str:
+            return on_host(operator.lab, "n2", f"stat -c %s {folder}/disk/runs/disk-1/hosts/n2/tasks/worker-0/out.log")
+
+        wait_for(lambda: on_host(operator.lab, "n2", f"df --output=avail {folder} | tail -n 1").strip() == "0", SOON_S, "full")
+        full = size()
+        assert operator.state("disk-1") == "running"
+        on_host(operator.lab, "n2", f"sleep 0.5; rm {folder}/theirs")
+        wait_for(lambda: size() != full, SOON_S, "the log grows again")
+        wait_for(lost, SOON_S, "status says what was lost")
+        cwd = f"{folder}/disk/runs/disk-1/cwd"
+        for host in ("n2", "n3"):
+            on_host(operator.lab, host, f"touch {cwd}/end")
+        operator.wait_until("succeeded", "disk-1")
+        assert lost()
+        assert "last step" in operator.run("logs", "disk-1", "--task", "worker:0", "-n", "1", exit_code=0).stdout
+        assert_nothing_left(operator, "disk-1", "disk")
+
+
+GREEDY = """import time
+print("before", flush=True)
+time.sleep(1)
+held = []
+while True:
+    held.append(bytearray(b"x" * (8 << 20)))
+"""
+GROUPS = Path("/sys/fs/cgroup/memory")
+MOUNT = (
+    "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && mount -t cgroup -o memory none /sys/fs/cgroup/memory"
+)
+
+
+@pytest.fixture
+def little_memory(hurt: Lab) -> Iterator[str]:
+    """A host whose processes have 256 MB together."""
+    if not (GROUPS / "memory.limit_in_bytes").exists():
+        pytest.skip("no memory control groups (v1) on this machine")
+    group = GROUPS / f"tfdeploy-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(256 << 20))
+        on_host(hurt, "n3", MOUNT, root=True)
+        first = next(int(str(row["pid"])) for row in hurt.status() if row["host"] == "n3")
+        sshd = [int(pid) for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split()]
+        for pid in (first, *sshd):
+            (group / "cgroup.procs").write_text(str(pid))
+        yield "n3"
+    finally:
+        hurt.kill("n3")
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), SOON_S, "nothing is left in the group")
+        group.rmdir()
+        hurt.boot("n3")
+
+
+@pytest.mark.fault("38 out of memory, in those words")
+def test_a_task_that_the_kernel_kills_for_want_of_memory_says_so(operator: Tfdeploy, little_memory: str) -> None:
+    write_program(operator, "greedy", GREEDY, **ONCE)
+    text = (operator.cwd / "quick.py").read_text()
+    (operator.cwd / "quick.py").write_text(
+        text.replace("held = []", "held = []\nif '--task_index=0' in sys.argv: time.sleep(1000)")
+    )
+    operator.run("launch", "--wait", "--name", "greedy-1", exit_code=1)
+    row = next(row for row in operator.json("status", "greedy-1")["tasks"] if row["task"] == "worker:1")
+    assert (row["host"], row["outcome"], row["signal"]) == (little_memory, "killed", 9)
+    said = operator.run("status", "greedy-1", exit_code=0).stdout
+    assert "out of memory" in row["reason"] and "out of memory" in said, said
+    assert_nothing_left(operator, "greedy-1", "greedy")
+
+
+# --- a power cut
+
+
+@pytest.mark.fault("34 a power cut: the run is known to be dead, and strangers with its pids are let be")
+def test_after_a_power_cut_the_run_is_lost_and_its_pids_are_nobody_s(operator: Tfdeploy) -> None:
+    lab = operator.lab
+    write_job(operator, "dark", "quick.py", "--steps=100000", **ONCE)
+    launch(operator, "dark-1")
+    pids = task_status(operator, "dark-1", "dark", "n2", "worker:0")["pid"]
+    for host in lab.hosts:
+        lab.kill(host)
+    for host in lab.hosts:
+        lab.boot(host)
+    with strangers(lab, "n2", [pids]) as there:
+        told = operator.json("status", "dark-1")
+        assert told["state"] == "lost" and {row["outcome"] for row in told["tasks"]} == {"lost"}, told
+        assert {row["reason"] for row in told["tasks"]} == {"host rebooted"}, told
+        operator.run("stop", "dark-1", exit_code=0)
+        operator.run("launch", "--wait", "--name", "dark-2", "--", "python", "quick.py", "--steps=2", exit_code=0)
+        assert there.untouched()
+    assert_nothing_left(operator, "dark-2", "dark")
+    assert_nothing_left(operator, "dark-1", "dark")
+
+
+# --- what cannot be ended
+
+ROOTED = """import os, time
+code = "import os, time; os.setuid(0); print('root', os.getpid(), flush=True); time.sleep(1000)"
+if os.fork() == 0:
+    os.execv("/usr/local/bin/as-root", ["as-root", "-c", code])
+time.sleep(1000)
+"""
+AS_ROOT = "cp $(readlink -f /usr/bin/python3) /usr/local/bin/as-root && chmod 4755 /usr/local/bin/as-root"
+
+
+@pytest.mark.fault("49 a process that cannot be killed is reported as alive: exit 5")
+def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
+    write_program(operator, "rooted", ROOTED, stop={"grace": "1s"})
+    with (
+        changed_host(operator.lab, "n2", AS_ROOT, "rm /usr/local/bin/as-root"),
+        changed_host(operator.lab, "n3", "ln -s $(command -v true) /usr/local/bin/as-root", "rm /usr/local/bin/as-root"),
+    ):
+        launch(operator, "rooted-1")
+        said = wait_for(
+            lambda: operator.run("logs", "rooted-1", "--task", "worker:0", "--output", "raw").stdout, SOON_S, "it is root"
+        )
+        pid = int(said.split()[1])
+        try:
+            found = operator.json("stop", "rooted-1", exit_code=5)
+            rows = {row["host"]: row for row in found["hosts"]}
+            assert not found["ok"] and rows["n2"]["survivors"] == [pid] and rows["n1"]["ok"], found
+            said = operator.run("stop", "rooted-1", exit_code=5).stderr
+            assert str(pid) in said and "n2" in said, said
+        finally:
+            subprocess.run(operator.lab.on("n2", ["kill", "-9", str(pid)], root=True), check=True, timeout=20)
+        operator.run("stop", "rooted-1", exit_code=0)
+    assert_nothing_left(operator, "rooted-1", "rooted")

@@ -1,0 +1,40 @@
+"""What the files of a run say on its hosts, read behind tfdeploy's back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from commandline import Tfdeploy
+from hostside import on_host
+
+ALIVE = "for each in {pids}; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo $each; done; true"
+
+
+def host_folder(run: str, job: str, host: str) -> str:
+    return f"~/tfdeploy/{job}/runs/{run}/hosts/{host}"
+
+
+def task_folder(run: str, job: str, host: str, task: str) -> str:
+    return f"{host_folder(run, job, host)}/tasks/{task.replace(':', '-')}"
+
+
+def task_status(operator: Tfdeploy, run: str, job: str, host: str, task: str) -> dict[str, Any]:
+    """status.json of one task."""
+    found: dict[str, Any] = json.loads(on_host(operator.lab, host, f"cat {task_folder(run, job, host, task)}/status.json"))
+    return found
+
+
+def host_state(operator: Tfdeploy, run: str, job: str, host: str) -> dict[str, Any]:
+    """state.json of one host."""
+    found: dict[str, Any] = json.loads(on_host(operator.lab, host, f"cat {host_folder(run, job, host)}/state.json"))
+    return found
+
+
+def alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
+    """Those of the pids that run there (zombies do not)."""
+    return [int(pid) for pid in on_host(operator.lab, host, ALIVE.format(pids=" ".join(map(str, pids)))).split()]
+
+
+def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9) -> None:
+    on_host(operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True)
