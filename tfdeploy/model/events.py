@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from tfdeploy.model.typed import decode
+
 Kind = Literal[
     "step",  # data {"step": "lock|probe|plan|sync|prepare|start|commit|rollback", "state": "begin|done|failed"}
     "host",  # data {"state": "connected|unreachable|failed|prepared|started|committed", "text"?}
@@ -53,4 +55,4 @@ def _replaced(value: Any) -> Any:
 
 
 def event_from_json(line: bytes) -> Event:
-    return msgspec.json.decode(line, type=Event)
+    return decode(line, Event)

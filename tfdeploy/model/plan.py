@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tfdeploy.model.job import Mode
+from tfdeploy.model.typed import convert
 
 PLAN_VERSION = 1
 
@@ -105,4 +106,4 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 def plan_from_json(fields: dict[str, Any]) -> Plan:
     """Raises msgspec.ValidationError on foreign content."""
-    return msgspec.convert(fields, Plan)
+    return convert(fields, Plan)

@@ -11,6 +11,7 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan, plan_from_json
+from tfdeploy.model.typed import convert
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet, Session
@@ -139,4 +140,4 @@ def _fetch_plan(fleet: Fleet, hosts: tuple[Host, ...], known: KnownRun) -> Plan:
 
 def hosts_of(plan: Plan) -> tuple[Host, ...]:
     """The run's own recorded hosts: they count, even when the inventory has changed since."""
-    return tuple(msgspec.convert(host.ssh, Host) for host in plan.hosts)
+    return tuple(convert(host.ssh, Host) for host in plan.hosts)

@@ -8,6 +8,7 @@ from tfdeploy.errors import HostFailed
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.typed import convert
 from tfdeploy.operations.news import host_news
 from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.transport.seam import Fleet, Session
@@ -31,7 +32,7 @@ def probe(
         value = agent.call("probe", args)
         host_news(emit, host.name, "connected")
         try:
-            return msgspec.convert({**value, "host": host.name, "clock_skew_s": agent.clock_skew_s}, HostFacts)
+            return convert({**value, "host": host.name, "clock_skew_s": agent.clock_skew_s}, HostFacts)
         except msgspec.ValidationError as error:
             raise HostFailed(f"the host's answer makes no sense: {error}", where=host.name) from error
 

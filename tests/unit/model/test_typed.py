@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.typed import convert
+fields = dict.fromkeys(("host", "hostname", "user", "home", "workdir", "python", "python_version", "boot_id"), "x")
+fields.update(cores=1, memory_bytes=1, free_disk_bytes=1, free_inodes=1, clock=1.0, free_ports=[1], gpus=[])
+together, made = threading.Barrier(8), []
+def make():
+    together.wait()
+    made.append(convert(fields, HostFacts))
+threads = [threading.Thread(target=make) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(made) == 8
+"""
+
+
+def test_a_class_may_be_met_for_the_first_time_by_many_threads() -> None:
+    """Without the lock one process in six dies of SIGSEGV."""
+    for _ in range(12):
+        assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0
