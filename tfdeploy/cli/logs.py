@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.errors import worst
     from tfdeploy.operations.find import find_run
     from tfdeploy.operations.logs import followed_lines, stored_lines
+    from tfdeploy.ui.amounts import in_bytes
     from tfdeploy.ui.loglines import LogWriter
     from tfdeploy.ui.terminal import terminal_of
 
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
         query = _query(args, plan)
         lost: dict[str, TfdeployError] = {}
+        gone: dict[str, int] = {}
         writer = LogWriter(
             1,
             "json" if args.json else args.output,
@@ -55,10 +57,15 @@ def run(args: argparse.Namespace) -> int:
             timestamps=args.timestamps,
             color=terminal_of(sys.stdout, args.color).color,
         )
-        lines = (followed_lines if args.follow else stored_lines)(fleet, plan, query, lost)
+        lines = (followed_lines if args.follow else stored_lines)(fleet, plan, query, lost, gone)
         complete = writer.write_all(lines, follow=args.follow)
         for host, error in lost.items():
             print(f"[{host}] no lines from here: {error.what}", file=sys.stderr)
+        for label, count in gone.items() if complete else ():
+            print(
+                f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)",
+                file=sys.stderr,
+            )
         return worst(error.exit_code for error in lost.values()) if complete else 0
 
 

@@ -7,7 +7,6 @@ by time, followed ones come as they are written.
 from __future__ import annotations
 
 import heapq
-import queue
 import threading
 import time
 from collections import deque
@@ -23,10 +22,16 @@ from tfdeploy.operations.tasklog import LogQuery, TaskLog
 from tfdeploy.transport.seam import Fleet, Session
 
 RECONNECT_S = (1.0, 1.0, 2.0, 3.0)  # and 3 s from then on
+WAITING_BYTES = 4 << 20  # of lines that are followed and not yet read
+LINE_BYTES = 200  # what a line weighs besides its text
+Gone = dict[str, int]  # "task@host" -> bytes of its log that were rotated away before they could be read
 
 
-def stored_lines(fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]) -> Iterator[LogLine]:
-    """All lines that are there now, merged by time. Hosts without an answer are put into `lost`."""
+def stored_lines(
+    fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError], gone: Gone | None = None
+) -> Iterator[LogLine]:
+    """All lines that are there now, merged by time. Hosts without an answer are put into `lost`, and what is no longer
+    there into `gone`."""
     hosts = {host.name: host for host in hosts_of(plan)}
     needed = tuple(hosts[name] for name in dict.fromkeys(task.host for task in plan.tasks if task.task in query.tasks))
     sessions = fleet.connect(needed)
@@ -38,12 +43,12 @@ def stored_lines(fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, Tfde
         if isinstance(session, TfdeployError):
             lost[task.host] = session
             continue
-        readers.append(_whole(TaskLog(plan, task.task, task.host, query), session, lost))
+        readers.append(_whole(TaskLog(plan, task.task, task.host, query), session, lost, {} if gone is None else gone))
     merged = heapq.merge(*readers, key=lambda batch: batch[0].time)
     return chain.from_iterable(merged)
 
 
-def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
+def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError], gone: Gone) -> Iterator[list[LogLine]]:
     """One task's lines, together as long as they share their time; in their order, whatever the clock did."""
     batches = _pieces(log, session, lost)
     if log.query.last is not None:
@@ -53,6 +58,12 @@ def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> It
         if batch:
             latest = max(latest, batch[0].time)
             yield batch if batch[0].time == latest else [line._replace(time=latest) for line in batch]
+    _count(log, session.host.name, gone)
+
+
+def _count(log: TaskLog, host: str, gone: Gone) -> None:
+    if log.gone_bytes:
+        gone[f"{log.task}@{host}"] = log.gone_bytes
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
@@ -93,6 +104,7 @@ class Follower:
     ) -> None:
         self.fleet, self.plan, self.query, self.deliver, self.stop = fleet, plan, query, deliver, stop
         self.lost: dict[str, TfdeployError] = {}
+        self.gone: Gone = {}
         hosts = {host.name: host for host in hosts_of(plan)}
         self.threads = [
             threading.Thread(target=self._follow, args=(task.task, hosts[task.host]), daemon=True, name=f"log {task.task}")
@@ -127,6 +139,7 @@ class Follower:
                     self.deliver(line)
                 failures = 0
                 self.lost.pop(host.name, None)
+                _count(log, host.name, self.gone)
             except HostUnreachable as error:
                 self.lost[host.name] = error
                 failures += 1
@@ -136,9 +149,42 @@ class Follower:
                 return
 
 
-def followed_lines(fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]) -> Iterator[LogLine]:
-    """Lines as they are written, until all tasks have ended. The queue is bounded: a slow reader slows the pulling."""
-    lines: queue.Queue[LogLine | None] = queue.Queue(maxsize=20_000)
+class _Waiting:
+    """Lines between those that pull them and the one that reads them. Bounded: a slow reader slows the pulling."""
+
+    def __init__(self) -> None:
+        self._lines: deque[LogLine | None] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+
+    def put(self, line: LogLine | None) -> None:
+        with self._changed:
+            while self._bytes > WAITING_BYTES:
+                self._changed.wait()
+            self._lines.append(line)
+            self._bytes += _weight(line)
+            self._changed.notify_all()
+
+    def get(self) -> LogLine | None:
+        with self._changed:
+            while not self._lines:
+                self._changed.wait()
+            line = self._lines.popleft()
+            before, self._bytes = self._bytes, self._bytes - _weight(line)
+            if before > WAITING_BYTES >= self._bytes:
+                self._changed.notify_all()
+            return line
+
+
+def _weight(line: LogLine | None) -> int:
+    return 0 if line is None else len(line.line) + LINE_BYTES
+
+
+def followed_lines(
+    fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError], gone: Gone | None = None
+) -> Iterator[LogLine]:
+    """Lines as they are written, until all tasks have ended. `lost`, `gone`: as of stored_lines, once all is over."""
+    lines = _Waiting()
     stop = threading.Event()
     follower = Follower(fleet, plan, query, lines.put, stop=stop)
 
@@ -157,3 +203,5 @@ def followed_lines(fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, Tf
     finally:
         stop.set()
         lost.update(follower.lost)
+        if gone is not None:
+            gone.update(follower.gone)

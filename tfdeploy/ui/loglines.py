@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 from json.encoder import encode_basestring_ascii as quoted
+from operator import attrgetter
 from typing import Literal
 
 from tfdeploy.model.loglines import LogLine
@@ -23,7 +24,10 @@ from tfdeploy.ui.terminal import task_color
 Output = Literal["text", "json", "raw"]
 LINE_CHARS = 1 << 20
 _BATCH_LINES = 1000
+_BATCH_BYTES = 4 << 20  # lines may be a megabyte each
+_FEW_LINES = 16  # between two looks at how many bytes wait
 _FLUSH_S = 0.03
+_BYTES = attrgetter("line")
 
 
 class LogWriter:
@@ -60,11 +64,13 @@ class LogWriter:
         if flusher:
             flusher.start()
         try:
-            rest = iter(lines)
-            while batch := list(islice(rest, 1 if follow else _BATCH_LINES)):
+            rest, waiting = iter(lines), 0
+            while batch := list(islice(rest, 1 if follow else _FEW_LINES)):
                 self._pending.extend(batch)
-                if len(self._pending) >= _BATCH_LINES:
+                waiting += sum(map(len, map(_BYTES, batch)))
+                if len(self._pending) >= _BATCH_LINES or waiting >= _BATCH_BYTES:
                     self._flush()
+                    waiting = 0
                 if self._gone:
                     return False
         finally:

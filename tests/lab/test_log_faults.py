@@ -1,0 +1,146 @@
+"""Logs that are endless, flooded, rotated or removed, and readers that stall: nothing is held up, what is gone is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from hostside import on_host
+from jobs import write_job
+from remains import assert_nothing_left
+from runside import task_folder
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+SOON_S = 30.0
+MOST_KIB = 200 * 1024
+LINES = 40_000
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:], stdout=subprocess.DEVNULL)
+open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+ENDLESS = """import os, signal, sys
+if "--job_name=ps" in sys.argv:
+    signal.pause()
+for _ in range(256):
+    os.write(1, b"x" * (1 << 20))
+"""
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+def numbers(text: str, task: str) -> list[int]:
+    """The numbers of flood.py's lines of that task, from --output json."""
+    rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    found = [re.match(rf"{task} line (\d+)", row["line"]) for row in rows if row["task"] == task]
+    return [int(match[1]) for match in found if match]
+
+
+@pytest.mark.fault("45 a line of 256 MB without an end, in bounded memory")
+def test_a_line_without_end_costs_bounded_memory(operator: Tfdeploy) -> None:
+    write_job(operator, "endless", "quick.py", flags="classic")
+    (operator.cwd / "quick.py").write_text(ENDLESS)
+    operator.run("launch", "--wait", "--name", "endless-1", exit_code=0)
+    size = on_host(operator.lab, "n2", f"stat -c %s {task_folder('endless-1', 'endless', 'n2', 'worker:0')}/out.log")
+    assert int(size) == 256 << 20
+    peak = operator.home / "peak"
+    words = operator.argv("logs", "endless-1", "--task", "worker:0")
+    done = subprocess.run(
+        ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *words], env=operator.env, cwd=operator.cwd, timeout=120, check=False
+    )
+    assert done.returncode == 0 and int(peak.read_text()) < MOST_KIB
+    on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/endless")
+
+
+@pytest.mark.fault("46 all tasks flood at once: what is stored and shown is complete")
+def test_a_flood_of_all_tasks_is_stored_and_followed_whole(operator: Tfdeploy) -> None:
+    write_job(operator, "flooded", "flood.py", f"--lines={LINES}")
+    operator.run("launch", "--detach", "--name", "flooded-1", exit_code=0)
+    followed = operator.home / "followed"
+    with followed.open("w") as out:
+        assert operator.start("logs", "-f", "--output", "json", "flooded-1", stdout=out).wait(timeout=120) == 0
+    for task in ("worker:0", "worker:1", "worker:2"):
+        assert numbers(followed.read_text(), task) == list(range(1, LINES + 1)), task
+    assert operator.state("flooded-1") == "succeeded"
+    assert_nothing_left(operator, "flooded-1", "flooded")
+
+
+def follow(operator: Tfdeploy, run: str, out: Path) -> subprocess.Popen[str]:
+    with out.open("w") as file:
+        return operator.start("logs", "-f", "--output", "json", run, "--task", "worker:0", stdout=file)
+
+
+def is_counting_on(found: list[int], last: int) -> bool:
+    return found == sorted(set(found)) and found[-1:] == [last]
+
+
+@pytest.mark.fault("48 a log rotated away under a follower that sleeps")
+def test_a_follower_that_slept_over_a_rotation_says_what_is_gone_and_repeats_nothing(operator: Tfdeploy) -> None:
+    write_job(operator, "rotated", "flood.py", "--lines=30000", "--rate=6000", logs={"max": "200KiB"})
+    operator.run("launch", "--detach", "--name", "rotated-1", exit_code=0)
+    out = operator.home / "followed"
+    following = follow(operator, "rotated-1", out)
+    wait_for(lambda: len(numbers(out.read_text(), "worker:0")) > 100, SOON_S, "lines are followed")
+    os.killpg(following.pid, signal.SIGSTOP)
+    operator.wait_until("succeeded", "rotated-1")
+    os.killpg(following.pid, signal.SIGCONT)
+    assert following.wait(timeout=60) == 0
+    found = numbers(out.read_text(), "worker:0")
+    assert is_counting_on(found, 30000) and len(found) < 30000, (len(found), found[:3], found[-3:])
+    assert "rotated away" in out.read_text(), "what is gone is said"
+    assert_nothing_left(operator, "rotated-1", "rotated")
+
+
+@pytest.mark.fault("48 a log removed under writer and follower")
+def test_a_log_that_is_removed_goes_on_and_nothing_comes_twice(operator: Tfdeploy) -> None:
+    write_job(operator, "removed", "flood.py", "--lines=20000", "--rate=4000")
+    operator.run("launch", "--detach", "--name", "removed-1", exit_code=0)
+    out = operator.home / "followed"
+    following = follow(operator, "removed-1", out)
+    wait_for(lambda: len(numbers(out.read_text(), "worker:0")) > 1000, SOON_S, "lines are followed")
+    on_host(operator.lab, "n2", f"cd {task_folder('removed-1', 'removed', 'n2', 'worker:0')} && rm out.log out.index")
+    assert following.wait(timeout=60) == 0
+    found = numbers(out.read_text(), "worker:0")
+    assert is_counting_on(found, 20000), (len(found), found[:3], found[-3:])
+    assert operator.state("removed-1") == "succeeded"
+    assert_nothing_left(operator, "removed-1", "removed")
+
+
+@pytest.mark.fault("47 a reader that reads nothing (Ctrl-S, a slow pipe)")
+def test_a_reader_that_stalls_holds_up_neither_run_nor_other_readers(operator: Tfdeploy) -> None:
+    write_job(operator, "stalled", "flood.py", "--lines=60000")
+    launching = operator.start("launch", "--wait", "--json", "--name", "stalled-1")
+    wait_for(lambda: any(row["run"] == "stalled-1" for row in operator.json("runs")["runs"]), SOON_S, "it is launched")
+    operator.wait_until("succeeded", "stalled-1")  # though nobody reads what that one says
+    assert_nothing_left(operator, "stalled-1", "stalled")
+    following = operator.start("logs", "-f", "stalled-1", "--output", "json", "--task", "worker:0")
+    whole = operator.run("logs", "stalled-1", "--output", "json", "--task", "worker:0", exit_code=0).stdout
+    rest, _ = following.communicate(timeout=60)
+    assert numbers(whole, "worker:0") == numbers(rest, "worker:0") == list(range(1, 60001))
+    launching.communicate(timeout=60)
+    assert launching.returncode == 0
+
+
+@pytest.mark.fault("47 20 columns, NO_COLOR, no terminal")
+def test_narrow_and_colourless(operator: Tfdeploy) -> None:
+    write_job(operator, "narrow-view", "talk.py")
+    operator.run("launch", "--wait", "--name", "narrow-view-1", exit_code=0)
+    for env in ({"COLUMNS": "20"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        for words in (("status",), ("logs",), ("runs",)):
+            done = operator.run(*words, env=env, exit_code=0)
+            assert "\x1b" not in done.stdout + done.stderr
+            assert "worker" in done.stdout or words == ("runs",)
