@@ -76,7 +76,7 @@ class TaskProgress:
     def apply(self, fields: dict[str, Any]) -> None:
         """Takes a TaskStatus's fields, unless they are older than what is known."""
         attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
-        if (attempt, _RANK.get(state, 0)) < (self.attempt, _RANK.get(self.state, 0)):
+        if _order(attempt, state) < _order(self.attempt, self.state):
             return
         if attempt > self.attempt:
             self.measures.restart()
@@ -84,6 +84,11 @@ class TaskProgress:
         for name in ("up", "outcome", "exit_code", "signal", "reason", "pid", "started", "ended"):
             if name in fields:
                 setattr(self, name, fields[name])
+
+
+def _order(attempt: int, state: str) -> tuple[int, int]:
+    """What comes later is greater: a task that waits to start again has ended once more than it began."""
+    return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)
 
 
 class HostProgress:

@@ -266,7 +266,8 @@ def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _going(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    coming_up = any(v.state in ("pending", "starting") and v.attempt <= 1 and v.health is None for v in views)
+    first = {"pending": 0, "starting": 1}  # the attempt; what starts again does not take the run back
+    coming_up = any(v.state in first and v.attempt <= first[v.state] and v.health is None for v in views)
     return "running" if committed and not coming_up else "starting"
 
 

@@ -119,6 +119,8 @@ def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
         if outcome in ("succeeded", "stopped"):
             return f"{task}@{host} {outcome}{reason}{again}", "green" if outcome == "succeeded" else ""
         return death_in_words(f"{task}@{host}", None, data) + again, "red"
+    if state == "pending" and data.get("reason"):
+        return f"{task}@{host} {data['reason']}{again}", "yellow"
     return (f"{task}@{host} {state}", "") if verbose else ("", "")
 
 

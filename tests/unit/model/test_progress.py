@@ -112,6 +112,10 @@ def test_old_news_changes_nothing() -> None:
     progress = fold(a_run())
     progress.apply(event("task", 1050.0, "n2", "worker:0", attempt=1, state="running", pid=42))
     assert progress.tasks["worker:0"].state == "ended"
+    again = "starts again: killed by signal 9"
+    progress.apply(event("task", 1050.5, "n2", "worker:0", attempt=1, state="pending", outcome=None, reason=again))
+    progress.apply(event("task", 1050.6, "n2", "worker:0", attempt=1, state="ended", outcome="killed"))
+    assert (progress.tasks["worker:0"].state, progress.tasks["worker:0"].reason) == ("pending", again)
     progress.apply(event("task", 1051.0, "n2", "worker:0", attempt=2, state="starting", pid=43, outcome=None))
     task = progress.tasks["worker:0"]
     assert (task.state, task.pid, task.restarts, task.outcome) == ("starting", 43, 1, None)

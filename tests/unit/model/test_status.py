@@ -70,7 +70,10 @@ DEATH = {"task": "worker:1", "host": "n3", "outcome": "failed", "exit_code": 3, 
 LATER = {"task": "worker:0", "host": "n2", "outcome": "failed", "exit_code": 1, "time": 1011.0}
 OOM = {"task": "ps:0", "host": "n1", "outcome": "killed", "signal": 9, "reason": "out of memory"}
 
+AGAIN = RUNNING | statuses(("worker:1", "pending", None, {"reason": "starts again: exit code 3"}))
+
 CASES = {
+    "one starts again": (hosts(), AGAIN, (), "running", None),
     "prepared": (hosts("prepared"), {}, (), "starting", None),
     "half prepared": (hosts("prepared", n3=None), {}, (), "starting", None),
     "started": (hosts("started"), all_of("starting"), (), "starting", None),

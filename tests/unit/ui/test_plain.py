@@ -30,6 +30,9 @@ SAID = {
     "ps:0@n1 stopped: the deciding task succeeded": event(
         "task", "n1", "ps:0", state="ended", outcome="stopped", reason="the deciding task succeeded"
     ),
+    "worker:0@n2 starts again: exit code 1": event(
+        "task", "n2", "worker:0", attempt=1, state="pending", reason="starts again: exit code 1"
+    ),
     "run digits-1 failed: worker:0 on n2 failed": event("run", state="failed", cause="worker:0 on n2 failed"),
     "[n1] unreachable: no answer in 10 s": event("host", "n1", state="unreachable", text="no answer in 10 s"),
     "warning: a proxy was neutralised": event("note", level="warning", text="a proxy was\x1b[2J neutralised"),
@@ -72,7 +75,7 @@ def test_quiet_says_only_what_went_wrong() -> None:
     plain, talk = view(quiet=True)
     for one in SAID.values():
         plain(one)
-    assert talk.getvalue().count("\n") == 6
+    assert talk.getvalue().count("\n") == 7
     assert "sent" not in talk.getvalue()
 
 
