@@ -58,5 +58,6 @@ def width_of(stream: TextIO) -> int:
 def task_color(task: str) -> int:
     """The colour code (SGR) of a task: the same in every view, neighbours differ."""
     role, _, index = task.partition(":")
-    offset = zlib.crc32(role.encode("utf-8", "replace")) if not index.isdigit() else int(index) + 3 * (role == "ps") + 5 * (role == "chief")
+    named = zlib.crc32(role.encode("utf-8", "replace"))
+    offset = int(index) + 3 * (role == "ps") + 5 * (role == "chief") if index.isdigit() else named
     return _TASK_COLORS[offset % len(_TASK_COLORS)]
