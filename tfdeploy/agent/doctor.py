@@ -63,7 +63,7 @@ def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
     sign = facts.signs[task]
     if sign.stopped and sign.still_s >= facts.after_s:
         return Finding(_frozen(facts, task), True)
-    if not _trains(facts.peers[task]):
+    if not trains(facts.peers[task]):
         return None
     named = [other for other in sign.waits if other in facts.peers and other != task]
     if not named and facts.mode in TOGETHER and any(_works(facts, other) for other in _others(facts, task)):
@@ -96,7 +96,7 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
     others = [
         (facts.signs[other].still_s, other)
         for other in _others(facts, task)
-        if other in facts.signs and _trains(facts.peers[other])
+        if other in facts.signs and trains(facts.peers[other])
     ]
     longest, other = max(others, default=(0.0, ""))
     return other if longest >= mine + FIRST_S else None
@@ -157,7 +157,7 @@ def _how(end: Dict[str, Any]) -> str:
 # --- words about tasks
 
 
-def _trains(peer: wire.Peer) -> bool:
+def trains(peer: wire.Peer) -> bool:
     """Whether standing still is no good sign: servers wait for work, an evaluator for checkpoints."""
     return not serves(peer) and peer.role != "evaluator"
 
@@ -167,7 +167,7 @@ def _works(facts: Facts, task: str) -> bool:
     return (
         sign is not None
         and task not in _over(facts)
-        and _trains(facts.peers[task])
+        and trains(facts.peers[task])
         and not _is_late(facts, sign)
         and not sign.starting
     )
@@ -184,7 +184,7 @@ def _over(facts: Facts) -> Set[str]:
 
 def _others(facts: Facts, task: str) -> Iterable[str]:
     """Servers first: most often it is them that one waits for."""
-    return sorted((other for other in facts.peers if other != task), key=lambda other: (_trains(facts.peers[other]), other))
+    return sorted((other for other in facts.peers if other != task), key=lambda other: (trains(facts.peers[other]), other))
 
 
 def _elsewhere(facts: Facts) -> List[str]:

@@ -51,49 +51,39 @@ class Vitals:
         self._waits_since: Optional[float] = None
         self._listened = False
 
-    def look(
-        self, status: wire.TaskStatus, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]
-    ) -> Sign:
+    def look(self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]) -> Sign:
         """`tree`: the pids of the task now; `traffic`: of the whole host. Both are asked only if need be."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
         said = self._chatter.look()
-        pids = tree()
-        before, self._spent = (
-            self._spent,
-            {pid: spent for pid, spent in ((pid, _spent(pid)) for pid in pids) if spent is not None},
-        )
-        busy = said.own or _busy(before, self._spent, passed_s)
         listens: Optional[bool] = None
+        busy = said.own
         if busy:
-            self._moved = None
+            self._spent, self._moved = {}, None
         else:
-            inodes = _inodes(pids)
-            seen = traffic()
-            if seen is not None:
-                listens = self._listens(inodes, seen)
-                busy = self._talks({inode: seen.moved[inode] for inode in inodes if inode in seen.moved}, passed_s)
+            pids = tree()
+            before, self._spent = self._spent, _all_spent(pids)
+            busy = _busy(before, self._spent, passed_s)
+            if busy:
+                self._moved = None
+            else:
+                listens, busy = self._on_the_wire(_inodes(pids), traffic(), passed_s)
         if busy:
             self._alive = now
         self._wait(said.waits, said.own, now)
-        return Sign(
-            now - self._alive,
-            tuple(self._waits),
-            now - self._waits_since if self._waits_since is not None else 0.0,
-            self._first("Tt"),
-            self._first("D"),
-            listens,
-        )
+        waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
+        return Sign(now - self._alive, tuple(self._waits), waiting_s, self._first("Tt"), self._first("D"), listens)
+
+    def _on_the_wire(self, inodes: Set[int], seen: Optional[Traffic], passed_s: float) -> Tuple[Optional[bool], bool]:
+        """Whether it listens, and whether it talks."""
+        if seen is None:
+            return None, False
+        before, self._moved = self._moved, {inode: seen.moved[inode] for inode in inodes if inode in seen.moved}
+        return self._listens(inodes, seen), _talks(before, self._moved, passed_s)
 
     def _listens(self, inodes: Set[int], seen: Traffic) -> Optional[bool]:
         now = self._port is not None and any(seen.listening.get(inode) == self._port for inode in inodes)
         self._listened = self._listened or now
         return now if self._listened else None
-
-    def _talks(self, moved: Dict[int, int], passed_s: float) -> bool:
-        before, self._moved = self._moved, moved
-        if before is None:
-            return False
-        return any(count - before.get(inode, 0) > BUSY_BYTES_S * passed_s for inode, count in moved.items())
 
     def _wait(self, waits: Tuple[str, ...], own: bool, now: float) -> None:
         if own:
@@ -115,6 +105,17 @@ def _busy(before: Dict[int, Spent], after: Dict[int, Spent], passed_s: float) ->
     cpu_s = sum(now.cpu_s - (before[pid].cpu_s if pid in before else 0.0) for pid, now in after.items())
     files = [now.file_bytes - (before[pid].file_bytes if pid in before else 0) for pid, now in after.items()]
     return cpu_s > BUSY_SHARE * passed_s or max(files, default=0) > BUSY_BYTES_S * passed_s
+
+
+def _talks(before: Optional[Dict[int, int]], after: Dict[int, int], passed_s: float) -> bool:
+    if before is None:
+        return False
+    return any(count - before.get(inode, 0) > BUSY_BYTES_S * passed_s for inode, count in after.items())
+
+
+def _all_spent(pids: Set[int]) -> Dict[int, Spent]:
+    looked = ((pid, _spent(pid)) for pid in pids)
+    return {pid: spent for pid, spent in looked if spent is not None}
 
 
 def _spent(pid: int) -> Optional[Spent]:

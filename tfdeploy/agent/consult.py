@@ -1,0 +1,103 @@
+"""The signs of life of tasks on other hosts, asked of their minders over the run's mesh.
+
+Asked on one connection: {"ask": {"signs": true}}; the answer is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from tfdeploy.agent import knock, wire
+from tfdeploy.agent.doctor import OPEN
+from tfdeploy.agent.mesh import Mesh
+from tfdeploy.agent.vitals import Sign
+
+MOST_HOSTS = 32  # asked in one go; of more the next ones follow
+_MOST_BYTES = 1 << 18
+_MOST_WAITS = 64
+
+
+class Told(NamedTuple):
+    """`hosts`: host -> "open", "closed" or why it did not answer."""
+
+    signs: Dict[str, Sign]
+    hosts: Dict[str, str]
+
+
+def consult(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
+    """What these hosts say now; at most some seconds later."""
+    told, lock = Told({}, {}), threading.Lock()
+    where = {one.host: one for one in part.mesh}
+
+    def take(address: wire.MeshHost) -> None:
+        signs, word = _ask(mesh, part, address)
+        with lock:
+            told.signs.update(signs)
+            told.hosts[address.host] = word
+
+    asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
+    threads = [threading.Thread(target=take, args=(address,), daemon=True) for address in asked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def _ask(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
+    try:
+        with mesh.call(address) as channel:
+            mesh.ask(channel, {"signs": True})
+            return _checked(json.loads(_line(channel).decode("ascii")), part, address.host), OPEN
+    except (OSError, ValueError, TypeError) as error:
+        return {}, knock.word_for(error)
+
+
+def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
+    """Raises ValueError, TypeError on what are no signs of that host's tasks."""
+    own = {peer.task for peer in part.peers if peer.host == host}
+    if not isinstance(value, dict) or not isinstance(value.get("signs"), dict):
+        raise ValueError("no signs")
+    found = {}
+    for task, fields in value["signs"].items():
+        if task in own and isinstance(fields, dict):
+            found[task] = Sign(
+                float(fields["still_s"]),
+                tuple(str(one)[:80] for one in fields["waits"][:_MOST_WAITS]),
+                float(fields["waiting_s"]),
+                int(fields["stopped"]),
+                int(fields["disk"]),
+                None if fields["listens"] is None else bool(fields["listens"]),
+                bool(fields["starting"]),
+            )
+    return found
+
+
+def _line(channel: ssl.SSLSocket) -> bytes:
+    text = bytearray()
+    while not text.endswith(b"\n"):
+        block = channel.recv(65536)
+        text += block
+        if not block or len(text) > _MOST_BYTES:
+            raise ValueError("not a line")
+    return bytes(text)
+
+
+class Colleague:
+    """The other side: what this host answers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._signs: Dict[str, Sign] = {}
+
+    def know(self, signs: Dict[str, Sign]) -> None:
+        with self._lock:
+            self._signs = dict(signs)
+
+    def answer(self, channel: ssl.SSLSocket) -> None:
+        with self._lock:
+            signs = {task: sign._asdict() for task, sign in self._signs.items()}
+        channel.sendall(json.dumps({"signs": signs}).encode("ascii") + b"\n")
