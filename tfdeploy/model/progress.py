@@ -16,7 +16,7 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import MATCHED_CHARS, Measures, Patterns, compile_patterns, last_state
 from tfdeploy.model.plan import Plan, plan_from_json
-from tfdeploy.model.status import DEATHS, FINAL_STATES, death_in_words
+from tfdeploy.model.status import DEATHS, FINAL_STATES, death_in_words, stall_words
 from tfdeploy.model.transfers import Transfer
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
@@ -38,6 +38,9 @@ class TaskProgress:
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.reason: str | None = None
+        self.health: str | None = None
+        self.health_reason: str | None = None
+        self.health_since: float | None = None
         self.pid: int | None = None
         self.attempt = 0
         self.started: float | None = None
@@ -81,7 +84,19 @@ class TaskProgress:
         if attempt > self.attempt:
             self.measures.restart()
         self.attempt, self.state = attempt, state
-        for name in ("up", "outcome", "exit_code", "signal", "reason", "pid", "started", "ended"):
+        for name in (
+            "up",
+            "outcome",
+            "exit_code",
+            "signal",
+            "reason",
+            "health",
+            "health_reason",
+            "health_since",
+            "pid",
+            "started",
+            "ended",
+        ):
             if name in fields:
                 setattr(self, name, fields[name])
 
@@ -188,8 +203,16 @@ class RunProgress:
         return death_in_words(death.task, death.host, vars(death)) if death else None
 
     def health(self, task: TaskProgress) -> str | None:
+        """ "unreachable", "stalled" or None; what cannot be reached keeps to itself how it is."""
+        if task.state == "ended":
+            return None
         host = self.hosts.get(task.host)
-        return "unreachable" if host and host.state == "unreachable" and task.state != "ended" else None
+        return "unreachable" if host and host.state == "unreachable" else task.health
+
+    def stalled_because(self, task: TaskProgress) -> str | None:
+        """Why it is stalled, or was when last heard of."""
+        gone = self.health(task) == "unreachable"
+        return None if task.state == "ended" else stall_words(task.health_reason, task.health_since, last_known=gone)
 
     def _task(self, event: Event) -> TaskProgress:
         name = event.task or event.data.get("task") or "?"

@@ -139,6 +139,14 @@ def death_in_words(task: str, host: str | None, death: Mapping[str, Any]) -> str
     return text
 
 
+def stall_words(reason: str | None, since: float | None, *, last_known: bool = False) -> str | None:
+    """Why a task is stalled and since when. `last_known`: of a host that cannot be reached now. None: it is not."""
+    if reason is None:
+        return None
+    when = f" (since {iso_z(round(since))})" if since is not None else ""
+    return f"{'when last heard of, stalled: ' if last_known else ''}{reason}{when}"
+
+
 # --- tasks ------------------------------------------------------------------------------------------
 
 
@@ -160,7 +168,7 @@ def _task_view(
         state=status.state,
         address=planned.address,
         gpus=planned.gpus,
-        health="unreachable" if unreachable and status.state != "ended" else None,
+        health="unreachable" if unreachable and status.state != "ended" else status.health,
         outcome=status.outcome,
         exit_code=status.exit_code,
         signal=status.signal,
@@ -171,7 +179,7 @@ def _task_view(
         loss=loss,
         started=status.started,
         ended=status.ended,
-        reason=status.reason,
+        reason=status.reason or stall_words(status.health_reason, status.health_since, last_known=unreachable),
         up=status.up,
         log_lost_bytes=status.log_lost_bytes,
     )

@@ -90,7 +90,7 @@ class Watch:
 
 def _differs(one: wire.TaskStatus, two: wire.TaskStatus) -> bool:
     def key(status: wire.TaskStatus) -> tuple[Any, ...]:
-        return (status.state, status.up, status.outcome, status.attempt, status.pid, status.reason)
+        return (status.state, status.up, status.outcome, status.attempt, status.pid, status.reason, status.health_reason)
 
     return key(one) != key(two)
 

@@ -110,6 +110,8 @@ def _transfer(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, s
 def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
     state, task, host = data.get("state"), event.task or data.get("task") or "?", event.host or data.get("host") or "?"
     again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
+    if state == "running" and data.get("health"):
+        return f"{task}@{host} {data['health']}: {data.get('health_reason')}{again}", "yellow"
     if state in ("starting", "running"):
         pid = f" pid {data['pid']}" if data.get("pid") else ""
         return f"{task}@{host} {state}{pid}{again}", ""

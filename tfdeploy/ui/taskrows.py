@@ -23,6 +23,7 @@ _STATE_STYLES = {
     "connected": "green",
     "stopped": "yellow",
     "unreachable": "bold yellow",
+    "stalled": "bold yellow",
     "failed": "bold red",
     "killed": "bold red",
     "gave up": "bold red",
@@ -123,8 +124,9 @@ def _row(shown: list[Column], texts: dict[str, str], styles: dict[str, str], *, 
 
 
 def _last_words(progress: RunProgress, task: TaskProgress) -> str:
-    if task.reason:
-        return clean(task.reason)
+    why = task.reason or progress.stalled_because(task)
+    if why:
+        return clean(why)
     if task.lines:
         return clean(task.last_line, 512)
     host = progress.hosts.get(task.host)

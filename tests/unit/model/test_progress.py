@@ -139,6 +139,20 @@ def test_an_unreachable_host_makes_its_tasks_unreachable() -> None:
     assert progress.health(task) is None
 
 
+def test_a_stalled_task_says_why_until_it_goes_on() -> None:
+    progress = fold(a_run()[:-2])
+    task = progress.tasks["worker:0"]
+    ill = {"attempt": 1, "state": "running", "health": "stalled", "health_reason": "waits for ps:0", "health_since": 1001.0}
+    progress.apply(event("task", 1041.0, "n2", "worker:0", **ill))
+    assert (progress.health(task), progress.stalled_because(task)) == ("stalled", "waits for ps:0 (since 1970-01-01T00:16:41Z)")
+    progress.apply(event("host", 1042.0, "n2", state="unreachable", text="no answer"))
+    assert progress.health(task) == "unreachable"
+    assert str(progress.stalled_because(task)).startswith("when last heard of, stalled: waits for ps:0")
+    progress.apply(event("host", 1043.0, "n2", state="connected"))
+    progress.apply(event("task", 1044.0, "n2", "worker:0", **{**dict.fromkeys(ill), "attempt": 1, "state": "running"}))
+    assert (progress.health(task), progress.stalled_because(task)) == (None, None)
+
+
 def test_a_stalled_task_has_no_speed() -> None:
     quiet = [line(1100.0, "waiting"), line(1100.5, "waiting")]
     assert fold(a_run()[:-2] + quiet).tasks["worker:0"].rate == 0.0

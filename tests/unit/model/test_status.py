@@ -259,6 +259,17 @@ def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
     assert view.unreachable == ("n3",)
 
 
+def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_was() -> None:
+    ill = replace(RUNNING["worker:1"], health="stalled", health_reason="waits for ps:0", health_since=1001.4)
+    view = run_view(PLAN, hosts(), {**RUNNING, "worker:1": ill})
+    assert (view.state, view.tasks[2].health) == ("running", "stalled")
+    assert view.tasks[2].reason == "waits for ps:0 (since 1970-01-01T00:16:41Z)"
+    assert [row["health"] for row in run_view_json(view)["tasks"]] == [None, None, "stalled"]
+    gone = run_view(PLAN, hosts(), {**RUNNING, "worker:1": ill}, unreachable=["n3"]).tasks[2]
+    assert gone.health == "unreachable"
+    assert gone.reason == "when last heard of, stalled: waits for ps:0 (since 1970-01-01T00:16:41Z)"
+
+
 def test_json_is_the_contract() -> None:
     metrics = {"worker:0": (1200, 0.31)}
     running = statuses(("worker:0", "running", None, {"pid": 4242, "started": 1002.5, "up": True}))

@@ -33,6 +33,9 @@ SAID = {
     "worker:0@n2 starts again: exit code 1": event(
         "task", "n2", "worker:0", attempt=1, state="pending", reason="starts again: exit code 1"
     ),
+    "worker:0@n2 stalled: waits for ps:0": event(
+        "task", "n2", "worker:0", state="running", pid=4242, health="stalled", health_reason="waits for ps:0"
+    ),
     "run digits-1 failed: worker:0 on n2 failed": event("run", state="failed", cause="worker:0 on n2 failed"),
     "[n1] unreachable: no answer in 10 s": event("host", "n1", state="unreachable", text="no answer in 10 s"),
     "warning: a proxy was neutralised": event("note", level="warning", text="a proxy was\x1b[2J neutralised"),
@@ -75,7 +78,7 @@ def test_quiet_says_only_what_went_wrong() -> None:
     plain, talk = view(quiet=True)
     for one in SAID.values():
         plain(one)
-    assert talk.getvalue().count("\n") == 7
+    assert talk.getvalue().count("\n") == 8
     assert "sent" not in talk.getvalue()
 
 
