@@ -1,0 +1,124 @@
+"""What dies starts again, with nobody attached: a scripted cluster, a gang of real TensorFlow, a coordinator and its ps."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from commandline import REPOSITORY, Tfdeploy
+from conditions import wait_for
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+TRAINED_S = 240.0
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+def row_of(operator: Tfdeploy, run: str, task: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = operator.json("status", run)["tasks"]
+    return next(row for row in rows if row["task"] == task)
+
+
+def kill(operator: Tfdeploy, run: str, task: str) -> None:
+    """Without the control machine: as the host's own kernel would."""
+    row = row_of(operator, run, task)
+    subprocess.run(operator.lab.on(row["host"], ["kill", "-KILL", str(row["pid"])]), check=True, timeout=30)
+
+
+def said(operator: Tfdeploy, run: str, task: str) -> str:
+    return operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
+
+
+def wait_again(operator: Tfdeploy, run: str, task: str, attempt: int, timeout_s: float = 60.0) -> None:
+    def again() -> bool:
+        row = row_of(operator, run, task)
+        return (row["attempt"], row["state"]) == (attempt, "running")
+
+    wait_for(again, timeout_s, f"attempt {attempt} of {task} runs")
+
+
+@pytest.mark.fault("36 a worker and a ps are killed, async")
+def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator: Tfdeploy) -> None:
+    write_job(
+        operator,
+        "again",
+        "quick.py",
+        "--steps=500",
+        "--save",
+        keep=["checkpoints"],
+        restart={"max": 3, "backoff": ["100ms", "1s"]},
+    )
+    run = operator.run("launch", "--detach", exit_code=0).stdout.strip()
+    before = {task: row_of(operator, run, task) for task in ("worker:0", "worker:1", "ps:0")}
+    wait_for(lambda: "step 5 " in said(operator, run, "worker:0"), 30, "the first steps")
+    for task in before:
+        kill(operator, run, task)
+    for task in before:
+        wait_again(operator, run, task, 2)
+        assert row_of(operator, run, task)["address"] == before[task]["address"]
+    operator.wait_until("succeeded", run)
+    chief = said(operator, run, "worker:0")
+    resumed = [int(step) for step in re.findall(r"^starting at step (\d+)", chief, re.MULTILINE)]
+    assert resumed[0] == 0 and resumed[1] >= 4
+    assert row_of(operator, run, "worker:0")["restarts"] == 1
+    assert_nothing_left(operator, run, "again")
+
+
+@pytest.mark.fault("37 a crash loop gives up after its budget")
+def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> None:
+    write_job(operator, "loop", "quick.py", "--steps=100", "--failat=30", restart={"max": 2, "backoff": ["50ms", "1s"]})
+    done = operator.run("launch", "--wait", exit_code=1)
+    run = done.stdout.strip()
+    rows = operator.json("status", run)["tasks"]
+    given_up = [row for row in rows if row["outcome"] == "gave_up"]
+    assert given_up and given_up[0]["attempt"] == 3
+    assert "after 2 restarts" in given_up[0]["reason"] and "exit code 3" in given_up[0]["reason"]
+    assert "gave up" in done.stderr
+    assert_nothing_left(operator, run, "loop")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.fault("36 a worker of a mirrored gang is killed, real TensorFlow")
+def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(operator: Tfdeploy) -> None:
+    folder = operator.home / "mirrored_keras"
+    shutil.copytree(REPOSITORY / "examples" / "mirrored_keras", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    operator.cwd = folder
+    run = operator.run("launch", "--detach", "--", "python", "train.py", "--epochs=12", exit_code=0).stdout.strip()
+    wait_for(lambda: "Epoch 4/" in said(operator, run, "worker:0"), TRAINED_S, "the fourth epoch")
+    kill(operator, run, "worker:1")
+    operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
+    for task in ("worker:0", "worker:1", "worker:2"):
+        lines = said(operator, run, task)
+        assert "starting at epoch 0" in lines
+        went_on = re.findall(r"going on from epoch (\d+)", lines)
+        assert len(went_on) == 1 and int(went_on[0]) >= 3, lines
+        assert row_of(operator, run, task)["attempt"] == 2
+    assert_nothing_left(operator, run, "mirrored-keras")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.fault("36 a ps of a coordinator is killed, real TensorFlow")
+def test_a_ps_takes_the_coordinator_with_it_and_leaves_the_workers(operator: Tfdeploy) -> None:
+    folder = operator.home / "coordinator"
+    shutil.copytree(REPOSITORY / "examples" / "coordinator", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    operator.cwd = folder
+    words = ("--ps", "1", "--workers", "2", "--", "python", "train.py", "--steps=3000")
+    run = operator.run("launch", "--detach", *words, exit_code=0).stdout.strip()
+    wait_for(lambda: re.search(r"^step \d+ loss", said(operator, run, "chief:0"), re.MULTILINE), TRAINED_S, "the first steps")
+    kill(operator, run, "ps:0")
+    operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
+    assert re.search(r"going on from step [1-9]\d* of the last checkpoint", said(operator, run, "chief:0"))
+    attempts = {task: row_of(operator, run, task)["attempt"] for task in ("chief:0", "ps:0", "worker:0", "worker:1")}
+    assert attempts["ps:0"] == 2 and attempts["worker:0"] == attempts["worker:1"] == 1 and attempts["chief:0"] >= 2
+    assert_nothing_left(operator, run, "coordinator")
