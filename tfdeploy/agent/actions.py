@@ -31,6 +31,7 @@ class View(NamedTuple):
     counts: Dict[str, Dict[str, Any]] = {}  # task -> recovery.account of its last death
     supplied: int = 1  # the gang's round for which the chief's keep lies here
     boot_id: Optional[str] = None
+    astray: bool = False  # all of it was gone here, by a reboot say, and no other host has been heard of since
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
         """Whether that attempt belongs to an earlier life of this host."""

@@ -15,6 +15,8 @@ __all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Bury", "Commit", "End", "
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
+ALONE = "back after its processes were gone, and no other host of the run answered for a day"
+ASTRAY_S = 86400.0  # a host that came back waits so long to hear from another before it gives up
 
 
 def decide(view: View) -> List[Action]:
@@ -33,6 +35,8 @@ def decide(view: View) -> List[Action]:
         return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
+    if view.astray:  # the run may be over elsewhere: nothing starts before somebody says that it is not
+        return [Abort("abort", ALONE)] if _since(view, "back") >= ASTRAY_S else []
     number = view.known.round_number
     actions: List[Action] = [
         Start(task, 1, number) for task, own in view.own.items() if own.status.state == "pending" and not own.supervised

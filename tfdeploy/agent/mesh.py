@@ -96,6 +96,11 @@ class Mesh:
                 peer.digest == self._digest or (peer.refused is not None and peer.refused <= gone) for peer in self._concerned()
             )
 
+    def in_touch(self) -> bool:
+        """Whether any peer has said anything since we are here, or none is left that would."""
+        with self._lock:
+            return not self._concerned() or any(peer.heard is not None for peer in self._peers.values())
+
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
         """For each host, since when it was last heard of, counted from `since` at most."""
         with self._lock:

@@ -19,9 +19,10 @@ from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import actions, burial, decide, endgame, knowledge, proc, recovery, sockets, supply, wire
 from tfdeploy.agent.atomic import append_line, read_json, write_json
+from tfdeploy.agent.family import supervisor_lock
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.mesh import Mesh
-from tfdeploy.agent.paths import WORDS, RunPaths, take_lock
+from tfdeploy.agent.paths import WORDS, RunPaths, is_locked, take_lock
 from tfdeploy.agent.staff import Staff, tell_supervisor
 
 LINGER_S = 60.0  # for peers that have not heard yet how it ended
@@ -43,6 +44,8 @@ class Minder:
         self.peers = {peer.task: peer for peer in self.part.peers}
         self.state = paths.state()
         self.takes_over = self.state.minder_pid is not None
+        self.rebooted = self.state.boot_id not in (None, proc.boot_id())
+        self.astray = self.takes_over and not any(is_locked(supervisor_lock(paths, spec.task)) for spec in self.part.tasks)
         self.known = Knowledge()
         self.staff = Staff(paths, self.part)
         self.holders: List[socket.socket] = []
@@ -65,10 +68,12 @@ class Minder:
         self._listen_to_signals()
         who = proc.identity(os.getpid())
         self.state.minder_pid, self.state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
-        if self.state.boot_id not in (None, proc.boot_id()):
-            self.state.marks = {}  # of a clock that began anew
+        if self.rebooted:
+            self.state.marks, self.state.health = {}, {}  # of a clock that began anew
         self.state.boot_id, self.state.hostname = proc.boot_id(), os.uname().nodename
         self.state.marks.setdefault("prepared", time.monotonic())
+        if self.astray:
+            self.state.marks["back"] = time.monotonic()
         self._save()
         self._journal("takes over" if self.takes_over else "prepared")
 
@@ -87,9 +92,9 @@ class Minder:
 
     def _hold(self, port: int) -> socket.socket:
         try:
-            return sockets.hold(port, beside=self.takes_over)
+            return sockets.hold(port, beside=self.takes_over and not self.rebooted)
         except OSError as error:
-            if self.takes_over and error.errno == errno.EADDRINUSE:
+            if self.takes_over and not self.rebooted and error.errno == errno.EADDRINUSE:
                 return socket.socket()  # the task has it for itself alone; nobody else can take it
             raise PortTaken(port) from error
 
@@ -206,12 +211,19 @@ class Minder:
             self.state.restarts,
             self.state.supplied,
             proc.boot_id(),
+            self._is_astray(),
         )
         again = recovery.first_words(view)
         if again != self.state.again:
             self.state.again = again
             self._save()
         return view
+
+    def _is_astray(self) -> bool:
+        """Until another host of the run is heard of, where one may be left."""
+        if self.astray and (self.mesh is None or self.mesh.in_touch()):
+            self.astray = False
+        return self.astray
 
     # --- actions
 

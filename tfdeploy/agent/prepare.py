@@ -27,10 +27,10 @@ MINDER_WITHIN_S = 20.0
 def prepare(call: Call) -> Dict[str, Any]:
     part = _part(call.args.get("part"))
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
-    with _alone(paths):
+    with alone(paths):
         if _is_there(paths, part):
             return {"prepared": True}
-        _refuse_live_run(paths)
+        refuse_live_run(paths)
         if not os.path.isdir(layout.release_dir(paths.workdir, paths.job, part.release)):
             raise VerbError(
                 "no_release", "release %s of job %s is not on this host" % (part.release, part.job), next="tfdeploy sync"
@@ -38,7 +38,7 @@ def prepare(call: Call) -> Dict[str, Any]:
         try:
             _lay_out(paths, part, call.args)
             _check_programs(paths, part)
-            _start_minder(paths, part)
+            start_minder(paths, part)
         except BaseException as error:
             remove(paths)
             if isinstance(error, OSError):
@@ -69,7 +69,7 @@ def _part(fields: Any) -> wire.HostPart:
 
 
 @contextmanager
-def _alone(paths: RunPaths) -> Iterator[None]:
+def alone(paths: RunPaths) -> Iterator[None]:
     """One prepare of a job on this host at a time."""
     folder = layout.locks_dir(paths.workdir, paths.job)
     workplace.make_private(folder)
@@ -117,7 +117,7 @@ def _refuse_foreign(folder: str) -> None:
         )
 
 
-def _refuse_live_run(paths: RunPaths) -> None:
+def refuse_live_run(paths: RunPaths) -> None:
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run == paths.run or read_json(other.file("part.json")) is None or not _is_alive(other):
@@ -175,7 +175,7 @@ def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None
     write_json(paths.file("part.json"), wire.to_wire(part))
 
 
-def _start_minder(paths: RunPaths, part: wire.HostPart) -> None:
+def start_minder(paths: RunPaths, part: wire.HostPart) -> None:
     """Returns once it holds all ports. It is detached: nobody's child, with no file of ours open."""
     reading, writing = os.pipe()
     try:

@@ -158,5 +158,6 @@ def first_words(view: View) -> Dict[str, str]:
         if status.state not in OVER or is_last(view.part, peer, view.known, status):
             continue
         outdated = peer.gang and status.round < view.known.round_number
-        words[spec.task] = _broken(view) if outdated else "starts again: %s" % how(status)
+        first = "once another host of the run answers, " if view.astray else ""
+        words[spec.task] = _broken(view) if outdated else "%sstarts again: %s" % (first, how(status))
     return words

@@ -43,6 +43,14 @@ def is_live(paths: RunPaths) -> bool:
     return any(is_locked(os.path.join(paths.task_dir(spec.task), "supervisor.lock")) for spec in paths.part().tasks)
 
 
+def is_left(paths: RunPaths) -> bool:
+    """A committed run that has not ended here, and nobody who minds it is alive: see resume.py."""
+    state = paths.state()
+    if state.phase == "ended" or is_live(paths):
+        return False
+    return state.phase == "committed" or bool((atomic.read_json(paths.file("knowledge.json")) or {}).get("committed"))
+
+
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     """As its supervisor wrote it; `pending` where it is about to start again, `lost` where that one died before it could."""
     status = paths.status(task)
@@ -56,7 +64,14 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
         status = paths.status(task)  # it may have ended in between
         return status if status.state in OVER else _lost(status, "its supervisor died")
-    return status
+    return _as_the_doctor_says(status, state)
+
+
+def _as_the_doctor_says(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
+    said = state.health.get(status.task)
+    if said is None or status.state != "running" or said["attempt"] != status.attempt:
+        return status
+    return dataclasses.replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
 
 
 def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
@@ -73,6 +88,7 @@ def describe(paths: RunPaths) -> Dict[str, Any]:
         "host_state": wire.to_wire(paths.state()),
         "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
         "live": is_live(paths),
+        "left": is_left(paths),
     }
 
 

@@ -21,6 +21,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "release.state": "presence",
     "run": "control",
     "run.plan": "runs",
+    "run.resume": "resume",
     "run.status": "runs",
     "runs": "runs",
     "tensorboard": "boards",

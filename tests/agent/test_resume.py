@@ -1,0 +1,205 @@
+"""A host that lost all of a run, by a reboot, goes on with it once somebody says so; what is over elsewhere stays over."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import family, proc, resume, runs, wire
+from tfdeploy.agent.atomic import write_json
+from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent.paths import is_locked
+
+FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
+PS_AND_WORKER = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER)}
+ALONE: dict[str, Any] = {"recovery": dict.fromkeys(PS_AND_WORKER, ("alone", False)), "restart_max": 3}
+QUICKLY: dict[str, Any] = {"restart_backoff_s": [0.1, 0.4]}
+
+
+def power_cut(cluster: Any, run: str, host: str) -> None:
+    """Nothing of the run is left on that host, and what it wrote was written in an earlier boot."""
+    paths = cluster.hosts[host].paths(run)
+    tasks = [spec.task for spec in paths.part().tasks]
+    state = paths.state()
+    everyone = [proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)]
+    everyone += [who for task in tasks if (who := family.supervisor(paths, task))]
+    everyone += [who for pid in family.members(paths, tasks)[0] if (who := proc.identity(pid))]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
+        for who in everyone:
+            proc.send(who, number)
+    cluster.wait_until(lambda: not any(map(proc.same, everyone)))
+    state = paths.state()
+    state.boot_id, state.marks = "an earlier boot", dict.fromkeys(state.marks, 1e9)
+    write_json(paths.file("state.json"), wire.to_wire(state))
+    for task in tasks:
+        status = paths.status(task)
+        if status.state != "pending":
+            status.boot_id = "an earlier boot"
+            paths.write_status(status)
+
+
+def resumed(cluster: Any, run: str, host: str) -> Any:
+    return resume.resume(Call(cluster.hosts[host].context, {"run": run, "job": cluster.job}))
+
+
+def stands(cluster: Any, run: str, task: str) -> tuple[int, str]:
+    status = cluster.status(run, task)
+    return status.attempt, status.state
+
+
+def test_a_task_alone_starts_again_and_the_others_go_on(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
+    for task in PS_AND_WORKER:
+        cluster.wait_state("r1", task, "running")
+    power_cut(cluster, "r1", "n2")
+    paths = cluster.hosts["n2"].paths("r1")
+    seen = runs.describe(paths)
+    assert (seen["live"], seen["left"]) == (False, True)
+    assert [(row["state"], row["reason"]) for row in seen["tasks"]] == [("lost", "host rebooted")]
+    assert resumed(cluster, "r1", "n2") == {"resumed": True}
+    cluster.wait_until(lambda: stands(cluster, "r1", "worker:0") == (2, "running"))
+    assert resumed(cluster, "r1", "n2") == {"resumed": False}
+    assert stands(cluster, "r1", "ps:0") == (1, "running")
+    assert cluster.log("r1", "worker:0") == "attempt 1\nattempt 2\n"
+    assert paths.state().boot_id == proc.boot_id() and paths.state().marks["prepared"] < 1e9
+    assert cluster.hosts["n1"].paths("r1").state().ended_tasks["worker:0"]["reason"] == "host rebooted"
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
+    assert cluster.wait_ended("r1")["n2"].stop_requested
+
+
+def test_a_gang_starts_again_together(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    tasks = {f"worker:{n}": (f"n{n + 1}", FOREVER) for n in range(3)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), restart_max=3, **QUICKLY)
+    for task in tasks:
+        cluster.wait_state("r1", task, "running")
+    power_cut(cluster, "r1", "n3")
+    os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)  # as its peers die of it
+    cluster.wait_until(lambda: cluster.state("r1", "n2").again)
+    assert stands(cluster, "r1", "worker:1")[0] == 1  # nobody starts before n3 is back
+    resumed(cluster, "r1", "n3")
+    for task in tasks:
+        cluster.wait_until(lambda task=task: stands(cluster, "r1", task) == (2, "running"))
+    assert {cluster.status("r1", task).round for task in tasks} == {2}
+
+
+def test_all_hosts_at_once(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
+    for task in PS_AND_WORKER:
+        cluster.wait_state("r1", task, "running")
+    for host in cluster.hosts:
+        power_cut(cluster, "r1", host)
+    resumed(cluster, "r1", "n1")
+    words = runs.task_status
+    paths = cluster.hosts["n1"].paths("r1")
+    cluster.wait_until(lambda: words(paths, "ps:0").state == "pending")
+    assert words(paths, "ps:0").reason == "once another host of the run answers, starts again: host rebooted"
+    resumed(cluster, "r1", "n2")
+    for task in PS_AND_WORKER:
+        cluster.wait_until(lambda task=task: stands(cluster, "r1", task) == (2, "running"))
+
+
+def test_the_last_host_of_a_run_waits_for_nobody(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", ["sh", "-c", "exit 0"])}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, **QUICKLY)
+    cluster.wait_ended("r1", "n2")
+    cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n1").ended_tasks)
+    power_cut(cluster, "r1", "n1")
+    resumed(cluster, "r1", "n1")
+    cluster.wait_until(lambda: stands(cluster, "r1", "worker:0") == (2, "running"))
+
+
+def test_without_restarts_the_others_hear_that_it_is_lost(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", PS_AND_WORKER)
+    cluster.wait_state("r1", "worker:0", "running")
+    power_cut(cluster, "r1", "n2")
+    resumed(cluster, "r1", "n2")
+    states = cluster.wait_ended("r1")
+    assert {state.abort_reason for state in states.values()} == {"worker:0 on n2 lost: host rebooted"}
+    assert cluster.alive("r1") == []
+
+
+def test_what_was_stopped_meanwhile_does_not_start_again(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
+    cluster.wait_state("r1", "worker:0", "running")
+    power_cut(cluster, "r1", "n2")
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
+    cluster.wait_until(lambda: not is_locked(cluster.hosts["n1"].paths("r1").file("minder.lock")))
+    resumed(cluster, "r1", "n2")  # nobody is left who could tell it
+    cluster.wait_until(lambda: "once another host" in cluster.state("r1", "n2").again.get("worker:0", ""))
+    cluster.hosts["n2"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
+    status, state = cluster.status("r1", "worker:0"), cluster.state("r1", "n2")
+    assert (status.attempt, status.reason, state.phase) == (1, "host rebooted", "ended")
+    with pytest.raises(VerbError, match="has ended"):
+        resumed(cluster, "r1", "n2")
+
+
+@pytest.mark.parametrize("verbs", [(), ("run.start",)])
+def test_nothing_starts_before_commit(hosts: Any, verbs: tuple[str, ...]) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.prepare("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
+    for verb in verbs:
+        cluster.each(verb, "r1")
+    power_cut(cluster, "r1", "n2")
+    with pytest.raises(VerbError) as refused:
+        resumed(cluster, "r1", "n2")
+    assert refused.value.code == "ended"
+    assert cluster.wait_ended("r1", "n1")["n1"].abort_reason
+    assert not proc.marked(family.marks(cluster.hosts["n2"].paths("r1")), proc.everyone())
+
+
+def test_a_run_that_came_later_is_not_disturbed(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, restart_max=3)
+    cluster.wait_state("r1", "worker:0", "running")
+    power_cut(cluster, "r1", "n1")
+    cluster.launch("r2", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
+    for _ in range(2):
+        with pytest.raises(VerbError) as refused:
+            resumed(cluster, "r1", "n1")
+        assert (refused.value.code, refused.value.next) == ("superseded", "tfdeploy status r2")
+        Path(cluster.hosts["n1"].paths("r2").cwd, "go").touch()
+        cluster.wait_ended("r2")
+    assert stands(cluster, "r1", "worker:0") == (1, "running")  # as it was written down
+
+
+def test_a_port_that_somebody_took_meanwhile_is_named(hosts: Any) -> None:
+    import socket
+
+    cluster = hosts("n1")
+    (port,) = cluster.free_ports(1)
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "sleep 1000"], {"port": port, "ready_timeout_s": 60.0})})
+    power_cut(cluster, "r1", "n1")
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", port))
+        other.listen()
+        with pytest.raises(VerbError) as refused:
+            resumed(cluster, "r1", "n1")
+    assert refused.value.code == "port_taken" and str(os.getpid()) in refused.value.what
+    assert resumed(cluster, "r1", "n1") == {"resumed": True}
+
+
+def test_a_host_that_was_up_for_long_starts_with_a_fresh_count(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, restart_max=1, **QUICKLY)
+    for number in (1, 2):
+        cluster.wait_until(lambda number=number: stands(cluster, "r1", "worker:0") == (number, "running"))
+        paths = cluster.hosts["n1"].paths("r1")
+        if number == 1:
+            os.kill(paths.status("worker:0").pid, signal.SIGKILL)  # its one restart is used up
+    power_cut(cluster, "r1", "n1")
+    status = paths.status("worker:0")
+    status.started -= 3600.0
+    paths.write_status(status)
+    resumed(cluster, "r1", "n1")
+    cluster.wait_until(lambda: stands(cluster, "r1", "worker:0") == (3, "running"))
+    assert paths.state().restarts["worker:0"]["count"] == 1
