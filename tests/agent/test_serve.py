@@ -133,6 +133,7 @@ def test_a_bug_is_told_with_its_traceback(serve: Callable[..., Client]) -> None:
     assert client.call("runs")["error"]["code"] == "bug"
 
 
+@pytest.mark.fault("15 over quota")
 @pytest.mark.parametrize("name, code", [("ENOSPC", "disk"), ("EDQUOT", "disk"), ("EROFS", "read_only"), ("EACCES", "permission")])
 def test_what_the_disk_refuses_has_words_of_its_own(serve: Callable[..., Client], name: str, code: str, tmp_path: Path) -> None:
     path = str(tmp_path / "some" / "file")

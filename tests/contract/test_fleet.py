@@ -70,6 +70,7 @@ def test_at_most_parallel_at_once(lasting: Any) -> None:
     assert 1 < most <= 3
 
 
+@pytest.mark.fault("54 64 sessions with 256 descriptors")
 def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
     sshd = lasting.host("d0", "MaxStartups 200")
     hosts = tuple(replace(sshd.host, name=f"d{number}") for number in range(64))

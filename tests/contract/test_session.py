@@ -210,6 +210,7 @@ def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: 
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
 
+@pytest.mark.fault("10 a server that freezes")
 def test_a_server_that_freezes_is_found_by_the_pulse(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "EVERY_S", 0.1)
     monkeypatch.setattr(pulse, "DEAD_AFTER_S", 1.4)

@@ -121,6 +121,13 @@ def test_a_bad_inventory_is_refused_before_any_host_is_bothered(
     assert error["next"]
 
 
+@pytest.mark.fault("6 a thousand hosts are read")
+def test_a_thousand_hosts_are_read(shell: Shell) -> None:
+    (shell.folder / "many.yaml").write_text("hosts:\n  'gpu[0001-1000]': {address: '{name}.example', gpus: auto}\n")
+    hosts = json.loads(shell.run("inventory", "-i", "many.yaml", "--json").stdout)["hosts"]
+    assert len(hosts) == 1000 and hosts[999]["address"] == "gpu1000.example"
+
+
 JSON_WORDS = [("exec", "--json", "--", "true"), ("logs", "--output=json"), ("logs", "--output", "json"), ("inventory", "--json")]
 
 

@@ -14,6 +14,7 @@ import pytest
 from bystander import LISTEN, bystander
 from commandline import Tfdeploy
 from eventpipe import EventPipe
+from hostside import changed_host, on_host
 from jobs import narrow_inventory, write_job
 from remains import NO_PORTS, assert_nothing_left
 
@@ -328,9 +329,21 @@ def test_a_run_folder_that_exists_already_is_refused(operator: Tfdeploy, there: 
         operator.run("launch", "--wait", "--name", run, exit_code=0)
     else:
         make = {"a link": "ln -s /tmp", "a file": "touch"}[there]
-        script = f"mkdir -p ~/tfdeploy/exists/runs && {make} ~/tfdeploy/exists/runs/{run}"
-        subprocess.run(operator.lab.on("n3", ["sh", "-c", script]), check=True, timeout=20)
+        on_host(operator.lab, "n3", f"mkdir -p ~/tfdeploy/exists/runs && {make} ~/tfdeploy/exists/runs/{run}")
     done = operator.run("launch", "--name", run, exit_code=3)
     error = done.stderr.partition("error:")[2]
     assert run in error and "--name" in error, done.stderr
     assert_nothing_left(operator, run, "exists")
+
+
+@pytest.mark.fault("56 the run folder belongs to someone else")
+def test_a_run_folder_of_another_user_is_named_and_let_be(operator: Tfdeploy) -> None:
+    write_job(operator, "rooted", "quick.py", "--steps=1")
+    runs = "/home/lab/tfdeploy/rooted/runs"
+    on_host(operator.lab, "n3", f"mkdir -p {runs}")
+    with changed_host(operator.lab, "n3", f"mkdir -m 700 {runs}/rooted-1", f"rmdir {runs}/rooted-1"):
+        said = operator.run("launch", "--name", "rooted-1").stderr
+        assert f"{runs}/rooted-1" in said and "n3" in said and "next: " in said and "Traceback" not in said, said
+        assert_nothing_left(operator, "rooted-1", "rooted")
+    operator.run("launch", "--wait", "--name", "rooted-1", exit_code=0)
+    assert_nothing_left(operator, "rooted-1", "rooted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -192,6 +193,65 @@ def test_a_launch_with_a_host_that_does_not_answer_leaves_nothing(operator: Tfde
     assert done.stdout == ""
     for host in operator.lab.hosts:
         assert operator.marked(host, "shaky-launch-1") == []
+
+
+# --- limits of sshd ----------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("12 MaxSessions 1 and MaxStartups 1:60:3, eight operators at once")
+def test_sshds_that_let_few_in_at_once_are_entered_by_all(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    operators = [tfdeploy(shaky) for _ in range(8)]
+    for host in ("n1", "n2"):
+        reboot(shaky, host, sshd_lines="MaxSessions 1\nMaxStartups 1:60:3")
+    try:
+        asking = [operator.start("exec", "--json", "--", "echo", "in") for operator in operators]
+        for process in asking:
+            said, _ = process.communicate(timeout=60)
+            assert process.returncode == 0, said
+        write_job(operators[0], "few", "quick.py", "--steps=2")
+        (operators[0].cwd / "large").write_bytes(bytes(6_000_000))  # by rsync, over a connection of its own
+        operators[0].run("launch", "--wait", exit_code=0)
+    finally:
+        for host in ("n1", "n2"):
+            reboot(shaky, host)
+
+
+# --- hosts that lie ----------------------------------------------------------------------------------
+
+BEGINS = "echo =tfdeploy-have=; echo =tfdeploy-agent=; "
+LIARS = {
+    "57 a gigabyte of zeros instead of an agent": "head -c 1073741824 /dev/zero",
+    "57 our greeting, then a gigabyte of noise": BEGINS + "head -c 1073741824 /dev/urandom",
+    "57 a frame that says it is 4 GB long": BEGINS + "head -c 8 /dev/zero | tr '\\000' '\\377'; cat",
+    "57 an endless line of escapes": r"while printf '\033]0;owned\007\033[31m'; do :; done",
+}
+LIES = """cat > /usr/local/bin/liar <<'EOF'
+#!/bin/sh
+{lie}
+EOF
+chmod 755 /usr/local/bin/liar"""
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+MOST_KIB = 200 * 1024
+
+
+@pytest.mark.parametrize("lie", [pytest.param(lie, id=name, marks=pytest.mark.fault(name)) for name, lie in LIARS.items()])
+def test_a_host_that_answers_with_garbage_is_named_and_costs_little(operator: Tfdeploy, lie: str) -> None:
+    write_job(operator, "lied", "quick.py")
+    peak = operator.home / "peak"
+    put = LIES.format(lie=lie)
+    with changed_host(operator.lab, "n3", put, "rm /usr/local/bin/liar"), login_shell(operator.lab, "n3", "/usr/local/bin/liar"):
+        words = ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *operator.argv("sync", "--json")]
+        done = subprocess.run(words, env=operator.env, cwd=operator.cwd, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in (1, 4), done.stdout + done.stderr
+    rows = {row["host"]: row for row in json.loads(done.stdout)["hosts"]}
+    assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, True, False, True], rows
+    assert rows["n3"]["error"] and len(rows["n3"]["error"]) < 2000 and "\x1b" not in done.stdout + done.stderr
+    assert int(peak.read_text()) < MOST_KIB
 
 
 # --- getting in --------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> No
     assert_nothing_left(operator, run, "patience")
 
 
+@pytest.mark.fault("53 no process, port, lock, secret or temporary file; the logs stay")
 def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> None:
     write_job(operator, "obeys", "quick.py", "--steps=100000", stop={"grace": "60s"})
     launch(operator, "obeys-1")
@@ -104,6 +105,7 @@ def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> Non
     rows = operator.json("status", "obeys-1")["tasks"]
     assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {("stopped", 15, "stopped by an operator")}
     assert_nothing_left(operator, "obeys-1", "obeys")
+    assert "step 1" in operator.run("logs", "obeys-1", exit_code=0).stdout
 
 
 @pytest.mark.fault("51 stop twice, of an ended run, of an unknown one")

@@ -178,6 +178,23 @@ def test_links_that_lead_out_are_reported_and_not_followed(operator: Tfdeploy) -
     assert there.get("./out", ["link"])[0] == "link"
 
 
+@pytest.mark.fault("22 checkpoints and logs inside the code folder are kept")
+def test_what_a_run_keeps_inside_the_code_is_never_sent_and_never_deleted(operator: Tfdeploy) -> None:
+    code = job_file(operator, "keeps", keep=["checkpoints", "logs/events"])
+    for path in ("checkpoints/mine", "logs/events/mine", "logs/other"):
+        (code / path).parent.mkdir(parents=True, exist_ok=True)
+        (code / path).write_text("here")
+    there = "~/tfdeploy/keeps/keep"
+    on_host(operator.lab, "n1", f"mkdir -p {there}/checkpoints {there}/logs/events; echo theirs > {there}/checkpoints/theirs")
+    for _ in range(2):
+        release = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
+        sent = {path[2:] for path in listed(operator, "n1", f"keeps/releases/{release}")}
+        assert sent == {"train.py", "logs/other"}
+        assert on_host(operator.lab, "n1", f"cat {there}/checkpoints/theirs") == "theirs"
+        (code / "train.py").write_text("print('again')\n")
+    assert (code / "checkpoints/mine").exists()
+
+
 PEAK = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])

@@ -161,6 +161,7 @@ def test_keys_choose_follow_and_filter(start) -> None:  # type: ignore[no-untype
     assert terminal.finish() == 0
 
 
+@pytest.mark.fault("47 a terminal that changes its size")
 def test_resize(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start()
     terminal.until("WARNING: something")
@@ -173,6 +174,7 @@ def test_resize(start) -> None:  # type: ignore[no-untyped-def]
     assert restored(terminal)
 
 
+@pytest.mark.fault("51 SIGTERM and SIGHUP in the dashboard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_restore_the_terminal_first(start, number: signal.Signals) -> None:  # type: ignore[no-untyped-def]
     terminal = start()

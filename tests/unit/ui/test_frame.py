@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from dashboard_scenes import PLAN, dying, ended, event, line, plan_of, syncing, training
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,6 +118,7 @@ def test_many_tasks_scroll_to_the_chosen_one() -> None:
     assert any(row.startswith("ps:0") for row in drawn(dashboard, 80, 24))
 
 
+@pytest.mark.fault("47 very many tasks: the dead one is in sight")
 def test_many_tasks_the_dead_one_is_in_sight() -> None:
     dashboard = Dashboard(plan_of(255))
     dashboard(event("task", 1010.0, "n151", "worker:149", state="ended", attempt=1, outcome="killed", signal=9, ended=1009.0))
