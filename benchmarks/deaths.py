@@ -40,7 +40,7 @@ class Case(NamedTuple):
     step: str = r"^step (\d+) loss"
 
 
-_DIGITS = ("--mode", "{mode}", "--", "python", "train.py", "--data={{data.digits}}", "--steps=1000000")
+_DIGITS = ("--mode", "{mode}", "--", "python", "train.py", "--data={data.digits}", "--steps=1000000")
 _KERAS = ("--", "python", "train.py", "--epochs=100000")
 _CHIEF = ("--", "python", "train.py", "--steps=1000000")
 _IN_GRAPH = ("--", "python", "train.py", "--worker_hosts={worker_hosts}", "--steps=1000000")

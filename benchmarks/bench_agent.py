@@ -1,0 +1,106 @@
+"""What the agent costs on a host: memory and CPU of an idle supervisor and minder, and how fast output is drained.
+
+The drain is held against `cat >file` of the same bytes through a pipe, in the same turns. Memory is PSS: what would be free
+without it, so pages that several processes share count once.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+from figures import Figures, options
+from place import Place, a_lab
+
+JOB = """name: bench
+mode: local
+command: [python, program.py, "{megabytes}"]
+logs: {{max: 8GiB}}
+ready: {{after: 200ms}}
+"""
+IDLE = "import signal; signal.pause()\n"
+FLOOD = """import os, sys, time
+block = (b"x" * 99 + b"\\n") * 10486
+time.sleep(1)
+begun = time.monotonic()
+for _ in range(int(sys.argv[1])):
+    left = memoryview(block)
+    while left:
+        left = left[os.write(1, left):]
+sys.stderr.write("seconds %.4f\\n" % (time.monotonic() - begun))
+"""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    args = options(__doc__, rounds=3, megabytes=1000, idle=20)
+    figures = Figures("agent", args.json)
+    with a_lab(2) as place:
+        (place.work / "tfdeploy.yaml").write_text(JOB.format(megabytes=args.megabytes))
+        idle(place, args.idle, figures)
+        drain(place, args.megabytes, args.rounds, figures)
+
+
+def idle(place: Place, seconds: int, figures: Figures) -> None:
+    (place.work / "program.py").write_text(IDLE)
+    place.tfdeploy("launch", "--name", "idle", "--detach", "--quiet")
+    keepers = {"supervisor": _pids("supervise", "idle"), "minder": _pids("minder", "idle")}
+    before = {name: sum(map(_ticks, pids)) for name, pids in keepers.items()}
+    time.sleep(seconds)
+    for name, pids in keepers.items():
+        figures.add(f"{name}, idle, memory", max(map(_pss_mb, pids)), "MB", goal=20)
+        spent = (sum(map(_ticks, pids)) - before[name]) / TICKS / len(pids)
+        figures.add(f"{name}, idle", 100 * spent / seconds, "% core", goal=1)
+    place.tfdeploy("stop", "idle", "--now", "--quiet")
+
+
+def drain(place: Place, megabytes: int, rounds: int, figures: Figures) -> None:
+    (place.work / "program.py").write_text(FLOOD)
+    ours, theirs = [], []
+    for number in range(rounds):
+        place.tfdeploy("launch", "--name", f"flood-{number}", "--wait", "--quiet")
+        ours.append(megabytes / _said(place.tfdeploy("logs", f"flood-{number}", "-n", "1", "--output", "raw").output))
+        theirs.append(megabytes / _by_cat(place, megabytes))
+    rate = statistics.median(ours)
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    figures.add("drained into the log", rate, "MB/s", goal=200, at_least=True)
+    figures.add("the same into `cat >file`", statistics.median(theirs), f"MB/s, {ratio:.2f} x")
+
+
+def _by_cat(place: Place, megabytes: int) -> float:
+    script = 'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
+    argv = place.lab.on("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
+    return _said(subprocess.run(argv, capture_output=True, check=True).stdout)
+
+
+def _said(output: bytes) -> float:
+    return float(output.decode().split("seconds ")[-1].split()[0])
+
+
+def _pids(verb: str, run: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if verb in words and any(f"/runs/{run}/" in word for word in words):
+            found.append(int(folder.name))
+    return found
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _pss_mb(pid: int) -> float:
+    rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("Pss:")) / 1024
+
+
+if __name__ == "__main__":
+    main()
