@@ -17,8 +17,9 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import actions, burial, decide, endgame, knowledge, proc, recovery, sockets, supply, wire
+from tfdeploy.agent import actions, burial, decide, endgame, knowledge, proc, recovery, rounds, sockets, supply, wire
 from tfdeploy.agent.atomic import append_line, read_json, write_json
+from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.mesh import Mesh
@@ -54,6 +55,8 @@ class Minder:
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
         self.supplier: Optional[supply.Supplier] = None
+        self.colleague = Colleague()
+        self.rounds: Optional[rounds.Rounds] = None
         self.saved = True
         self.start_word: Optional[Dict[str, Any]] = None
 
@@ -65,6 +68,7 @@ class Minder:
         for port in [spec.port for spec in self.part.tasks if spec.port is not None]:
             self.holders.append(self._hold(port))
         self._join_mesh()
+        self.rounds = rounds.Rounds(self.paths, self.part, self.mesh, self.colleague, self.wake)
         self._listen_to_signals()
         who = proc.identity(os.getpid())
         self.state.minder_pid, self.state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
@@ -86,7 +90,7 @@ class Minder:
             listener = sockets.claim(own.port, MESH_AGAIN_S if self.takes_over else 0.0)
         except OSError as error:
             raise PortTaken(own.port) from error
-        offers = supply.Offers(self.paths, self.part)
+        offers = supply.Offers(self.paths, self.part, self.colleague.answer)
         self.mesh = Mesh(self.part, certs, listener, self.known, self.wake, offers.answer)
         self.supplier = supply.Supplier(self.paths, self.part, self.mesh)
 
@@ -137,6 +141,7 @@ class Minder:
         changed = False
         for action in actions:
             changed = self._act(action) or changed
+        self._see_the_doctor()
         return changed
 
     def _wait(self, fifo: int) -> None:
@@ -224,6 +229,28 @@ class Minder:
         if self.astray and (self.mesh is None or self.mesh.in_touch()):
             self.astray = False
         return self.astray
+
+    # --- what stands still
+
+    def _see_the_doctor(self) -> None:
+        """Takes down what is stalled, and why; under `restart` who is to blame for it has failed."""
+        if self.rounds is None:
+            return
+        active = self.state.phase == "committed" and self.known.abort is None and "decided" not in self.state.marks
+        self.rounds.attend(self.known, active)
+        health = {task: one.as_json() for task, one in self.rounds.health().items()}
+        if health != self.state.health:
+            for task in sorted({*health, *self.state.health}):
+                if health.get(task) != self.state.health.get(task):
+                    self._journal("stalled" if task in health else "goes on", task=task, **health.get(task, {}))
+            self.state.health = health
+            self._save()
+        for task, one in self.rounds.health().items():
+            if one.culprit and self.part.stall_action == "restart":
+                self._on_stall(task, one.reason)
+
+    def _on_stall(self, task: str, reason: str) -> None:
+        tell_supervisor(self.paths, task, "stalled: " + reason, self.part.stop_grace_s, "failed")
 
     # --- actions
 

@@ -32,12 +32,23 @@ class Ailment(NamedTuple):
     since: float  # UTC seconds: last seen to do anything
     culprit: bool  # for certain
 
+    def as_json(self) -> Dict[str, Any]:
+        return {"word": "stalled", "attempt": self.attempt, "reason": self.reason, "since": round(self.since, 3)}
+
 
 class Rounds:
     """`changed` is called from its thread when `health` is new."""
 
-    def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Optional[Mesh], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        paths: RunPaths,
+        part: wire.HostPart,
+        mesh: Optional[Mesh],
+        colleague: consult.Colleague,
+        changed: Callable[[], None],
+    ) -> None:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
+        self._colleague = colleague
         self._peers = {peer.task: peer for peer in part.peers}
         self._specs = {spec.task: spec for spec in part.tasks}
         self._lock = threading.Lock()
@@ -51,7 +62,6 @@ class Rounds:
         self._next_consult = self._next_knock = 0.0
         self._knock_pause_s = KNOCK_S[0]
         self._turn = 0
-        self.colleague = consult.Colleague()
 
     # --- for the minder
 
@@ -89,7 +99,7 @@ class Rounds:
     def look(self, now: float, known: Knowledge) -> None:
         """Once. `now`: monotonic seconds."""
         signs = self._signs(now)
-        self.colleague.know(signs)
+        self._colleague.know(signs)
         facts = Facts(self._part.host, self._part.mode, self._part.stall_after_s, self._peers, signs, known.ended)
         late = doctor.suspects(facts)
         if not late:

@@ -92,13 +92,13 @@ def forget(path: str) -> None:
         pass
 
 
-def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float) -> None:
+def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped") -> None:
     """Says why and how patiently in stop.json, then TERM to the supervisor, if there is one. Safe to repeat."""
     path = os.path.join(paths.task_dir(task), STOP_FILE)
     said = read_json(path)
     if said is None or said.get("grace_s") != grace_s:
         try:
-            write_json(path, {"reason": reason, "grace_s": grace_s})
+            write_json(path, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
             pass  # a full disk: TERM alone ends it as well
     who = family.supervisor(paths, task)

@@ -236,7 +236,9 @@ class Supervisor:
         status = self.status
         if self.stopping:
             said = read_json(os.path.join(self.folder, STOP_FILE)) or {}
-            status.outcome, status.reason = "stopped", said.get("reason", "its supervisor was told to end it")
+            failed = said.get("outcome") == "failed"
+            status.outcome = "failed" if failed else "stopped"
+            status.reason = said.get("reason", "its supervisor was told to end it")
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         status.state, status.ended = "ended", time.time()

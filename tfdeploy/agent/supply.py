@@ -14,7 +14,7 @@ import re
 import ssl
 import threading
 import time
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from tfdeploy.agent import keepers, layout, wire
 from tfdeploy.agent.call import VerbError
@@ -34,11 +34,14 @@ File = Tuple[str, int, int, str]  # path, size, mtime_ns, sha256
 class Offers:
     """What this host gives to others of the run that ask."""
 
-    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
-        self._paths, self._part = paths, part
+    def __init__(self, paths: RunPaths, part: wire.HostPart, signs: Optional[Callable[[ssl.SSLSocket], None]] = None) -> None:
+        self._paths, self._part, self._signs = paths, part, signs
 
     def answer(self, host: str, question: Any, channel: ssl.SSLSocket) -> None:
         """Raises OSError, ValueError; then the connection ends, and the other side asks again."""
+        if isinstance(question, dict) and "signs" in question and self._signs is not None:
+            self._signs(channel)
+            return
         if not isinstance(question, dict) or "keep" not in question:
             raise ValueError("an unknown question")
         root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
