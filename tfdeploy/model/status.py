@@ -7,7 +7,7 @@ not answer `health` is "unreachable" beside what was last known.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Any
@@ -80,6 +80,7 @@ def run_view(
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     views = tuple(_task_view(t, host_states.get(t.host), tasks, states, t.host in unreachable, metrics) for t in plan.tasks)
     state, cause, first = _verdict(plan, states, views, unreachable)
+    views = _with_collateral(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
     return RunView(
         run=plan.run,
@@ -93,6 +94,19 @@ def run_view(
         first_death=first,
         unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
+    )
+
+
+def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
+    """What died after the first death says so, unless it has a reason of its own."""
+    began = next((view.ended for view in views if view.task == first), None)
+    if began is None:
+        return views
+    return tuple(
+        replace(view, reason=f"after {first} died")
+        if view.outcome in DEATHS and view.reason is None and view.task != first and (view.ended or 0.0) > began
+        else view
+        for view in views
     )
 
 

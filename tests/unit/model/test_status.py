@@ -270,6 +270,11 @@ def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_w
     assert gone.reason == "when last heard of, stalled: waits for ps:0 (since 1970-01-01T00:16:41Z)"
 
 
+def test_what_died_after_the_first_death_says_so() -> None:
+    view = run_view(PLAN, hosts("ended"), FAILED)
+    assert {task.task: task.reason for task in view.tasks} == {"ps:0": None, "worker:0": "after worker:1 died", "worker:1": None}
+
+
 def test_json_is_the_contract() -> None:
     metrics = {"worker:0": (1200, 0.31)}
     running = statuses(("worker:0", "running", None, {"pid": 4242, "started": 1002.5, "up": True}))
