@@ -6,11 +6,16 @@ with 0 and `sv.stop()` raises "Coordinator stopped with threads still running"
 (tensorflow/python/training/coordinator.py, supervisor.py). So once a stop is asked for, threads of queue
 runners are waited for 5 s and then left behind; they are daemons. All other threads (a checkpoint that
 is being written) keep the grace that the program gives.
+
+A session that the program closes ends a runner's step in midair. The runner reports that as an error when its
+thread is faster than the program's next line, and then `sv.stop()` raises it; once all are joined, it is raised in the
+thread and printed. It is no error: the runner just stops.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from typing import Any, List
 
@@ -18,6 +23,7 @@ from . import synchronous
 
 CAP_S = 5.0
 _POLL_S = 0.05
+_CLOSED = ("Session::Close()", "Attempted to use a closed Session")  # what TensorFlow says of it
 
 
 def apply(coordinator: Any) -> None:
@@ -40,6 +46,20 @@ def apply(coordinator: Any) -> None:
         return join(self, threads, left_s, ignore_live_threads or stuck)
 
     cls.join = join_promptly
+    request_stop = cls.request_stop
+
+    @functools.wraps(request_stop)
+    def request_stop_quietly(self: Any, ex: Any = None) -> Any:
+        mine = _are_runners([threading.current_thread()])
+        return request_stop(self, None if mine and _says_closed(ex) else ex)
+
+    cls.request_stop = request_stop_quietly
+
+
+def _says_closed(error: Any) -> bool:
+    """`error`: an exception, what sys.exc_info() gives, or None."""
+    one = error[1] if isinstance(error, tuple) and len(error) == 3 else error
+    return type(one).__name__ in ("CancelledError", "RuntimeError") and any(words in str(one) for words in _CLOSED)
 
 
 def _only_runners_left(threads: List[Any], grace_s: float) -> bool:

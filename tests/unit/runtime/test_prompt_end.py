@@ -24,13 +24,16 @@ class Coordinator:
     def join(self, threads=None, stop_grace_period_secs=120, ignore_live_threads=False):
         self.joined = (stop_grace_period_secs, ignore_live_threads)
 
+    def request_stop(self, ex=None):
+        self.reported = ex
+
 
 @pytest.fixture
 def coordinator(monkeypatch):
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
     monkeypatch.setattr(synchronous, "_seen", [])
     monkeypatch.setattr(prompt_end, "CAP_S", 0.05)
-    cls = type("Patched", (Coordinator,), {"join": Coordinator.join})
+    cls = type("Patched", (Coordinator,), {"join": Coordinator.join, "request_stop": Coordinator.request_stop})
     prompt_end.apply(types.SimpleNamespace(Coordinator=cls))
     made = cls()
     made.stop.set()
@@ -84,6 +87,30 @@ def test_in_asynchronous_training_nothing_is_changed(coordinator, monkeypatch, b
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", "async")
     coordinator.join([blocked("QueueRunnerThread-q")], 77)
     assert coordinator.joined == (77, False)
+
+
+class CancelledError(Exception):
+    """TensorFlow's."""
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "is_error"),
+    [
+        ("QueueRunnerThread-q", CancelledError("Step was cancelled by an explicit call to `Session::Close()`."), False),
+        ("QueueRunnerThread-q", RuntimeError("Attempted to use a closed Session."), False),
+        ("QueueRunnerThread-q", (RuntimeError, RuntimeError("Attempted to use a closed Session."), None), False),
+        ("QueueRunnerThread-q", CancelledError("the ps was restarted"), True),
+        ("QueueRunnerThread-q", ValueError("Session::Close()"), True),
+        ("Thread-7", RuntimeError("Attempted to use a closed Session."), True),
+    ],
+)
+def test_a_runner_whose_session_was_closed_by_the_program_has_not_failed(coordinator, name, error, is_error):
+    thread = threading.Thread(target=coordinator.request_stop, args=(error,), name=name, daemon=True)
+    thread.start()
+    thread.join()
+    assert coordinator.reported is (error if is_error else None)
+    coordinator.request_stop()
+    assert coordinator.reported is None
 
 
 class OutOfRangeError(Exception):
