@@ -147,4 +147,6 @@ def test_words_for_what_starts_again() -> None:
     assert first_words(view(ps=DEAD, w1=OLD, round=ROUND)) == dict.fromkeys(
         ("ps:0", "worker:1"), "the gang starts again: ps:0 on n1 killed"
     )
+    waits = first_words(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
+    assert waits == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
     assert first_words(view(w1=DONE)) == {}

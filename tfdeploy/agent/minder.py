@@ -219,6 +219,9 @@ class Minder:
             self._is_astray(),
         )
         again = recovery.first_words(view)
+        if again and self.supplier is not None and self.supplier.said:
+            waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, self.supplier.said[:200])
+            again = {task: words + waits for task, words in again.items()}
         if again != self.state.again:
             self.state.again = again
             self._save()

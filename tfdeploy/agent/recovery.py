@@ -159,5 +159,15 @@ def first_words(view: View) -> Dict[str, str]:
             continue
         outdated = peer.gang and status.round < view.known.round_number
         first = "once another host of the run answers, " if view.astray else ""
-        words[spec.task] = _broken(view) if outdated else "%sstarts again: %s" % (first, how(status))
+        words[spec.task] = _broken(view) + _awaited(view) if outdated else "%sstarts again: %s" % (first, how(status))
     return words
+
+
+def _awaited(view: View) -> str:
+    """Which hosts still hold the gang up, once this one does not."""
+    number = view.known.round_number
+    if _stage(view, view.part.host, number) < CLEARED:
+        return ""
+    hosts = sorted({peer.host for peer in view.part.peers if peer.gang})
+    late = [host for host in hosts if _stage(view, host, number) < CLEARED]
+    return "; waits until %s has ended what it runs of it" % ", ".join(late) if late else ""

@@ -48,8 +48,8 @@ class Offers:
         files = [[path, size, at, _sum(os.path.join(root, path))] for path, size, at in _files(self._paths, self._part)]
         channel.settimeout(PATIENCE_S)
         channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        for number in json.loads(_line(channel).decode("ascii"))["send"]:
-            with open(os.path.join(root, files[number][0]), "rb") as stream:
+        for path in _chosen(json.loads(_line(channel).decode("ascii")), [file[0] for file in files]):
+            with open(os.path.join(root, path), "rb") as stream:
                 for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
                     channel.sendall(block)
 
@@ -83,7 +83,7 @@ class Supplier:
                 time.sleep(AGAIN_S)
                 continue
             with self._lock:
-                self._come = max(self._come, number)
+                self._come, self.said = max(self._come, number), ""
             self._mesh.notify()
             return
 
@@ -113,9 +113,19 @@ def _files(paths: RunPaths, part: wire.HostPart) -> List[Tuple[str, int, int]]:
     return [(path, size, at) for path, size, at, link in rows if link is None and not _OF_A_WORKER.search(path)]
 
 
+def _chosen(value: Any, paths: List[str]) -> List[str]:
+    numbers = value.get("send") if isinstance(value, dict) else None
+    if not isinstance(numbers, list) or not all(isinstance(each, int) and 0 <= each < len(paths) for each in numbers):
+        raise ValueError("not a choice of files")
+    return [paths[each] for each in numbers]
+
+
 def _checked(value: Any, keep: List[str]) -> List[File]:
     files: List[File] = []
-    for path, size, at, digest in value["files"]:
+    rows = value.get("files") if isinstance(value, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 4 for row in rows):
+        raise ValueError("not a list of files")
+    for path, size, at, digest in rows:
         if not isinstance(size, int) or not isinstance(at, int) or min(size, at) < 0 or not _SUM.match(str(digest)):
             raise ValueError("not a file of the keep folders")
         files.append((keepers.inside(path, keep), size, at, digest))
