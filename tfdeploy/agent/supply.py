@@ -48,7 +48,7 @@ class Offers:
         files = [[path, size, at, _sum(os.path.join(root, path))] for path, size, at in _files(self._paths, self._part)]
         channel.settimeout(PATIENCE_S)
         channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        for path in _chosen(json.loads(_line(channel).decode("ascii")), [file[0] for file in files]):
+        for path in _chosen(json.loads(_line(channel).decode("ascii")), [str(file[0]) for file in files]):
             with open(os.path.join(root, path), "rb") as stream:
                 for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
                     channel.sendall(block)
