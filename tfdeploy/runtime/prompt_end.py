@@ -23,7 +23,8 @@ from . import synchronous
 
 CAP_S = 5.0
 _POLL_S = 0.05
-_CLOSED = ("Session::Close()", "Attempted to use a closed Session")  # what TensorFlow says of it
+# What TensorFlow says of it.
+_CLOSED = ("Session::Close()", "Session has been closed", "Session is closed", "Attempted to use a closed Session")
 
 
 def apply(coordinator: Any) -> None:

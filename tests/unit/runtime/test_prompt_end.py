@@ -97,6 +97,7 @@ class CancelledError(Exception):
     ("name", "error", "is_error"),
     [
         ("QueueRunnerThread-q", CancelledError("Step was cancelled by an explicit call to `Session::Close()`."), False),
+        ("QueueRunnerThread-q", CancelledError("Session has been closed."), False),
         ("QueueRunnerThread-q", RuntimeError("Attempted to use a closed Session."), False),
         ("QueueRunnerThread-q", (RuntimeError, RuntimeError("Attempted to use a closed Session."), None), False),
         ("QueueRunnerThread-q", CancelledError("the ps was restarted"), True),
