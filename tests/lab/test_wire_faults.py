@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from brittlewire import brittle_wire
 from commandline import Tfdeploy
-from hostside import on_host
 from jobs import write_job
+from lostanswers import agent_that_dies_after
 from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
@@ -58,36 +57,6 @@ def test_a_connection_that_dies_at_any_byte_of_a_launch(operator: Tfdeploy, reco
             assert "Traceback" not in done.stderr, said
             assert done.returncode == 0 or ("n3" in done.stderr and "next: " in done.stderr), said
             one_or_none(operator, f"brittle-{number}", "brittle", done.returncode)
-
-
-DIES = """
-import os as _os
-_find = find_verb
-def find_verb(name):
-    verb = _find(name)
-    def then_dies(call):
-        value = verb(call)
-        try:
-            _os.unlink("/tmp/die-after-%s" % name)
-        except OSError:
-            return value
-        _os._exit(9)
-    return then_dies
-"""
-
-
-@contextmanager
-def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[None]:
-    """On that host the agent does what the verb says, once, and dies before it answers."""
-    operator.run("runs", exit_code=0)  # the agent lies there
-    modules = "~/tfdeploy/.agent/*/tfdeploy/agent/verbs.py"
-    on_host(operator.lab, host, f"for each in {modules}; do cp -p $each $each.whole; cat >> $each <<'EOF'\n{DIES}\nEOF\ndone")
-    on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
-    try:
-        yield
-        assert on_host(operator.lab, host, f"ls /tmp/die-after-{verb} 2>/dev/null || true") == "", "it was asked"
-    finally:
-        on_host(operator.lab, host, f"rm -f /tmp/die-after-*; for each in {modules}; do mv $each.whole $each; done")
 
 
 @pytest.mark.fault("28 a lost reply to each verb of launch and stop")
