@@ -3,7 +3,7 @@ PY := .venv/bin/python
 TESTS := tests/unit tests/golden tests/agent tests/contract tests/lab
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
-.PHONY: setup check test faults demo bench lock
+.PHONY: setup check test faults soak demo bench lock
 
 setup:
 	@sh scripts/setup
@@ -22,6 +22,11 @@ test: check
 # What users' machines, files and hands do wrong, one test each; ends with a table.
 faults: setup
 	$(PY) -m pytest -m fault -n 2 --dist loadfile $(TESTS) || $(PY) -m pytest -m fault --last-failed --last-failed-no-failures none $(TESTS)
+
+# Random misfortunes for so long, each walk from a seed that is printed.
+MINUTES := 10
+soak: setup
+	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/test_random_walks.py
 
 demo: setup
 	@$(PY) scripts/demo.py
