@@ -7,7 +7,6 @@ Also what would lead a task astray on its way there: names that mean this host, 
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import select
 import socket
@@ -80,7 +79,7 @@ def leads_home(address: str) -> Optional[str]:
         found = {row[4][0] for row in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         return None
-    home = sorted(str(each) for each in found if ipaddress.ip_address(str(each).partition("%")[0]).is_loopback)
+    home = sorted(str(each) for each in found if str(each).startswith("127.") or each == "::1")
     return "%s resolves to %s" % (name, home[0]) if home and name not in home else None
 
 

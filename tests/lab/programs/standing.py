@@ -1,0 +1,105 @@
+"""A cluster without TensorFlow that talks and says nothing: each step of a worker is some bytes to ps:0 and an answer.
+
+    python standing.py --ps_hosts=... --worker_hosts=... --job_name=worker --task_index=0 [--issync=1] [flags below]
+
+With --issync=1 the ps answers once all workers have sent theirs. --leaves=worker:1 ends well after its tenth step,
+--computes=worker:1 computes in silence instead, --sleeps=worker:1 does nothing at all, and --waits=worker:0 says for ever,
+as TensorFlow does, that it waits for worker:1, which with --closed=worker:1 does not listen.
+"""
+import argparse
+import os
+import socket
+import threading
+import time
+
+CHUNK = 20000
+WAITING = "2026-11-21 07:00:00.0: I distributed_runtime/master.cc:1] CreateSession still waiting for response from worker: /job:%s/replica:0/task:%s"
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ps_hosts", default="")
+    parser.add_argument("--worker_hosts", default="")
+    parser.add_argument("--job_name", default="worker")
+    parser.add_argument("--task_index", type=int, default=0)
+    parser.add_argument("--issync", type=int, default=0)
+    for name in ("leaves", "computes", "sleeps", "waits", "closed"):
+        parser.add_argument("--" + name, default="")
+    return parser.parse_args()
+
+
+def listen(address):
+    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: its ended connections keep no port
+    server.bind(("", int(address.rsplit(":", 1)[1])))
+    server.listen(64)
+    return server
+
+
+def receive(one):
+    left = CHUNK
+    while left:
+        some = one.recv(left)
+        if not some:
+            raise EOFError
+        left -= len(some)
+
+
+def serve(server, barrier):
+    def answer(one):
+        try:
+            while True:
+                receive(one)
+                if barrier is not None:
+                    barrier.wait()
+                one.sendall(b"x" * CHUNK)
+        except (OSError, EOFError):
+            one.close()
+
+    while True:
+        threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+
+def connect(address):
+    host, port = address.rsplit(":", 1)
+    while True:
+        try:
+            return socket.create_connection((host, int(port)))
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+
+
+def work(args, me):
+    step = 0
+    one = connect(args.ps_hosts.split(",")[0])
+    while True:
+        one.sendall(b"x" * CHUNK)
+        receive(one)
+        step += 1
+        if me == args.leaves and step == 10:
+            return
+        time.sleep(0.3)
+
+
+def main():
+    args = parse()
+    me = "%s:%d" % (args.job_name, args.task_index)
+    hosts = (args.ps_hosts if args.job_name == "ps" else args.worker_hosts).split(",")
+    server = listen(hosts[args.task_index]) if me != args.closed else None
+    print("%s pid %d" % (me, os.getpid()), flush=True)
+    if args.job_name == "ps":
+        serve(server, threading.Barrier(len(args.worker_hosts.split(","))) if args.issync else None)
+    elif me == args.computes:
+        while True:
+            pass
+    while me == args.waits:
+        time.sleep(1.0)
+        print(WAITING % ("worker", 1), flush=True)
+    while me in (args.sleeps, args.closed):
+        time.sleep(100.0)
+    work(args, me)
+
+
+if __name__ == "__main__":
+    main()
