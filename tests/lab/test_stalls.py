@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,3 +140,30 @@ def told(operator: Tfdeploy, run: str) -> set[str]:
         )
         found |= {row["task"] for row in map(json.loads, lines.stdout.splitlines()) if row["what"] == "stalled"}
     return found
+
+
+@pytest.mark.tensorflow
+@pytest.mark.fault("39 no alarm for an import of TensorFlow and a long validation")
+def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_token_is(operator: Tfdeploy) -> None:
+    write_job(
+        operator,
+        "validates",
+        "validating.py",
+        "--seconds=1000",
+        roles={"worker": {"count": 2}},
+        stall={"after": "15s"},
+        ready={"timeout": "120s"},
+    )
+    run = operator.run("launch", "--detach", exit_code=0, timeout_s=180).stdout.strip()
+    wait_ills(operator, run, {"worker:1": f"stalled: {ALONE}"})
+    row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:0")
+
+    def has_computed() -> bool:
+        words = operator.lab.on(row["host"], ["cat", f"/proc/{row['pid']}/stat"])
+        stat = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout
+        return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")  # some of it for the import
+
+    wait_for(has_computed, 300, "it has validated for longer than stall.after")
+    assert told(operator, run) == set(ills(operator, run)) == {"worker:1"}
+    operator.run("stop", "--now", run, exit_code=0)
+    assert_nothing_left(operator, run, "validates")
