@@ -12,14 +12,15 @@ from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.logreader import PIECE_BYTES, LogReader, Piece
 from tfdeploy.agent.logseek import start_of_last, start_of_since
 from tfdeploy.agent.paths import RunPaths
-from tfdeploy.agent.runs import OVER, is_live, paths_of, task_status
+from tfdeploy.agent.runs import is_left, is_live, paths_of, writes_no_more
 
 POLL_S = 0.05
 LOOK_S = 0.25  # how often a silent task is asked whether it has ended
 
 
 def logs(call: Call) -> Dict[str, Any]:
-    """Returns {"ended": every task asked for has ended here and all of it is sent, "cursors": {task: offset}}.
+    """Returns {"ended": every task asked for has ended here and all of it is sent, "left": ... only because nobody
+    minds the run here any more (see resume.py), "cursors": {task: offset}}.
 
     `limit_bytes`, where given, ends the stream early once that much is sent.
     """
@@ -30,7 +31,8 @@ def logs(call: Call) -> Dict[str, Any]:
     readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task)) for task in tasks}
     try:
         ended = _send(call, paths, readers)
-        return {"ended": ended, "cursors": {task: reader.offset for task, reader in readers.items()}}
+        cursors = {task: reader.offset for task, reader in readers.items()}
+        return {"ended": ended, "left": ended and is_left(paths), "cursors": cursors}
     finally:
         for reader in readers.values():
             reader.close()
@@ -87,7 +89,7 @@ def _send_piece(call: Call, task: str, piece: Piece) -> None:
 
 def _over(paths: RunPaths, tasks: List[str]) -> List[str]:
     """Those that will write nothing more."""
-    over = [task for task in tasks if task_status(paths, task).state in OVER]
+    over = [task for task in tasks if writes_no_more(paths, task)]
     if len(over) < len(tasks) and not is_live(paths):
         return list(tasks)
     return over

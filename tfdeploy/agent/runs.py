@@ -74,6 +74,18 @@ def _as_the_doctor_says(status: wire.TaskStatus, state: wire.HostRunState) -> wi
     return dataclasses.replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
 
 
+def writes_no_more(paths: RunPaths, task: str) -> bool:
+    """It has ended, and its minder has said that it does not start again."""
+    status, state, part = task_status(paths, task), paths.state(), paths.part()
+    if status.state not in OVER:
+        return False
+    peer = next((one for one in part.peers if one.task == task), None)
+    if state.phase == "ended" or peer is None or part.restart_max == 0 or not peer.on_death:
+        return True
+    told = state.ended_tasks.get(task, {})
+    return not peer.gang and bool(told.get("final", True)) and told.get("attempt", 0) >= status.attempt
+
+
 def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
     return dataclasses.replace(status, state="lost", outcome="lost", up=False, reason=reason)
 

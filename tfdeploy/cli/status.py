@@ -36,12 +36,32 @@ def run(args: argparse.Namespace) -> int:
         while True:
             found = status(fleet, plan)
             _show(args, found.view)
-            if not args.watch or found.view.final:
+            goes_on = args.watch and _goes_on(fleet, plan, found.left)
+            if not args.watch or (found.view.final and not goes_on):
                 break
             time.sleep(2)
+        if not args.watch and found.view.state in ("running", "starting", "lost"):
+            for host in found.left:
+                print(f"[{host}] all of the run is gone here (rebooted?)", file=sys.stderr)
+                print(f"  next: tfdeploy status {plan.run} --watch: makes it go on there", file=sys.stderr)
         for host, error in found.errors.items():
             print(f"[{host}] {error.what}", file=sys.stderr)
         return 4 if found.errors and len(found.errors) == len(plan.hosts) else 0
+
+
+def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
+    """Whether a host that lost all of the run minds it again."""
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.operations.resume import resume
+
+    found = False
+    for host in left:
+        try:
+            found = resume(fleet, plan, host) or found
+        except TfdeployError as error:
+            print(f"[{host}] the run cannot go on here: {error.what}", file=sys.stderr)
+            found = True  # perhaps at the next look
+    return found
 
 
 def _show(args: argparse.Namespace, view: Any) -> None:

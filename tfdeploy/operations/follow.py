@@ -39,6 +39,8 @@ def follow(
         if not watch.complete():
             continue
         view = watch.view()
+        if view.final and not watch.settled():
+            continue  # a host may go on with it
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
         watch.tell(view)

@@ -7,6 +7,8 @@ import threading
 from tfdeploy.errors import AgentError, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.news import note
+from tfdeploy.operations.resume import resume_patiently
 from tfdeploy.operations.watching import Watch
 
 AGAIN_S = 1.0  # after a lost connection; a try that meets silence takes 10 s by itself
@@ -22,12 +24,24 @@ def _mind(watch: Watch, host: Host, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             _hear(watch, host, stop)
-            return
+            if stop.is_set() or watch.has_ended(host.name) or not _resumed(watch, host.name, stop):
+                break
+            continue
         except TfdeployError as error:
             watch.take(host.name, error)
             if isinstance(error, AgentError) and error.code == "unknown_run":
-                return
+                break
         stop.wait(AGAIN_S)
+    watch.settle(host.name)
+
+
+def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
+    """Nobody of the run is left there, and it has not ended: whether it goes on. Raises HostUnreachable."""
+
+    def say(text: str) -> None:
+        note(watch.emit, text, level="warning", host=host, run=watch.plan.run)
+
+    return resume_patiently(watch.fleet, watch.plan, host, say, stop)
 
 
 def _hear(watch: Watch, host: Host, stop: threading.Event) -> None:

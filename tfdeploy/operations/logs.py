@@ -18,6 +18,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.resume import resume_patiently
 from tfdeploy.operations.tasklog import LogQuery, TaskLog
 from tfdeploy.transport.seam import Fleet, Session
 
@@ -139,6 +140,10 @@ class Follower:
                     self.deliver(line)
                 failures = 0
                 self.lost.pop(host.name, None)
+                if log.left and not resume_patiently(self.fleet, self.plan, host.name, _say_nothing, self.stop):
+                    for line in chain.from_iterable(log.rest()):
+                        self.deliver(line)
+                    return
                 _count(log, host.name, self.gone)
             except HostUnreachable as error:
                 self.lost[host.name] = error
@@ -147,6 +152,10 @@ class Follower:
             except TfdeployError as error:
                 self.lost[host.name] = error
                 return
+
+
+def _say_nothing(text: str) -> None:
+    return None
 
 
 class _Waiting:

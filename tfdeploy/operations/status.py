@@ -22,6 +22,7 @@ TAIL_LINES = 40
 class Status:
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
+    left: tuple[str, ...] = ()  # hosts that lost all of a run that goes on: see resume.py
 
 
 def status(fleet: Fleet, plan: Plan) -> Status:
@@ -35,7 +36,7 @@ def status(fleet: Fleet, plan: Plan) -> Status:
     started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
     metrics = measure(fleet, plan, started, set(watch.errors))
     view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), metrics=metrics)
-    return Status(view, watch.errors)
+    return Status(view, watch.errors, tuple(sorted(watch.left)))
 
 
 def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, tuple[int | None, float | None]]:

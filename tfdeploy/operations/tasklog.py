@@ -34,6 +34,7 @@ class TaskLog:
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # None: nothing read yet
         self.ended = False
+        self.left = False  # nobody minds the run there any more: see resume.py
         self.gone_bytes = 0
         self.surplus = 0
 
@@ -67,11 +68,13 @@ class TaskLog:
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """The lines of the next piece of a log that may still grow. Sets `ended` once it cannot, and all is read."""
         stream = self.ask(agent, follow=True)
-        moved = False
+        moved = self.left = False
         for part in self.take(stream):
             moved = True
             yield from self.lines(part)
-        if not moved or stream.value.get("ended"):
+        if (stream.value or {}).get("left"):
+            self.left = True
+        elif not moved or stream.value.get("ended"):
             self.ended = True
             yield from self.rest()
 

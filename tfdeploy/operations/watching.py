@@ -25,6 +25,8 @@ class Watch:
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
+        self.left: set[str] = set()  # hosts where nobody minds the run though it has not ended: see resume.py
+        self._settled: set[str] = set()
         self._state: str | None = None
         self._taking = threading.Lock()
 
@@ -57,6 +59,19 @@ class Watch:
         """True once every host has answered, or has been found unreachable."""
         return all(host.host in self.states or host.host in self.errors for host in self.plan.hosts)
 
+    def has_ended(self, host: str) -> bool:
+        """As far as that host has said."""
+        state = self.states.get(host)
+        return state is None or state.phase == "ended"
+
+    def settle(self, host: str) -> None:
+        """Nothing more is to be heard from that host."""
+        self._settled.add(host)
+
+    def settled(self) -> bool:
+        """Whether nothing more is to be heard from any host that can be reached."""
+        return all(host.host in self._settled or host.host in self.errors for host in self.plan.hosts)
+
     def take(self, host: str, answer: Any) -> None:
         """What one host said: run.status's value, an item of run.watch, or its error. Thread-safe."""
         with self._taking:
@@ -77,6 +92,8 @@ class Watch:
         if self.errors.pop(host, None) or host not in self.reached:
             self.reached.add(host)
             host_news(self.emit, host, "connected", run=self.plan.run)
+        if "live" in answer:  # all at once: run.status
+            (self.left.add if answer.get("left") else self.left.discard)(host)
         if "host_state" in answer:
             state = answer["host_state"]
             self.states[host] = wire.from_wire(wire.HostRunState, state) if state else None

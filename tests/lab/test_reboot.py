@@ -1,0 +1,138 @@
+"""A host is rebooted in the middle of a run: who looks is told, who follows makes it go on there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+RESTART = {"max": 3, "backoff": ["100ms", "1s"]}
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+def rows_of(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
+    return {row["task"]: row for row in operator.json("status", run)["tasks"]}
+
+
+def reboot(operator: Tfdeploy, *hosts: str) -> None:
+    for host in hosts:
+        operator.lab.kill(host)
+    for host in hosts:
+        operator.lab.boot(host)
+
+
+def running(operator: Tfdeploy, run: str) -> None:
+    wait_for(lambda: all(row["state"] == "running" for row in rows_of(operator, run).values()), 30, "all tasks run")
+
+
+def follow(operator: Tfdeploy, out: Path, *words: str) -> tuple[subprocess.Popen[str], Callable[[], str]]:
+    with out.open("w") as stream:
+        return operator.start(*words, stdout=stream), out.read_text
+
+
+@pytest.mark.fault("40 a host is rebooted: lost, and what to type")
+def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tfdeploy) -> None:
+    write_job(operator, "reboot", "quick.py", "--steps=100000", restart=RESTART)
+    operator.run("launch", "--detach", "--name", "reboot-1", exit_code=0)
+    running(operator, "reboot-1")
+    reboot(operator, "n3")
+    row = rows_of(operator, "reboot-1")["worker:1"]
+    assert (row["state"], row["outcome"], row["reason"], row["attempt"]) == ("lost", "lost", "host rebooted", 1)
+    told = operator.run("status", "reboot-1", exit_code=0)
+    assert "host rebooted" in told.stdout and "next: tfdeploy status reboot-1 --watch" in told.stderr
+    assert operator.marked("n3", "reboot-1") == []  # looking alone starts nothing
+    watching, seen = follow(operator, operator.home / "watched", "status", "--watch", "reboot-1")
+    wait_for(lambda: rows_of(operator, "reboot-1")["worker:1"]["attempt"] == 2, 30, "worker:1 starts again")
+    running(operator, "reboot-1")
+    rows = rows_of(operator, "reboot-1")
+    assert {task: row["attempt"] for task, row in rows.items()} == {"ps:0": 1, "worker:0": 1, "worker:1": 2, "worker:2": 1}
+    operator.run("stop", "reboot-1", exit_code=0)
+    assert watching.wait(timeout=30) == 0, seen()
+    assert_nothing_left(operator, "reboot-1", "reboot")
+
+
+@pytest.mark.fault("40 a host is rebooted: its followed lines go on")
+@pytest.mark.parametrize("words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")])
+def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tuple[str, ...]) -> None:
+    run = f"follow-{words[0]}"
+    write_job(operator, run, "quick.py", "--steps=120", "--pause=0.1", restart=RESTART)
+    if words[0] == "logs":
+        operator.run("launch", "--detach", "--name", run, exit_code=0)
+    following, seen = follow(operator, operator.home / "followed", *words, run)
+    wait_for(lambda: "worker:1@n3 | step 5 " in seen(), 30, "the first lines")
+    reboot(operator, "n3")
+    assert following.wait(timeout=120) == 0, seen()
+    assert seen().count("worker:1@n3 | starting at step 0") == 2
+    first, again = seen().split("worker:1@n3 | starting at step 0")[1:]
+    steps = [line for line in again.splitlines() if line.startswith("worker:1@n3 | step ")]
+    assert steps and steps[0].startswith("worker:1@n3 | step 1 ")
+    assert rows_of(operator, run)["worker:0"]["outcome"] == "succeeded"
+    operator.wait_until("succeeded", run)
+    assert_nothing_left(operator, run, run)
+
+
+@pytest.mark.fault("40 all hosts lose power at once")
+def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
+    write_job(operator, "dark", "quick.py", "--steps=60", "--save", keep=["checkpoints"], restart=RESTART)
+    following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "dark-1")
+    wait_for(lambda: "worker:0@n2 | step 20 " in seen(), 30, "the first steps")
+    reboot(operator, *operator.lab.hosts)
+    assert following.wait(timeout=120) == 0, seen()
+    assert "worker:0@n2 | starting at step 0" in seen() and "done at step 60" in seen()
+    chief = operator.run("logs", "dark-1", "--task", "worker:0", "--output", "raw", exit_code=0).stdout
+    assert chief.count("starting at step") == 2 and "starting at step 0" not in chief.split("starting at step", 2)[2]
+    assert_nothing_left(operator, "dark-1", "dark")
+
+
+@pytest.mark.fault("40 the only host of a run is rebooted")
+def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> None:
+    """For a moment all of it is lost: that is not its end."""
+    write_job(operator, "single", "quick.py", "--steps=60", "--save", mode="local", keep=["checkpoints"], restart=RESTART)
+    following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "single-1")
+    wait_for(lambda: " | step 20 " in seen(), 30, "the first steps")
+    (host,) = {row["host"] for row in rows_of(operator, "single-1").values()}
+    reboot(operator, host)
+    assert following.wait(timeout=120) == 0, seen()
+    assert seen().count("| starting at step") == 2 and "done at step 60" in seen()
+    assert_nothing_left(operator, "single-1", "single")
+
+
+@pytest.mark.fault("40 a host of a gang is rebooted")
+def test_a_gang_waits_for_its_host_and_starts_together(operator: Tfdeploy) -> None:
+    write_job(operator, "gang", "quick.py", "--steps=100000", mode="mirrored", restart=RESTART)
+    operator.run("launch", "--detach", "--name", "gang-1", exit_code=0)
+    running(operator, "gang-1")
+    reboot(operator, "n3")
+    following, seen = follow(operator, operator.home / "followed", "logs", "-f", "gang-1")
+    tasks = rows_of(operator, "gang-1")
+    wait_for(lambda: {row["attempt"] for row in rows_of(operator, "gang-1").values()} == {2}, 60, f"{sorted(tasks)} start again")
+    running(operator, "gang-1")
+    operator.run("stop", "gang-1", exit_code=0)
+    assert following.wait(timeout=30) == 0, seen()
+    assert_nothing_left(operator, "gang-1", "gang")
+
+
+@pytest.mark.fault("40 a host is rebooted, no restart allowed")
+def test_without_restarts_the_run_fails_by_it(operator: Tfdeploy) -> None:
+    write_job(operator, "norestart", "quick.py", "--steps=100000")
+    following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "norestart-1")
+    wait_for(lambda: "worker:1@n3 | step 5 " in seen(), 30, "the first steps")
+    reboot(operator, "n3")
+    assert following.wait(timeout=60) == 1, seen()
+    assert "worker:1 on n3 lost: host rebooted" in seen()
+    assert operator.state("norestart-1") == "failed"
+    assert_nothing_left(operator, "norestart-1", "norestart")

@@ -1,0 +1,70 @@
+"""A host that lost all of a run, by a reboot, goes on with it when somebody who follows the run finds it so.
+
+Asked of the host only while no other host says that the run is over. What then starts again there is the minder's to decide.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.verbs import ask_all
+from tfdeploy.transport.seam import Fleet
+
+NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # what a host answers for good
+
+TRIES, AGAIN_S = 60, 1.0
+
+
+def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
+    """Whether the run is minded there now. Raises TfdeployError where it may be later: no answer, a port taken, a full disk."""
+    if is_over(fleet, plan):
+        return False
+    (one,) = (each for each in hosts_of(plan) if each.name == host)
+    try:
+        answer = fleet.each((one,), lambda session: session.agent().call("run.resume", {"run": plan.run, "job": plan.job}))[host]
+        if isinstance(answer, TfdeployError):
+            raise answer
+    except AgentError as error:
+        if error.code in NEVER:
+            return False
+        raise
+    return True
+
+
+def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], None], stop: threading.Event) -> bool:
+    """`resume`, again while what is in its way may go away. Raises HostUnreachable."""
+    said: str | None = None
+    for _ in range(TRIES):
+        try:
+            minded = resume(fleet, plan, host)
+            if minded:
+                say("all of the run was gone here (rebooted?): it goes on")
+            return minded
+        except HostUnreachable:
+            raise
+        except TfdeployError as error:
+            if error.what != said:
+                said = error.what
+                say(f"the run cannot go on here: {said}")
+        if stop.wait(AGAIN_S):
+            break
+    return False
+
+
+def is_over(fleet: Fleet, plan: Plan) -> bool:
+    """Whether any host that answers knows that the run was stopped, has failed or has succeeded."""
+    answers, _ = split(ask_all(fleet, plan, "run.status", again=False, timeout_s=15.0))
+    outcomes = {}
+    for answer in answers.values():
+        state = wire.from_wire(wire.HostRunState, answer["host_state"]) if answer.get("host_state") else None
+        if state is None or state.stop_requested or state.abort_reason or state.first_death:
+            return True
+        outcomes.update({task: fields.get("outcome") for task, fields in state.ended_tasks.items()})
+        outcomes.update({fields["task"]: fields.get("outcome") for fields in answer.get("tasks", ())})
+    return bool(plan.deciding) and all(outcomes.get(task) == "succeeded" for task in plan.deciding)
