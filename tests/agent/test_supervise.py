@@ -60,6 +60,15 @@ def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: Any) 
     assert state.first_death["task"] == "worker:0"
 
 
+def test_a_program_without_a_port_that_is_not_up_in_time_says_what_it_waited_for(hosts: Any) -> None:
+    cluster = hosts("n1")
+    given = {"ready_after_s": 1000.0, "ready_timeout_s": 0.3}
+    cluster.prepare("r1", {"worker:0": ("n1", ["sleep", "1000"], given)})
+    cluster.each("run.start", "r1")
+    cluster.wait_ended("r1")
+    assert cluster.status("r1", "worker:0").reason == "not up within 0.3 s (ready.timeout): ready.after is 1000 s"
+
+
 def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(hosts: Any) -> None:
     cluster = hosts("n1")
     cluster.write("maps.py", MAPS)

@@ -238,13 +238,14 @@ def test_what_cannot_be_meant_is_refused(operator: Tfdeploy, ended: str) -> None
     assert hashlib.sha256((operator.cwd / "blocked").read_bytes()).hexdigest() == hashlib.sha256(b"a file").hexdigest()
 
 
-def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes_on(operator: Tfdeploy) -> None:
+@pytest.mark.parametrize("ps", [["n1", "n2"], ["n1"]], ids=["another role", "no role"])
+def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes_on(operator: Tfdeploy, ps: list[str]) -> None:
     inventory = operator.env["TFDEPLOY_INVENTORY"]
-    write_job(operator, "fetch-onto", "events.py", keep=["ckpt"])
+    write_job(operator, f"fetch-onto-{len(ps)}", "events.py", keep=["ckpt"])
     try:
         set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
         operator.run("launch", "--wait", "-q", exit_code=0)
-        set_inventory(operator, roles={"ps": ["n1", "n2"], "worker": ["n3"]})
+        set_inventory(operator, roles={"ps": ps, "worker": ["n3"]})
         said = operator.json("launch", "--wait", exit_code=3)["error"]
         line = next(words for words in said["next"].split("`") if words.startswith("tfdeploy fetch"))
         answer = operator.json(*line.split()[1:])

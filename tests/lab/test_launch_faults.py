@@ -297,8 +297,8 @@ def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, rol
 
 @pytest.mark.fault("30 a program that is never up")
 def test_a_task_that_is_not_up_in_time_fails_the_launch(operator: Tfdeploy) -> None:
-    text = PROLOGUE + "print('still loading', flush=True)\ntime.sleep(1000)\n"
-    write_program(operator, "late-up", text, ready={"after": "60s", "timeout": "1s"}, stop={"grace": "1s"})
+    text = PROLOGUE + LOADED + "print('still loading', flush=True)\ntime.sleep(1000)\n"
+    write_program(operator, "late-up", text, ready={"after": "5s", "timeout": "6s"}, stop={"grace": "1s"})
     done = operator.run("launch", "--name", "late-up-1", exit_code=1)
     error = done.stderr.partition("error:")[2]
     assert "ready.timeout" in error and "still loading" in error and "@n" in error, done.stderr

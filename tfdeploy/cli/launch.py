@@ -88,7 +88,7 @@ def asked_for(args: argparse.Namespace) -> Launch:
     secrets = {} if args.dry_run else config.read_secrets(job.secrets, os.environ)
     config.refuse_shown(job, secrets)
     return Launch(
-        inventory=setting.with_roles(setting.load_inventory(args, job)),
+        inventory=setting.load_inventory(args, job),
         job=job,
         run=setting.checked_run_name(args.name) if args.name else setting.new_run_id(job.name, now),
         now=now,

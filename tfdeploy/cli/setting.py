@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,12 +74,6 @@ def where_to_look(args: argparse.Namespace) -> tuple[tuple[Host, ...], str | Non
     if broken is not None:
         print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
     return hosts, job.name if job else None
-
-
-def with_roles(inventory: Inventory) -> Inventory:
-    """Only the hosts that a role names; all of them where there are no roles."""
-    named = {name for names in inventory.roles.values() for name in names}
-    return replace(inventory, hosts=tuple(host for host in inventory.hosts if host.name in named)) if named else inventory
 
 
 @contextmanager

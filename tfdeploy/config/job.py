@@ -49,6 +49,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     _check_folders(job, given)
     _check_setup(job, root, given)
     _check_words(job, given)
+    _check_ready(job, given)
     return job
 
 
@@ -137,3 +138,14 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
         node.located(check, text, known)
         if name in job.secrets:
             raise node.error(f"{name} stands in env and in secrets", "remove one of them")
+
+
+def _check_ready(job: Job, given: dict[str, Given]) -> None:
+    """A program that shows no port is up after the one time, and too late after the other."""
+    for name in ("ready_after_s", "ready_timeout_s"):
+        if name in given and job.ready_after_s >= job.ready_timeout_s:
+            raise given[name].node.error(
+                f"ready.after ({job.ready_after_s:g} s) is not shorter than ready.timeout ({job.ready_timeout_s:g} s): "
+                "a program that never loads TensorFlow would never be up",
+                "write it as ready: {after: 5s, timeout: 2m}",
+            )

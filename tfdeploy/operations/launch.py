@@ -15,7 +15,7 @@ from typing import Any
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
 from tfdeploy.model.events import Emit, Event
-from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
@@ -55,6 +55,7 @@ class Launch:
     sync: bool = True
     cache: Path | None = None
     setup: str | None = None  # digest of the recipe of the job's environment; found by launch
+    aside: tuple[Host, ...] = ()  # hosts of the inventory that the mode has no use for; found by launch
 
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
@@ -93,8 +94,10 @@ def _checked(asked: Launch) -> Launch:
     wished_roles(asked.inventory, asked.job, asked.options)
     wanted = hosts_to_probe(asked.inventory, asked.job.mode)
     hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
+    aside = tuple(host for host in asked.inventory.hosts if host.name not in wanted)
     recipe = recipe_of(asked.job, asked.cache)
-    return replace(asked, inventory=replace(asked.inventory, hosts=hosts), setup=recipe.digest if recipe else None)
+    inventory = replace(asked.inventory, hosts=hosts)
+    return replace(asked, inventory=inventory, aside=aside, setup=recipe.digest if recipe else None)
 
 
 def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
@@ -125,7 +128,9 @@ def _spread(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
 
 def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:
     with step(emit, "probe", asked.run):
-        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=asked.job.keep, setup=asked.setup, emit=emit)
+        aside = asked.aside if asked.job.keep and not asked.options.ignore_keep else ()
+        kept = asked.job.keep
+        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=kept, setup=asked.setup, aside=aside, emit=emit)
     with step(emit, "plan", asked.run):
         plan = make_plan(
             asked.inventory,

@@ -9,15 +9,25 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.typed import convert
-from tfdeploy.operations.news import host_news
-from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.news import host_news, note
+from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.seam import Fleet, Session
 
 
 def probe(
-    fleet: Fleet, hosts: tuple[Host, ...], *, job: str | None, keep: tuple[str, ...] = (), setup: str | None = None, emit: Emit
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    *,
+    job: str | None,
+    keep: tuple[str, ...] = (),
+    setup: str | None = None,
+    aside: tuple[Host, ...] = (),
+    emit: Emit,
 ) -> dict[str, HostFacts]:
-    """One answer per host, or the error for all hosts that gave none. `setup`: digest of the job's recipe, if it has one."""
+    """One answer per host, or the error for all hosts that gave none. `setup`: digest of the job's recipe, if it has one.
+
+    `aside`: hosts that nothing is placed on and that may hold a `keep`; one that gives no answer is a warning.
+    """
     names = [host.advertise or host.address for host in hosts]
 
     def ask(session: Session) -> HostFacts:
@@ -36,4 +46,10 @@ def probe(
         except msgspec.ValidationError as error:
             raise HostFailed(f"the host's answer makes no sense: {error}", where=host.name) from error
 
-    return all_or_error("probe", fleet.each(hosts, ask))
+    results = fleet.each((*hosts, *aside), ask)
+    spare, silent = split({host.name: results.pop(host.name) for host in aside})
+    facts = all_or_error("probe", results)
+    for name, error in silent.items():
+        words = f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: {error.what}"
+        note(emit, words, level="warning", host=name)
+    return {**facts, **spare}

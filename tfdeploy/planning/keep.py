@@ -20,6 +20,8 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.placement import Seat, decider, place
 from tfdeploy.planning.wishes import Wish
 
+CLOCK_SLACK_S = 1.0
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -58,7 +60,10 @@ def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...]
     ]
     checkpoints = [kept for kept in found if kept.fact.checkpoint]
     at_home = [kept for kept in found if kept.host in role_hosts]
-    best = max(checkpoints or at_home or found, key=lambda kept: kept.when, default=None)
+    candidates = checkpoints or at_home or found
+    latest = max((kept.when for kept in candidates), default=0.0)
+    # Clocks are compared over a network: of what seems written at one time, the choice is the same at every look.
+    best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
     return next((kept for kept in found if best and kept.host == prefer and kept.fact.same_as(best.fact)), best)
 
 

@@ -176,6 +176,8 @@ REFUSED = {
     "ready: {after: 5}": ("after must be a duration with its unit, not '5'", "ready.after", "5s"),
     "ready: {after: -5s}": ("duration", "ready.after", "5s"),
     "ready: {timeout: 1y}": ("duration", "ready.timeout", "2m"),
+    "ready: {after: 3m}": ("ready.after (180 s) is not shorter than ready.timeout (120 s)", "ready.after", "timeout: 2m"),
+    "ready: {timeout: 5s}": ("ready.after (5 s) is not shorter than ready.timeout (5 s)", "ready.timeout", "timeout: 2m"),
     "ready: 5s": ("ready must be a mapping", "ready", None),
     "stop: {grace: 9999999999d}": ("at most 365d", "stop.grace", None),
     "stop: {grace: soon}": ("duration", "stop.grace", "1h"),
