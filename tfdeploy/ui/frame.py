@@ -154,6 +154,9 @@ def _rule(scene: Scene, width: int) -> Row:
 
 def _log(scene: Scene, rows: int) -> list[Row]:
     lines = scene.view.visible(rows)
+    if not lines and scene.view.filter and rows > 0:
+        kept = f"{scene.ring.kept(scene.view.followed):,} lines"
+        return [[Piece(f"none of the {kept} kept here has '{clean(scene.view.filter, 40)}'; Esc shows them", "dim")]]
     width = max((len(_label(line)) for line in lines), default=0)
     return [_log_row(line, min(width, 24)) for line in lines]
 

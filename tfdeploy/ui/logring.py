@@ -5,7 +5,9 @@ Text is kept as it came (cut to 4 KiB) and sanitised when shown.
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tfdeploy.model.measures import MATCHED_CHARS, last_state
@@ -29,7 +31,7 @@ class LogRing:
 
     def __init__(self, per_task: int = PER_TASK) -> None:
         self.count = 0  # lines so far
-        self.needle = ""
+        self._fits: Callable[[str], object] | None = None  # what the filter says of a line
         self._per_task = per_task
         self._all: dict[str, deque[Shown]] = {}
         self._matching: dict[str, deque[Shown]] = self._all
@@ -44,17 +46,16 @@ class LogRing:
         if ring is None:
             ring = self._all[task] = deque(maxlen=self._per_task)
         ring.append(line)
-        if self.needle and self.needle in text.lower():
+        if self._fits and self._fits(text):
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
     def filter(self, text: str) -> None:
-        """From now on only lines that contain `text`, upper or lower case; "" for all."""
-        self.needle = text.lower()
+        """From now on only lines that contain `text`, a regular expression where it is one, upper or lower case; "" for all."""
+        self._fits = fits = _finder(text) if text else None
         self._matching = self._all
-        if self.needle:
+        if fits:
             self._matching = {
-                task: deque((line for line in ring if self.needle in line.text.lower()), maxlen=self._per_task)
-                for task, ring in self._all.items()
+                task: deque((line for line in ring if fits(line.text)), maxlen=self._per_task) for task, ring in self._all.items()
             }
 
     def mark(self, clock: float) -> None:
@@ -74,7 +75,7 @@ class LogRing:
     @property
     def dropped(self) -> int:
         """Lines that are no longer kept here."""
-        return self.count - sum(map(len, self._all.values()))
+        return self.count - self.kept()
 
     def tail(self, rows: int, task: str | None = None) -> list[Shown]:
         """The newest lines, oldest first, of one task or all. Of all: each task that spoke within the last
@@ -92,6 +93,10 @@ class LogRing:
         """All that is kept, of one task or all, oldest first: for scrolling."""
         return sorted(line for ring in self._rings(task) for line in ring)
 
+    def kept(self, task: str | None = None) -> int:
+        """Lines of that task or of all, whatever is filtered."""
+        return sum(len(ring) for name, ring in self._all.items() if task in (None, name))
+
     def last_of(self, task: str, rows: int) -> list[str]:
         """The last lines of a task, whatever is filtered."""
         return [line.text for line in _last(self._all.get(task, deque()), rows)]
@@ -107,6 +112,14 @@ class LogRing:
         recent.sort(key=lambda lines: lines[-1].number, reverse=True)
         share = rows // max(1, min(rows, len(recent)))
         return [line for lines in recent[:rows] for line in lines[-share:]]
+
+
+def _finder(text: str) -> Callable[[str], object]:
+    """What is half typed may be no expression yet: then it is the text itself."""
+    try:
+        return re.compile(text, re.IGNORECASE).search
+    except re.error:
+        return re.compile(re.escape(text), re.IGNORECASE).search
 
 
 def _last(ring: deque[Shown], count: int) -> list[Shown]:

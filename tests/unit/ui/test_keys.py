@@ -122,6 +122,21 @@ def test_follow_one_task_and_choose_another() -> None:
     assert view.followed is None
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("line [56]$", ["line 5", "line 6"]), ("LINE 5|6", ["line 5", "line 6"]), ("line (", ["line ("]), ("nowhere", [])],
+)
+def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -> None:
+    ring = LogRing()
+    for line in ("line 5", "line 6", "line 7", "line ("):
+        ring.add("worker:0", "n1", line)
+    ring.filter(text)
+    assert [line.text for line in ring.tail(9)] == shown
+    ring.add("worker:0", "n1", "line 5 again")
+    assert len(ring.tail(9)) == len(shown) + (text == "LINE 5|6")
+    assert ring.kept() == ring.kept("worker:0") == 5
+
+
 def test_filter_as_it_is_typed() -> None:
     view = view_of()
     press(view, "/", *"LINE 9", "backspace", "5")
