@@ -264,7 +264,8 @@ def _verdict(plan: Plan, states: list[HostRunState], views: tuple[TaskView, ...]
     too_early = death is not None and death["outcome"] == "succeeded" and death["task"] in plan.deciding
     if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
         return "succeeded", None, None
-    if any(s.stop_requested for s in states) and not _died_before_stop(death, views):
+    fatal = any(s.first_death for s in states)  # a death that would have started again is none
+    if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
         return "stopped", "stopped by an operator", None
     said = any(s.first_death or s.abort_reason for s in states)
     if cause is not None and (said or (death and death["outcome"] != "lost")):

@@ -130,6 +130,13 @@ CASES = {
         "stopped",
         "stopped by an operator",
     ),
+    "stopped while a death was about to start again": (
+        hosts("ended", n1={"stop_requested": True}, n2={"stop_requested": True}),
+        all_of("ended", "stopped", ended=1012.0) | statuses(("worker:0", "ended", "killed", {"ended": 1003.0})),
+        (),
+        "stopped",
+        "stopped by an operator",
+    ),
     "failed before it was stopped": (
         hosts("ended", n1={"stop_requested": True, "first_death": DEATH}),
         FAILED,
