@@ -96,7 +96,7 @@ def main(_):
     ) as session:
         step = session.run_step_fn(lambda step_context: step_context.session.run(global_step))
         if is_chief:
-            print("going on from %s" % os.path.basename(saved) if saved else "starting at step %d" % step)
+            print("going on from step %s of the last checkpoint" % saved.rpartition("-")[2] if saved else "starting at step %d" % step)
         told = step - step % 100
         while step < FLAGS.steps:
             batch = random.randint(len(images), size=FLAGS.batch_size)
