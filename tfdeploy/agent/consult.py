@@ -52,7 +52,7 @@ def _ask(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[
         with mesh.call(address) as channel:
             mesh.ask(channel, {"signs": True})
             return _checked(json.loads(_line(channel).decode("ascii")), part, address.host), OPEN
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         return {}, knock.word_for(error)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 from tfdeploy.agent import consult, doctor, knock, proc, traffic, vitals, wire
@@ -62,6 +63,7 @@ class Rounds:
         self._next_consult = self._next_knock = 0.0
         self._knock_pause_s = KNOCK_S[0]
         self._turn = 0
+        self._failed = False
 
     # --- for the minder
 
@@ -89,8 +91,18 @@ class Rounds:
             with self._lock:
                 known, active = self._known, self._active
             if active:
-                self.look(time.monotonic(), known)
+                self._look_safely(known)
             time.sleep(self._pause_s(time.thread_time() - begun))
+
+    def _look_safely(self, known: Knowledge) -> None:
+        """A bug of the doctor must neither end the rounds nor leave a wrong word standing. It is told once, in minder.log."""
+        try:
+            self.look(time.monotonic(), known)
+        except Exception:  # whatever it is: the run goes on
+            if not self._failed:
+                self._failed = True
+                traceback.print_exc()
+            self._publish({})
 
     def _pause_s(self, cost_s: float) -> float:
         after_s = self._part.stall_after_s

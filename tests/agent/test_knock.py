@@ -1,0 +1,82 @@
+"""What a knock finds, what would lead a task astray, and what another host may say of its tasks."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import consult, knock, wire
+from tfdeploy.agent.vitals import Sign
+
+
+def test_a_knock_tells_open_from_closed_and_leaves_nothing_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # as a port that is held and not listened on
+        there, not_there = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, held))
+        assert knock.knock([there, not_there]) == {there: "open", not_there: "closed"}
+        connection, _ = server.accept()
+        with connection:
+            assert connection.recv(1) == b""
+
+
+def test_a_full_queue_and_a_bad_name_are_no_answer() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        with socket.create_connection(deaf.getsockname()):  # it never takes this one
+            assert knock.knock([address], within_s=0.2) == {address: "no answer"}
+    assert knock.knock(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in ("open", "closed", "no answer")
+
+
+def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
+    late = socket.timeout("x")  # noqa: UP041 - another class before Python 3.10
+    errors = [late, ConnectionRefusedError(111, "x"), OSError(113, "x"), ssl.SSLError(1, "x"), ValueError("x")]
+    assert [knock.word_for(error) for error in errors] == ["no answer", "closed", "no route to host", "open", "open"]
+
+
+def test_a_name_that_means_this_host() -> None:
+    assert str(knock.leads_home("localhost:2222")).startswith("localhost resolves to ")
+    assert knock.leads_home("127.0.0.1:2222") is None  # nobody was led astray: that is what was written
+    assert knock.leads_home("192.0.2.1:2222") is None
+    assert knock.leads_home("no-such-host.invalid:2222") is None
+
+
+ADDRESSES = ["10.0.0.1:2222", "n2.example.org:2223"]
+PROXIES: dict[str, tuple[dict[str, str], str | None]] = {
+    "none": ({}, None),
+    "an empty one": ({"http_proxy": ""}, None),
+    "one": ({"http_proxy": "http://proxy:3128"}, "http_proxy"),
+    "two": ({"http_proxy": "a", "grpc_proxy": "b"}, "grpc_proxy"),
+    "none of the others": ({"https_proxy": "a", "no_proxy": "10.0.0.1, .example.org"}, None),
+    "some of the others": ({"https_proxy": "a", "no_proxy": "10.0.0.1"}, "https_proxy"),
+    "gRPC's own list counts": ({"https_proxy": "a", "no_proxy": "10.0.0.1,.example.org", "no_grpc_proxy": "x"}, "https_proxy"),
+}
+
+
+@pytest.mark.parametrize("case", PROXIES)
+def test_a_proxy_between(case: str) -> None:
+    env, name = PROXIES[case]
+    assert knock.proxy_between(env, ADDRESSES) == name
+
+
+PART = wire.HostPart(
+    "r1", "j", "async", "n1", "d", "c", peers=[wire.Peer("ps:0", "ps", "n1"), wire.Peer("worker:0", "worker", "n2")]
+)
+GOOD = Sign(3.0, ("ps:0",), 1.0, 7, 0, False, False)
+
+
+def test_a_host_speaks_for_its_own_tasks_only() -> None:
+    said = {"signs": {"worker:0": GOOD._asdict(), "ps:0": GOOD._asdict(), "worker:9": GOOD._asdict()}}
+    assert consult._checked(said, PART, "n2") == {"worker:0": GOOD}
+
+
+@pytest.mark.parametrize(
+    "said", [None, [], {}, {"signs": []}, {"signs": {"worker:0": {}}}, {"signs": {"worker:0": {**GOOD._asdict(), "still_s": []}}}]
+)
+def test_what_are_no_signs_is_refused(said: Any) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        consult._checked(said, PART, "n2")
