@@ -76,14 +76,24 @@ def _query(args: argparse.Namespace, plan: Plan) -> LogQuery:
         task for task in plan.tasks if _is_wanted(task.task, task.role, args.task) and (not args.host or task.host in args.host)
     ]
     if not wanted:
-        known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
-        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}")
+        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=_offer(plan, args))
     try:
         grep = re.compile(args.grep.encode()) if args.grep else None
     except re.error as error:
         raise UsageError(f"not a regular expression: {error}", where="--grep", next="see Python's re") from error
     since = time.time() - args.since if args.since is not None else None
     return LogQuery(tuple(task.task for task in wanted), since=since, last=args.lines, grep=grep)
+
+
+def _offer(plan: Plan, args: argparse.Namespace) -> str:
+    """The nearest task, role or host that there is, and what there is."""
+    import difflib
+
+    names = {name: None for task in plan.tasks for name in (task.role, task.task, task.host)}
+    asked = [name for words in args.task or () for name in words.split(",")] + list(args.host or ())
+    near = [match for name in asked if name not in names for match in difflib.get_close_matches(name, names, n=1)]
+    known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
+    return (f"did you mean {near[0]}? " if near else "") + f"there are {known}"
 
 
 def _is_wanted(task: str, role: str, names: list[str] | None) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import shlex
 from typing import Any, NoReturn
 
 from tfdeploy.errors import UsageError
+
+_TAKE_COMMANDS = ("exec", "launch")
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,8 +23,20 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, where=self.prog, next=f"{self.prog} --help")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(each) for each in action.choices]
+        name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+        near = difflib.get_close_matches(str(value), known, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"{name}: there is no {value!r}", where=self.prog, next=f"{hint}one of: {', '.join(known)}")
+
     def unknown(self, words: list[str]) -> NoReturn:
         """Refuses what argparse did not recognise, naming the nearest flag."""
+        if self.prog.split()[-1] in _TAKE_COMMANDS and not words[0].startswith("-"):
+            line = f"{self.prog} -- {shlex.join(words)}"
+            raise UsageError(f"a command stands after --: {' '.join(words)}", where=self.prog, next=line)
         flags = [flag for action in self._actions for flag in action.option_strings]
         near = difflib.get_close_matches(words[0].split("=")[0], flags, n=1)
         hint = f"did you mean {near[0]}? {self.prog} --help lists them" if near else f"{self.prog} --help"

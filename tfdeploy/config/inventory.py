@@ -134,7 +134,9 @@ def find_inventory(flag: str | None, environ: Mapping[str, str], job_inventory: 
     Raises ConfigError that lists the choices.
     """
     choices = _choices(cwd / "inventories")
-    sources = (("-i", flag), ("TFDEPLOY_INVENTORY", environ.get("TFDEPLOY_INVENTORY")), ("the job file", job_inventory))
+    exported = environ.get("TFDEPLOY_INVENTORY")  # it is the default of the flag too
+    given = None if flag == exported else flag
+    sources = (("-i", given), ("$TFDEPLOY_INVENTORY", exported), ("the job file", job_inventory))
     for source, named in sources:
         if named:
             path = cwd / Path(named).expanduser()

@@ -69,7 +69,8 @@ def _read_text(path: Path) -> str:
 def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
-    line = min(mark.line, text.count("\n")) if mark else text.count("\n", 0, getattr(error, "position", 0))
+    last = text.rstrip().count("\n")  # what is missing at the end is missing on the last line
+    line = min(mark.line, last) if mark else text.count("\n", 0, getattr(error, "position", 0))
     hint = next((hint for words, hint in _NEXT.items() if words in problem), "check quotes, brackets and indentation there")
     return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
 

@@ -30,7 +30,7 @@ def _create(name: str, kind: str, count: int, wishes: dict[str, Any]) -> LabStat
         raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
     most = wires.MOST_HOSTS
     if not 1 <= count <= most:
-        raise UsageError(f"a lab has 1 to {most} hosts, not {count}")
+        raise UsageError(f"a lab has 1 to {most} hosts, not {count}", where="tfdeploy lab up N", next="tfdeploy lab up 3")
     hosts = loopback.hosts(root, count) if kind == "loopback" else IsolatedLab.plan_hosts(root, count)
     root.mkdir(mode=0o755, exist_ok=True)
     return LabState(name, kind, hosts, **wishes)

@@ -53,7 +53,9 @@ class StoredLab:
         for host in self.state.hosts:
             if host.name == name:
                 return host
-        raise UsageError(f"no host {name!r} in the lab {self.name}", next=f"one of: {', '.join(self.hosts)}")
+        raise UsageError(
+            f"no host {name!r} in the lab {self.name}", where=f"lab {self.name}", next=f"one of: {', '.join(self.hosts)}"
+        )
 
     def folder_of(self, host: HostState) -> Path:
         return folder.host_folder(self.root, host.name)

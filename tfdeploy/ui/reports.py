@@ -5,6 +5,7 @@ Input is a RunView or the rows of the contract's JSON, so that `--json` and this
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from tfdeploy.ui.tables import cut, show_rows
 from tfdeploy.ui.terminal import Terminal
 
 Fields = Mapping[str, Any]
+_PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
 MOST_NEXT = 5  # lines of what to type next
 
 
@@ -122,14 +124,18 @@ def show_stop(terminal: Terminal, hosts: Sequence[Fields]) -> None:
 
 def show_exec(out: Terminal, err: Terminal, hosts: Sequence[Fields]) -> None:
     """Equal results folded: a heading, then the output as it was (sanitised line by line)."""
-    results = {h["host"]: (h["exit_code"], h["stdout"] or "", h["stderr"] or "", h["error"]) for h in hosts}
-    for names, (code, stdout, stderr, error) in fold_equal(results):
+    errors = {h["host"]: _text(h["error"]) for h in hosts}
+    results = {
+        h["host"]: (h["exit_code"], h["stdout"] or "", h["stderr"] or "", _PLACE.sub("", errors[h["host"]])) for h in hosts
+    }
+    for names, (code, stdout, stderr, folded) in fold_equal(results):
+        error = folded if len(names) > 1 else errors[names[0]]
         many = f" ({count(len(names), 'host')})" if len(names) > 1 else ""
         bad = "" if code == 0 else f" exit {code}" if code is not None else " no exit code"
         heading = cut(f"--- {fold_names(names)}{many}", (out.width or 10_000) - len(bad)) + bad
         out.write(out.paint(heading, "bold red" if bad or error else "bold") + "\n")
         out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
-        text = [*stderr.splitlines(), *(f"[{fold_names(names)}] {line}" for line in _text(error).splitlines())]
+        text = [*stderr.splitlines(), *(f"[{fold_names(names)}] {line}" for line in error.splitlines())]
         err.write("".join(err.paint(clean(line), "red") + "\n" for line in text))
 
 

@@ -27,7 +27,11 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["launch", "--mod", "async"], "did you mean --mode"),
         (["logs", "-n", "many"], "not a number"),
         (["stop", "--grace", "soon"], "not a duration"),
-        (["launch", "--mode", "parallel"], "invalid choice"),
+        (["launch", "--mode", "parallel"], "one of: async, sync, mirrored"),
+        (["launch", "--mode", "syn"], "did you mean sync?"),
+        (["exec", "uptime", "-s"], "next: tfdeploy exec -- uptime -s"),
+        (["lab", "upp"], "did you mean up?"),
+        (["lab", "up", "0"], "next: tfdeploy lab up 3"),
         *[([verb], "not built yet") for verb in NOT_BUILT],
     ],
 )

@@ -303,7 +303,8 @@ class TestFinding:
         self.add("a.yaml")
         for options, source in (
             (("nowhere.yaml",), "-i"),
-            ((None, "gone.yaml"), "TFDEPLOY_INVENTORY"),
+            ((None, "gone.yaml"), "$TFDEPLOY_INVENTORY"),
+            (("gone.yaml", "gone.yaml"), "$TFDEPLOY_INVENTORY"),  # the flag's default is taken from there
             ((None, None, "x"), "the job file"),
         ):
             with pytest.raises(ConfigError) as caught:

@@ -59,6 +59,7 @@ FAULTS = {
     "tab": (b"a:\n\tb: 1\n", "bad YAML", "x.yaml:2", "no tabs"),
     "open quote": (b"a: 1\nb: 'x\n", "bad YAML", "x.yaml:", "quotes"),
     "open bracket": (b"a: [1, 2\nb: 1\n", "bad YAML", "x.yaml:2", "brackets"),
+    "open at the end": (b"a:\n  b: [n1\n\n", "bad YAML", "x.yaml:2", "brackets"),
     "colon in text": (b"a: b: c\n", "bad YAML", "x.yaml:1", "quotes"),
     "NUL": (b"a: 1\nb: \x00\n", "bad YAML", "x.yaml:2", None),
     "two documents": (b"a: 1\n---\nb: 1\n", "another document", "x.yaml:2", "one document"),

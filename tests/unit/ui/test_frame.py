@@ -144,7 +144,17 @@ def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
 def test_silence_of_a_running_task_is_pointed_out() -> None:
     dashboard = dashboard_of(syncing(), training())
     dashboard.scene.quiet["worker:0"] = 185.0
-    assert any("(quiet 3:05) step 1393" in row for row in drawn(dashboard, 120, 24))
+    row = next(row for row in drawn(dashboard, 120, 24) if "(quiet 3:05) step 1393" in row)
+    before = next(row for row in drawn(dashboard_of(syncing(), training()), 120, 24) if row.startswith("worker:0 "))
+    assert row.split()[:4] == before.split()[:4]
+    assert (row.split()[4], before.split()[4]) == ("0", "70")
+
+
+def test_a_filter_that_nothing_fits_says_so() -> None:
+    dashboard = dashboard_of(syncing(), training())
+    for key in ("/", *"nowhere", "enter"):
+        dashboard.scene.view.key(key)
+    assert any("lines kept here has 'nowhere'; Esc shows them" in row for row in drawn(dashboard, 120, 24))
 
 
 def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:

@@ -39,6 +39,9 @@ VIEW = RunView(
 EXEC = [
     {"host": f"n{i:02}", "exit_code": 0, "stdout": "ok\n", "stderr": "", "seconds": 0.1, "error": None} for i in range(1, 17)
 ] + [{"host": "big", "exit_code": 1, "stdout": "", "stderr": "no\x07\n", "seconds": 0.1, "error": None}]
+AWAY = [
+    {"host": f"n{i}", "exit_code": None, "stdout": "", "stderr": "", "error": f"192.0.2.{i}:22: No route to host"} for i in (1, 2)
+]
 SURVIVOR = {"pid": 7, "state": "D", "command": "python train.py"}
 STOPPED = [
     {"host": "n1", "ok": True, "survivors": [], "error": None},
@@ -72,6 +75,8 @@ def test_status() -> None:
 
 
 def test_exec_folds_equal_outputs() -> None:
+    assert shown(None, reports.show_exec, AWAY[:1]).endswith("192.0.2.1:22: No route to host\n")
+    assert shown(None, reports.show_exec, AWAY) == "--- n[1-2] (2 hosts) no exit code\n[n[1-2]] No route to host\n"
     assert shown(None, reports.show_exec, EXEC) == "--- n[01-16] (16 hosts)\nok\n--- big exit 1\nno\n"
 
 
