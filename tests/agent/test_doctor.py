@@ -108,6 +108,10 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
         facts(signs={"worker:0": WAITS}, ports={"worker:1": "closed"}),
         waits("worker:1 on n3: its port 2222 is closed: nobody listens there"),
     ),
+    "says it waits, and others compute, synchronous": (
+        facts("sync", signs={"worker:0": WAITS, "worker:1": STILL}, ports={"worker:1": "closed"}),
+        waits("worker:1 on n3: its port 2222 is closed: nobody listens there"),
+    ),
     "says it waits, and that one has ended": (
         facts(signs={"worker:0": WAITS, "worker:1": None}, ended={"worker:1": DONE}),
         waits("worker:1 on n3: it has ended (succeeded)"),

@@ -221,8 +221,10 @@ def test_traffic_tells_of_each_connection_and_listener() -> None:
             assert before is not None
             one.sendall(b"x" * 1000)
             assert len(other.recv(2000)) == 1000
+            other.sendall(b"x" * 500)
+            assert len(one.recv(2000)) == 500
             after = traffic.look()
-            assert after is not None and after.moved[inode] - before.moved[inode] == 1000
+            assert after is not None and after.moved[inode] - before.moved[inode] == 1500
             assert after.listening[os.fstat(server.fileno()).st_ino] == server.getsockname()[1]
 
 

@@ -61,7 +61,7 @@ def _is_late(facts: Facts, sign: Sign) -> bool:
 
 def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
     sign = facts.signs[task]
-    if sign.stopped and sign.still_s >= facts.after_s:
+    if sign.stopped:
         return Finding(_frozen(facts, task), True)
     if not trains(facts.peers[task]):
         return None

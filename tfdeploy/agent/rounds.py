@@ -98,7 +98,7 @@ class Rounds:
         """A bug of the doctor must neither end the rounds nor leave a wrong word standing. It is told once, in minder.log."""
         try:
             self.look(time.monotonic(), known)
-        except Exception:  # whatever it is: the run goes on
+        except Exception:  # noqa: BLE001 - whatever it is, the run goes on
             if not self._failed:
                 self._failed = True
                 traceback.print_exc()
