@@ -154,7 +154,7 @@ def test_with_an_old_pip_the_environments_own_installs(host: Host, tmp_path: Pat
 
 
 def test_uv_does_it_where_there_is_one(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words that uv is given; the real uv is tried where it is installed, by tests/lab."""
+    """The words that uv is given."""
     log = tmp_path / "said"
     text = f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv --without-pip "$4"; fi'
     monkeypatch.setattr(asked, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
@@ -165,6 +165,19 @@ def test_uv_does_it_where_there_is_one(host: Host, tmp_path: Path, monkeypatch: 
         f"pip install --python {made['folder']}/bin/python -r {made['folder']}/requirements/requirements.txt"
     )
     assert "--no-index --find-links" in second
+
+
+def test_the_real_uv_makes_the_same_environment_from_wheels(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "UV_PLACES", (str(Path(sys.executable).with_name("uv")),))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    made = host.call("env.make")
+    assert (made["by"], made["ready"]) == ("uv", True)
+    code = "import alpha, sys; print(alpha.VERSION, sys.prefix)"
+    said = subprocess.run([f"{made['folder']}/bin/python", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["1.0", os.path.realpath(made["folder"])]
+    with pytest.raises(VerbError, match="gamma") as caught:
+        host.call("env.make", digest="d2", files={"requirements.txt": "gamma>=3\n"})
+    assert caught.value.code == "setup_failed" and "uv" in caught.value.what
 
 
 def test_two_at_once_make_one(host: Host) -> None:
