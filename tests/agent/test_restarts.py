@@ -131,6 +131,18 @@ def test_a_stop_wins_against_a_restart_in_flight(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
+def test_a_task_that_waits_to_start_again_is_no_failure_when_the_run_is_stopped(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, restart_backoff_s=[60.0, 60.0])
+    cluster.wait_state("r1", "worker:1", "running")
+    killed(cluster, "r1", "worker:1")
+    cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n2").again)
+    cluster.each("run.stop", "r1", grace_s=0.5)
+    states = cluster.wait_ended("r1")
+    assert {state.first_death is None for state in states.values()} == {True}
+
+
 def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: Any) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}

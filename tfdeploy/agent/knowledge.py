@@ -146,12 +146,14 @@ def _checked(fields: Any, key: str, words: "tuple[str, ...]") -> Fields:
     return {str(name)[:40]: one[:_MAX_TEXT] if isinstance(one, str) else one for name, one in fields.items()}
 
 
-def ending_of(status: wire.TaskStatus, final: bool = True) -> Fields:
-    """What the others must know of an attempt that ended. Not `final`: the task starts again."""
+def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Fields:
+    """What the others must know of an attempt that ended. Not `final`: the task starts again. `again`: it would have,
+    had the run not been over before: such a death is no failure of the run."""
     fields = {
         "attempt": max(1, status.attempt),
         "round": status.round,
         "final": final,
+        "again": again or None,
         "outcome": status.outcome or "lost",
         "time": status.ended if status.ended is not None else status.started or 0.0,
         "host": status.host,
@@ -181,7 +183,7 @@ def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Fields]:
     deaths: List[Fields] = []
     for peer in peers:
         fields = known.ended.get(peer.task)
-        if fields is None or not is_final(fields) or (limit is not None and fields["time"] >= limit):
+        if fields is None or not is_final(fields) or fields.get("again") or (limit is not None and fields["time"] >= limit):
             continue  # the training was decided by then: no end after that can undo it
         if is_death(peer, fields):
             deaths.append(dict(fields, task=peer.task, host=peer.host))

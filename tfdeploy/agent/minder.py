@@ -158,8 +158,8 @@ class Minder:
         ended = {}
         for task, one in own.items():
             if one.status.state in ("ended", "lost") and not one.supervised and task in self.peers:
-                last = recovery.is_last(self.part, self.peers[task], known, one.status)
-                ended[task] = knowledge.ending_of(one.status, last)
+                about = (self.part, self.peers[task], known, one.status)
+                ended[task] = knowledge.ending_of(one.status, recovery.is_last(*about), recovery.recovers(*about))
         self._know(known.join(Knowledge(ended=ended)))
         for task in ended:
             self._account(self.peers[task], own[task].status)

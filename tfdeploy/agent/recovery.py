@@ -26,12 +26,18 @@ def may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 def is_last(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
     """Whether this attempt, which has ended, was the task's last."""
-    if known.abort is not None or not known.committed or decided(part.peers, known) is not None or not may_recover(part, peer):
-        return True
-    if peer.gang and status.round < known.round_number:
+    over = known.abort is not None or decided(part.peers, known) is not None
+    return over or not recovers(part, peer, known, status)
+
+
+def recovers(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
+    """Whether the task starts again after this attempt, unless the run is over before that."""
+    if not known.committed or not may_recover(part, peer):
         return False
+    if peer.gang and status.round < known.round_number:
+        return True
     fields = {"outcome": status.outcome, "up": status.up}
-    return status.outcome == "gave_up" or (status.outcome == "succeeded" and not too_early(peer, fields))
+    return status.outcome != "gave_up" and (status.outcome != "succeeded" or too_early(peer, fields))
 
 
 def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> Dict[str, Any]:
