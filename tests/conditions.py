@@ -23,7 +23,7 @@ def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
     return value
 
 
-def _in_ci() -> bool:
+def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
@@ -32,6 +32,6 @@ def need_root() -> None:
     if os.geteuid() == 0:
         return
     reason = "isolated labs need root: NOT TESTED here"
-    if _in_ci():
+    if in_ci():
         pytest.fail(reason)
     pytest.skip(reason)

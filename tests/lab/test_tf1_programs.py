@@ -1,7 +1,7 @@
 """Programs of TensorFlow 1 as their authors wrote them, launched on TensorFlow 2 without an edit: `import tensorflow as tf`,
 tf.app.flags or argparse, contrib, input_data, clusters of other people's machines written into them.
 
-The suite runs those that together use most; `TFDEPLOY_TEST_ALL=1` runs every one.
+By hand the suite runs those that together use most; in CI, or with `TFDEPLOY_TEST_ALL=1`, every one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 import idxfiles
 import pytest
 from commandline import Tfdeploy
+from conditions import in_ci
 
 from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"
 ROLES = {"ps": ["n1"], "worker": ["n2", "n3"]}
-every = pytest.mark.skipif(not os.environ.get("TFDEPLOY_TEST_ALL"), reason="TFDEPLOY_TEST_ALL=1 runs all of them")
+every = pytest.mark.skipif(not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")), reason="TFDEPLOY_TEST_ALL=1 runs all of them")
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def write_job(operator: Tfdeploy, program: Program, **keys: object) -> None:
         "name": f"{program.name}-{program.mode}".replace("_", "-"),
         "mode": program.mode,
         "data": {"mnist": "MNIST_data"},
+        "finish": {"grace": "10s"},  # a server that only joins never ends by itself
         "keep": list(program.keep),
         "command": ["python", f"{program.name}.py", *program.flags],
         **keys,
