@@ -77,7 +77,7 @@ def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tu
     reboot(operator, "n3")
     assert following.wait(timeout=120) == 0, seen()
     assert seen().count("worker:1@n3 | starting at step 0") == 2
-    first, again = seen().split("worker:1@n3 | starting at step 0")[1:]
+    _first, again = seen().split("worker:1@n3 | starting at step 0")[1:]
     steps = [line for line in again.splitlines() if line.startswith("worker:1@n3 | step ")]
     assert steps and steps[0].startswith("worker:1@n3 | step 1 ")
     assert rows_of(operator, run)["worker:0"]["outcome"] == "succeeded"

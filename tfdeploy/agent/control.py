@@ -81,7 +81,7 @@ def abort(call: Call) -> Dict[str, Any]:
 
 
 def stop(call: Call) -> Dict[str, Any]:
-    """TERM to the whole tree, grace, KILL, verify."""
+    """TERM to the whole tree, grace, KILL, verify. "messenger": its minder stays to tell hosts that are away."""
     begun = time.monotonic()
     paths = runs.paths_of(call)
     given = call.args.get("grace_s")
@@ -91,7 +91,7 @@ def stop(call: Call) -> Dict[str, Any]:
         if before is None or before.get("grace_s", grace_s) > grace_s:
             _say_the_end(paths, "stop", grace_s=grace_s)
     left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
-    return {"survivors": left, "seconds": round(time.monotonic() - begun, 3)}
+    return {"survivors": left, "seconds": round(time.monotonic() - begun, 3), "messenger": _lingers(paths)}
 
 
 # --- the effect

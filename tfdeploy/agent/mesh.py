@@ -30,6 +30,11 @@ EXCHANGE_S = 10.0
 SETTLE_S = 0.02  # news that come together go out together
 GONE_S = 3.0  # a port refused for so long: no minder is there any more, and none was started again
 _BACKOFF_S = (0.2, 8.0)
+CALM_S = 60.0  # both, once there is no hurry
+
+
+class Stranger(ValueError):
+    """Whoever listens there is not that host's minder of this run."""
 
 
 class _Peer:
@@ -71,6 +76,7 @@ class Mesh:
         self._at_once = 0  # how many more may be told now
         self._next_slow = 0.0 if len(part.mesh) - 1 <= FEW else time.monotonic() + SLOW_S
         self._attend_s: Optional[float] = None
+        self._exchange_s, self._longest_pause_s = EXCHANGE_S, _BACKOFF_S[1]
         self._closed = False
         self._next_exchange = time.monotonic() + EXCHANGE_S * random.random()
         self._begun = time.monotonic()
@@ -114,6 +120,11 @@ class Mesh:
                 self._attend_s = every_s
                 self._lock.notify_all()
 
+    def calm_down(self) -> None:
+        """From now on who does not answer is seldom asked. Who asks us is answered as before."""
+        with self._lock:
+            self._attend_s, self._exchange_s, self._longest_pause_s = None, CALM_S, CALM_S
+
     def notify(self) -> None:
         """The minder is to look again."""
         self._changed()
@@ -151,7 +162,8 @@ class Mesh:
         fields = self._known.ended.get(task)
         if fields is None or not knowledge.is_final(fields):
             return True
-        return peer.gang and self._part.restart_max > 0  # it waits until it hears that the run is over
+        # It waits until it hears that the run is over; stopped for good, it has.
+        return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
     def _heard(self, host: str, value: Any) -> None:
         """What a peer says it knows. Raises ValueError on nonsense."""
@@ -194,7 +206,7 @@ class Mesh:
             self._next_slow = now + (SLOW_S * random.uniform(0.5, 1.5) if len(self._peers) > FEW else 0.0)
         chosen += [peer for peer in free if self._unheard(peer) <= now and peer not in chosen]
         if now >= self._next_exchange:
-            self._next_exchange = now + EXCHANGE_S * random.uniform(0.8, 1.2)
+            self._next_exchange = now + self._exchange_s * random.uniform(0.8, 1.2)
             chosen += [peer for peer in free if peer not in chosen][:1]
         return chosen[: max(room, 0)]
 
@@ -217,11 +229,11 @@ class Mesh:
         try:
             self._exchange(peer.address)
         except (OSError, ValueError) as error:
-            refused = isinstance(error, ConnectionRefusedError)
+            refused = isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, Stranger))
             with self._lock:
                 peer.failures += 1
                 peer.refused = (peer.refused or time.monotonic()) if refused else None
-                pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), _BACKOFF_S[1])
+                pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self._longest_pause_s)
                 peer.not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
         finally:
             with self._lock:
@@ -241,7 +253,7 @@ class Mesh:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._client.wrap_socket(plain) as channel:
                 if tls.peer_name(channel) != address.host:
-                    raise ValueError("another host answers there")
+                    raise Stranger("another host answers there")
                 yield channel
 
     def ask(self, channel: ssl.SSLSocket, question: Dict[str, Any]) -> None:

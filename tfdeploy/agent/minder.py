@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import actions, burial, decide, endgame, knowledge, proc, recovery, rounds, sockets, supply, wire
+from tfdeploy.agent import actions, burial, decide, endgame, knowledge, messenger, proc, recovery, rounds, sockets, supply, wire
 from tfdeploy.agent.atomic import append_line, read_json, write_json
 from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock
@@ -26,8 +26,6 @@ from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.paths import WORDS, RunPaths, is_locked, take_lock
 from tfdeploy.agent.staff import Staff, tell_supervisor
 
-LINGER_S = 60.0  # for peers that have not heard yet how it ended
-LINGER_TOLD_S = 1.0  # the control machine tells all of them itself
 MESH_AGAIN_S = 5.0  # what a dead minder's connections may keep its port
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
@@ -127,7 +125,8 @@ class Minder:
         fifo = os.open(self.paths.file("minder.fifo"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         while (self.state.phase != "ended" or not self.saved) and os.path.isdir(self.paths.host_dir):
             if not self.step():
-                self._wait(fifo)
+                busy = self.state.phase != "committed" or "decided" in self.state.marks
+                self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
             if not self.saved:
                 self._save()
         self._linger(fifo)
@@ -144,9 +143,8 @@ class Minder:
         self._see_the_doctor()
         return changed
 
-    def _wait(self, fifo: int) -> None:
-        busy = self.state.phase != "committed" or "decided" in self.state.marks
-        for descriptor in select.select([fifo, self.wake_reading], [], [], _BUSY_TICK_S if busy else _IDLE_TICK_S)[0]:
+    def _wait(self, fifo: int, tick_s: float) -> None:
+        for descriptor in select.select([fifo, self.wake_reading], [], [], tick_s)[0]:
             try:
                 os.read(descriptor, 65536)
             except BlockingIOError:
@@ -275,7 +273,8 @@ class Minder:
             self._journal("gang", round=action.n, stage=action.stage)
             return True
         if isinstance(action, actions.NewRound):
-            self._know(self.known.join(Knowledge(round=self._round(action))))
+            status, count = self.paths.status(action.task), self.state.restarts[action.task]
+            self._know(self.known.join(Knowledge(round=recovery.new_round(action, status, count))))
             return True
         if isinstance(action, decide.Phase):
             return self._enter(action.phase)
@@ -289,18 +288,6 @@ class Minder:
             self._know(self.known.join(Knowledge(abort=fields)))
             self._journal("abort", kind=action.kind, reason=action.reason)
         return True
-
-    def _round(self, action: actions.NewRound) -> Dict[str, object]:
-        status, count = self.paths.status(action.task), self.state.restarts[action.task]
-        return {
-            "n": action.n,
-            "time": status.ended or time.time(),
-            "task": action.task,
-            "reason": knowledge.in_words(dict(knowledge.ending_of(status), task=action.task, host=self.part.host)),
-            "count": count["count"],
-            "quick": count["quick"],
-            "delay_s": count["delay_s"],
-        }
 
     def _supply(self, number: int) -> bool:
         if self.supplier is None or not self.supplier.has_come(number):
@@ -358,12 +345,12 @@ class Minder:
         """Until the peers that still have something running know how it ended here."""
         if self.mesh is None:
             return
-        until = time.monotonic() + LINGER_S
-        while time.monotonic() < until and not self.mesh.all_heard() and os.path.isdir(self.paths.host_dir):
-            if self.paths.word("stop") or self.paths.word("abort"):  # perhaps only now
-                until = min(until, time.monotonic() + LINGER_TOLD_S)
-            self._wait(fifo)
+        one = messenger.Messenger(self.paths, self.mesh, self.known.committed)
+        while one.is_needed():
+            self._wait(fifo, one.tick_s)
             self._know(self.known.join(self.mesh.known()))
+            if self.known.abort is None and self.paths.word("stop") is not None:  # only now: those who are away must hear it
+                self._act(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.close()
 
 

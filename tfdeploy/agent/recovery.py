@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
-from tfdeploy.agent.knowledge import Knowledge, decided, serves, too_early
+from tfdeploy.agent.knowledge import Knowledge, decided, ending_of, in_words, serves, too_early
 
 OVER = ("ended", "lost")
 QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
@@ -54,6 +54,14 @@ def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
     return {"attempt": status.attempt, "count": count + 1, "quick": quick, "delay_s": delay_s}
+
+
+def new_round(action: NewRound, status: wire.TaskStatus, count: Dict[str, Any]) -> Dict[str, Any]:
+    """The gang's next round, after the death of that attempt: Knowledge.round."""
+    death = ending_of(status)
+    told = {"n": action.n, "time": death["time"], "task": action.task}
+    told["reason"] = in_words(dict(death, task=action.task))
+    return dict(told, **{name: count[name] for name in ("count", "quick", "delay_s")})
 
 
 def recover(view: View) -> List[Action]:

@@ -60,6 +60,9 @@ def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _say(args: argparse.Namespace, run: str, results: dict[str, Any]) -> None:
+    from tfdeploy.errors import HostUnreachable
+    from tfdeploy.model.folding import fold_names
+    from tfdeploy.operations.stop import Stopped
     from tfdeploy.ui.reports import show_stop
     from tfdeploy.ui.terminal import terminal_of
 
@@ -67,5 +70,10 @@ def _say(args: argparse.Namespace, run: str, results: dict[str, Any]) -> None:
     show_stop(terminal_of(sys.stderr, args.color), rows)
     if all(row["ok"] for row in rows):
         print(f"{run}: nothing of it is alive", file=sys.stderr)
-    else:
-        print(f"`tfdeploy stop {run}` again finishes it", file=sys.stderr)
+        return
+    away = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
+    messengers = [host for host, result in results.items() if isinstance(result, Stopped) and result.messenger]
+    if away and messengers:
+        told = f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} {fold_names(away)} to stop"
+        print(f"{told} as soon as they meet, for a day", file=sys.stderr)
+    print(f"`tfdeploy stop {run}` again finishes it", file=sys.stderr)

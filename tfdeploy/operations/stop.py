@@ -21,6 +21,7 @@ class Stopped:
     survivors: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     known: bool = True
+    messenger: bool = False  # tells the hosts that are away once they are back
 
 
 def stop(
@@ -41,7 +42,8 @@ def stop(
             if error.code != "unknown_run":
                 raise
             return Stopped(known=False)
-        return Stopped(list(answer.get("survivors") or ()), float(answer.get("seconds") or 0.0))
+        survivors = list(answer.get("survivors") or ())
+        return Stopped(survivors, float(answer.get("seconds") or 0.0), messenger=bool(answer.get("messenger")))
 
     wanted = tuple(host for host in hosts_of(plan) if hosts is None or host.name in hosts)
     return fleet.each(wanted, one, on_done=on_done)

@@ -3,7 +3,7 @@
     python quick.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --job_name=worker --task_index=0 --steps=20
 
 Starts in 0.1 s. Step N of a worker takes --pause seconds and prints `step N loss X`. --save writes the step to
-checkpoints/step and goes on from there; --failat=N ends with exit code 3 at that step.
+checkpoints/step and goes on from there; --failat=N ends with exit code 3 at that step; --slowly=worker:1: that one takes 1 s.
 """
 import argparse
 import os
@@ -23,6 +23,7 @@ def parse():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--pause", type=float, default=0.05)
     parser.add_argument("--failat", type=int, default=0)
+    parser.add_argument("--slowly", default="")
     parser.add_argument("--save", action="store_true")
     return parser.parse_args()
 
@@ -63,7 +64,7 @@ def main():
     start = saved_step() if args.save else 0
     print("starting at step %d" % start, flush=True)
     for step in range(start + 1, args.steps + 1):
-        time.sleep(args.pause)
+        time.sleep(args.pause if args.slowly != "%s:%d" % (args.job_name, args.task_index) else 1.0)
         if step == args.failat:
             sys.exit(3)
         print("step %d loss %.4f" % (step, 1.0 / step), flush=True)

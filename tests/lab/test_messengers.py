@@ -1,0 +1,99 @@
+"""A host is cut off when its run ends: it hears of it once it is back, though nobody asks again. Then nothing stays anywhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from jobs import write_job
+from remains import assert_nothing_left, remains
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+AWAY = "n3"
+MINDER = r"agent \d+: .*minder|port |held .*minder.lock"
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Any:
+    yield tfdeploy(isolated_lab)
+    isolated_lab.boot(AWAY)
+    isolated_lab.heal(AWAY)
+
+
+def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
+    write_job(operator, run, "quick.py", *flags, finish={"grace": "300ms"}, stop={"grace": "1s"})
+    operator.run("launch", "--detach", "--name", run, exit_code=0)
+    rows = operator.json("status", run)["tasks"]
+    assert {row["state"] for row in rows} == {"running"} and {row["host"] for row in rows} == set(operator.lab.hosts)
+
+
+def messengers(operator: Tfdeploy, run: str) -> list[str]:
+    """Hosts where nothing is left but the minder and its port."""
+    left = remains(operator, run, run)
+    only = [host for host, found in left.items() if all(re.match(MINDER, one) for one in found)]
+    return [host for host in only if host != AWAY]
+
+
+@pytest.mark.fault("50 a stop meets a host that is cut off, and nobody asks again")
+def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
+    launch(operator, "away-stop", "--steps=100000")
+    operator.lab.cut(AWAY)
+    done = operator.run("stop", "away-stop", exit_code=4)
+    assert "n[1-2,4] tell n3 to stop as soon as they meet, for a day" in done.stderr
+    assert messengers(operator, "away-stop") == ["n1", "n2", "n4"]
+    assert operator.marked(AWAY, "away-stop")  # it goes on: nobody could tell it
+    again = operator.run("stop", "away-stop", exit_code=4)  # the messengers are no survivors
+    assert "survive" not in again.stderr and messengers(operator, "away-stop") == ["n1", "n2", "n4"]
+    (known,) = (row for row in operator.json("runs", exit_code=4)["runs"] if row["run"] == "away-stop")
+    assert (known["state"], known["live"]) == ("stopped", False)
+    operator.lab.heal(AWAY)
+    wait_for(lambda: not operator.marked(AWAY, "away-stop"), 60, "its task ends by itself")
+    assert_nothing_left(operator, "away-stop", "away-stop", within_s=60)
+    row = next(row for row in operator.json("status", "away-stop")["tasks"] if row["host"] == AWAY)
+    assert (row["outcome"], row["reason"]) == ("stopped", "stopped by an operator")
+
+
+@pytest.mark.fault("35 a run ends while a host is cut off")
+@pytest.mark.parametrize(("flags", "state"), [(("--steps=100",), "succeeded"), (("--steps=100", "--failat=90"), "failed")])
+def test_the_end_of_a_run_reaches_a_host_that_was_away(operator: Tfdeploy, flags: tuple[str, ...], state: str) -> None:
+    run = f"away-{state}"
+    launch(operator, run, *flags, "--slowly=worker:1")
+    operator.lab.cut(AWAY)
+    operator.wait_until(state, run, timeout_s=90)
+    wait_for(lambda: messengers(operator, run) == ["n1", "n2", "n4"], 30, "the others wait for it")
+    assert operator.marked(AWAY, run)
+    operator.lab.heal(AWAY)
+    wait_for(lambda: not operator.marked(AWAY, run), 60, "its task ends by itself")
+    assert_nothing_left(operator, run, run, within_s=60)
+    assert operator.state(run) == state
+
+
+@pytest.mark.fault("50 a host is off at the stop and comes back rebooted")
+def test_no_messenger_waits_for_a_host_that_was_rebooted(operator: Tfdeploy) -> None:
+    launch(operator, "away-off", "--steps=100000")
+    operator.lab.kill(AWAY)
+    operator.run("stop", "away-off", exit_code=4)
+    assert messengers(operator, "away-off") == ["n1", "n2", "n4"]
+    operator.lab.boot(AWAY)
+    wait_for(lambda: not messengers(operator, "away-off"), 60, "the messengers have gone")
+    operator.run("stop", "away-off", exit_code=0)
+    assert_nothing_left(operator, "away-off", "away-off")
+
+
+def test_a_new_run_of_the_job_starts_beside_the_messengers(operator: Tfdeploy) -> None:
+    launch(operator, "beside", "--steps=100000")
+    operator.lab.cut(AWAY)
+    operator.run("stop", "beside", exit_code=4)
+    done = operator.run("launch", "--detach", "--name", "beside-2", "--exclude", AWAY, exit_code=0)
+    assert "beside-2" in done.stdout
+    operator.run("stop", "beside-2", exit_code=0)
+    operator.lab.heal(AWAY)
+    assert_nothing_left(operator, "beside", "beside", within_s=60)
+    subprocess.run(operator.lab.on(AWAY, ["true"]), check=True)
