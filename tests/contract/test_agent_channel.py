@@ -132,14 +132,19 @@ def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(yard: Any, fl
     assert session.agent().call("ping")
 
 
-def test_a_frozen_agent_is_found_by_the_heartbeat(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel.wire, "HEARTBEAT_S", 0.2)
-    monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
+@pytest.mark.parametrize("hurried", [False, True])
+def test_a_frozen_agent_is_found_by_the_heartbeat(
+    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch, hurried: bool
+) -> None:
+    monkeypatch.setattr(*((channel, "HURRIED_PING_S") if hurried else (channel.wire, "HEARTBEAT_S")), 0.2)
+    monkeypatch.setattr(channel, "HURRIED_DEAD_AFTER_S" if hurried else "DEAD_AFTER_S", 0.6)
     agent = fleet.session(yard.host("n1").host).agent()
+    if hurried:
+        agent.hurry()
     agent.call("ping")
     os.kill(agent.hello["pid"], signal.SIGSTOP)
     try:
-        with pytest.raises(HostUnreachable, match="sign of life"):
+        with pytest.raises(HostUnreachable, match=r"no sign of life for 0\.6 s"):
             agent.call("ping", timeout_s=20)
     finally:
         os.kill(agent.hello["pid"], signal.SIGKILL)

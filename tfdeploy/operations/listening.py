@@ -11,7 +11,7 @@ from tfdeploy.operations.news import note
 from tfdeploy.operations.resume import resume_patiently
 from tfdeploy.operations.watching import Watch
 
-AGAIN_S = 1.0  # after a lost connection; a try that meets silence takes 10 s by itself
+AGAIN_S = 0.5  # after a lost connection; a try that meets silence takes 10 s by itself
 
 
 def listen(watch: Watch, stop: threading.Event) -> None:
@@ -49,7 +49,9 @@ def _hear(watch: Watch, host: Host, stop: threading.Event) -> None:
     session = watch.fleet.connect((host,))[host.name]
     if isinstance(session, TfdeployError):
         raise session
-    stream = session.agent().stream("run.watch", {"run": watch.plan.run, "job": watch.plan.job})
+    agent = session.agent()
+    agent.hurry()
+    stream = agent.stream("run.watch", {"run": watch.plan.run, "job": watch.plan.job})
     try:
         for item, _ in stream:
             watch.take(host.name, item)

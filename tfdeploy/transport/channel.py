@@ -19,10 +19,12 @@ from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport import bootstrap
 from tfdeploy.transport.causes import clean
 from tfdeploy.transport.frames import Frames
+from tfdeploy.transport.link import Link
 from tfdeploy.transport.seam import Stream
 from tfdeploy.transport.stream import Answer, VerbStream, own
 
 DEAD_AFTER_S = 18.0  # of silence after a ping
+HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
 
 
 class FramedChannel:
@@ -38,6 +40,7 @@ class FramedChannel:
         self._answers: dict[int, Answer] = {}
         self._calls = 0  # waiting in `call`: a slow stream must not hold them up
         self._lost: TfdeployError | None = None
+        self._hurried = False
         self._said = b""  # the agent's standard error
         self._ping_due = 0.0
         self._ping_sent: float | None = None  # unanswered since, monotonic
@@ -74,6 +77,14 @@ class FramedChannel:
         number = self._register(answer)
         self._send({"id": number, "verb": verb, "args": args or {}})
         return VerbStream(answer, lambda: self._cancel(number))
+
+    def hurry(self) -> None:
+        if self._hurried:
+            return
+        self._hurried = True
+        link = self._channel.get_transport().sock
+        if isinstance(link, Link):
+            link.hurry()
 
     def close(self) -> None:
         self._lose(HostUnreachable("the session was closed", where=self._host))
@@ -134,7 +145,7 @@ class FramedChannel:
                     self._hand_out(header, blob)
                 if self._silent():
                     error = HostUnreachable(
-                        f"no sign of life for {DEAD_AFTER_S:g} s: the host or its network is gone", where=self._host
+                        f"no sign of life for {self._patience_s:g} s: the host or its network is gone", where=self._host
                     )
                     break
             else:
@@ -172,14 +183,18 @@ class FramedChannel:
             frame = wire.encode_frame({"id": 0, "verb": "ping", "args": {}})
             if self._channel.out_window_size > len(frame):
                 self._channel.sendall(frame)
-                self._ping_due = now + wire.HEARTBEAT_S
+                self._ping_due = now + min(wire.HEARTBEAT_S, HURRIED_PING_S if self._hurried else wire.HEARTBEAT_S)
                 self._pinged = time.time()
             self._ping_sent = self._ping_sent or now
         finally:
             self._sending.release()
 
+    @property
+    def _patience_s(self) -> float:
+        return min(DEAD_AFTER_S, HURRIED_DEAD_AFTER_S) if self._hurried else DEAD_AFTER_S
+
     def _silent(self) -> bool:
-        return self._ping_sent is not None and time.monotonic() - self._ping_sent > DEAD_AFTER_S
+        return self._ping_sent is not None and time.monotonic() - self._ping_sent > self._patience_s
 
     def _hand_out(self, header: dict[str, Any], blob: bytes) -> None:
         number = header.get("id")

@@ -7,15 +7,22 @@ before the handshake is done, remembers when it last heard something, and can be
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import selectors
 import shlex
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tfdeploy.transport.target import Target
 
 USER_TIMEOUT_MS = 15_000
+HURRIED_TIMEOUT_MS = 4_000
+TRY_AGAIN_S = 1.0
 STRANGER_BYTES = 256 << 10  # a whole handshake is a few KiB
 
 
@@ -47,6 +54,12 @@ class Link:
                 self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         return got
 
+    def hurry(self) -> None:
+        """A network that is silent for a few seconds is given up."""
+        if self._tcp:
+            with contextlib.suppress(OSError):
+                self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
+
     def getpeername(self) -> Any:
         return self._under.getpeername()
 
@@ -73,16 +86,41 @@ def dial(target: Target, deadline: float) -> Link:
         left = deadline - time.monotonic()
         if left <= 0:
             break
-        sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(left / (len(found) - number))
-            sock.connect(address)
-            _tune(sock)
-            return Link(sock)
+            sock = _connect(partial(socket.socket, family, kind, protocol), address, left / (len(found) - number))
         except OSError as error:
-            sock.close()
             failed = failed or error
+            continue
+        _tune(sock)
+        return Link(sock)
     raise failed or TimeoutError("timed out")
+
+
+def _connect(new: Callable[[], socket.socket], address: Any, timeout_s: float) -> socket.socket:
+    """The kernel repeats what got lost ever more seldom: so another try joins every second, and the first that is
+    through is taken. What is back after a cut is found within a second. Raises OSError."""
+    deadline = time.monotonic() + timeout_s
+    tried: list[socket.socket] = []
+    try:
+        with selectors.DefaultSelector() as selector:
+            while (now := time.monotonic()) < deadline:
+                tried.append(new())
+                tried[-1].setblocking(False)
+                code = tried[-1].connect_ex(address)
+                if code not in (0, errno.EINPROGRESS):
+                    raise OSError(code, os.strerror(code))
+                selector.register(tried[-1], selectors.EVENT_WRITE)
+                for key, _ in selector.select(min(TRY_AGAIN_S, deadline - now)):
+                    sock: socket.socket = key.fileobj  # type: ignore[assignment]
+                    if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                        raise OSError(code, os.strerror(code))
+                    tried.remove(sock)
+                    sock.setblocking(True)
+                    return sock
+        raise TimeoutError("timed out")
+    finally:
+        for sock in tried:
+            sock.close()
 
 
 def _tune(sock: socket.socket) -> None:

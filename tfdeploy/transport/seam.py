@@ -45,6 +45,11 @@ class AgentChannel(Protocol):
 
     def stream(self, verb: str, args: dict[str, Any] | None = None) -> Stream: ...
 
+    def hurry(self) -> None:
+        """For who follows, and connects again anyway: from now on the session is given up after a few seconds of a silent
+        network (4 s, and 10 s of an agent that does not answer), not after 15."""
+        ...
+
 
 class Tunnel(Protocol):
     """A port here whose connections come out at a port on the host's own loopback. Ends with `close` or its session."""

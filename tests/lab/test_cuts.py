@@ -1,0 +1,58 @@
+"""A host is cut off again and again while its run is followed: that is shown, and no line is lost or told twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from commandline import Tfdeploy
+from conditions import wait_for
+from jobs import write_job
+from remains import assert_nothing_left
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Any:
+    yield tfdeploy(isolated_lab)
+    for host in ("n2", "n3"):
+        isolated_lab.heal(host)
+
+
+@pytest.mark.fault("35 hosts are cut off again and again")
+def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
+    write_job(operator, "cuts", "quick.py", "--steps=1000000", "--pause=0.02")
+    path = operator.home / "events"
+    watching = operator.start("launch", "--wait", "--name", "cuts-1", "--events", str(path), stdout=subprocess.DEVNULL)
+
+    def events(kind: str, host: str) -> list[dict[str, Any]]:
+        text = path.read_text() if path.exists() else ""
+        found = [json.loads(line) for line in text.split("\n")[:-1]]
+        return [event for event in found if event["kind"] == kind and event["host"] == host]
+
+    def news(host: str) -> list[str]:
+        return [event["data"]["state"] for event in events("host", host)][-1:]
+
+    wait_for(lambda: events("line", "n3") and events("line", "n2"), 60, "the run prints")
+    for host, shown in (("n3", False), ("n3", True), ("n2", True)):
+        operator.lab.cut(host)
+        if shown:
+            wait_for(lambda host=host: news(host) == ["unreachable"], 60, f"{host} is shown as unreachable")
+            rows = operator.json("status", "cuts-1")["tasks"]
+            assert [row["task"] for row in rows if row["health"] == "unreachable"] == [f"worker:{int(host[1]) - 2}"]
+        operator.lab.heal(host)
+        before = len(events("line", host))
+        wait_for(lambda host=host, before=before: len(events("line", host)) > before, 60, f"lines of {host} again")
+        assert not shown or news(host) == ["connected"]
+    operator.run("stop", "cuts-1", exit_code=0)
+    watching.wait(timeout=60)
+    for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
+        followed = "".join(event["data"]["line"] + "\n" for event in events("line", host))
+        assert followed == operator.run("logs", "cuts-1", "--task", task, "--output", "raw", exit_code=0).stdout
+    assert_nothing_left(operator, "cuts-1", "cuts")

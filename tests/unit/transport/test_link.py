@@ -1,0 +1,82 @@
+"""Connecting over a network that swallows the first packets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from conditions import wait_for
+
+from tfdeploy.transport import link
+
+NEW = partial(socket.socket, socket.AF_INET, socket.SOCK_STREAM)
+
+
+@contextmanager
+def full_listener() -> Iterator[tuple[socket.socket, list[socket.socket]]]:
+    """What comes gets no answer while the fillers of its queue are open."""
+    with NEW() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        fillers = [NEW() for _ in range(3)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield listener, fillers
+        for filler in fillers:
+            filler.close()
+
+
+def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "TRY_AGAIN_S", 0.05)
+    made: list[socket.socket] = []
+    found: list[socket.socket] = []
+
+    def new() -> socket.socket:
+        made.append(NEW())
+        return made[-1]
+
+    with full_listener() as (listener, fillers):
+        thread = threading.Thread(target=lambda: found.append(link._connect(new, listener.getsockname(), 30.0)))
+        thread.start()
+        wait_for(lambda: len(made) >= 3, 10, "more tries")
+        for filler in fillers:
+            filler.close()
+
+        def accepted() -> bool:
+            listener.settimeout(0.1)
+            try:
+                listener.accept()[0].close()
+            except TimeoutError:
+                pass
+            return bool(found)
+
+        wait_for(accepted, 20, "one of them is through")
+        thread.join(10)
+    assert [one for one in made if one.fileno() >= 0] == found
+    assert found[0].gettimeout() is None
+    found[0].close()
+
+
+def test_nobody_answering_is_a_timeout_and_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "TRY_AGAIN_S", 0.05)
+    made: list[socket.socket] = []
+
+    def new() -> socket.socket:
+        made.append(NEW())
+        return made[-1]
+
+    with full_listener() as (listener, _), pytest.raises(TimeoutError):
+        link._connect(new, listener.getsockname(), 0.3)
+    assert len(made) > 1 and all(one.fileno() == -1 for one in made)
+
+
+def test_a_refusal_is_told_at_once() -> None:
+    with NEW() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            link._connect(NEW, nobody.getsockname(), 30.0)
