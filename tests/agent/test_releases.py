@@ -132,6 +132,13 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     half.write_bytes(b"half")
     again = host.begin("r1", TREE)
     assert again["missing"] == ["train.py"] and half.exists()
+    assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == b"half"
+    assert not (Path(begun["staging"]) / ".train.py.Ab12Cd").exists()
+    for written, kept in ((b"ha", b"half"), (b"half and more", b"half and more")):  # the longer one is where it goes on
+        (Path(begun["staging"]) / ".train.py.x1Y2z3").write_bytes(written)
+        again = host.begin("r1", TREE)
+        assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == kept
+    assert not (Path(begun["staging"]) / ".train.py.x1Y2z3").exists()
     assert host.commit("r1", again) == ["train.py"] and not (host.releases / "r1").exists()
     host.send(again, TREE)
     assert host.commit("r1", again) == [] and host.tree("r1") == TREE

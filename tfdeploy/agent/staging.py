@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
@@ -16,6 +17,7 @@ from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.manifests import Entry
 
 _BLOCK_BYTES = 1 << 20
+_BEING_WRITTEN = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}$", re.DOTALL)  # as rsync names it: .NAME.Xa7Xc2
 FEW = 64  # so few contents are looked for in a manifest's bytes before it is taken apart
 
 
@@ -141,8 +143,24 @@ def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], k
                 _tidy(root, path + "/", leaves, folders, keep_partial)
             elif not (keep_partial and found_entry.name == PARTIAL):
                 shutil.rmtree(found_entry.path)
-        elif path not in leaves or found_entry.is_symlink() != (leaves[path].kind == "link"):
+        elif path in leaves and found_entry.is_symlink() == (leaves[path].kind == "link"):
+            continue
+        elif not (keep_partial and _kept_as_half(root, prefix, found_entry, leaves)):
             os.unlink(found_entry.path)
+
+
+def _kept_as_half(root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]) -> bool:
+    """What an rsync was writing when its connection was cut (it may wait there for long) is where the next one goes on."""
+    name = _BEING_WRITTEN.match(found.name)
+    if name is None or prefix + name.group(1) not in leaves or not found.is_file(follow_symlinks=False):
+        return False
+    folder = os.path.join(root, prefix, PARTIAL)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    half = os.path.join(folder, name.group(1))
+    if os.path.lexists(half) and os.lstat(half).st_size >= found.stat(follow_symlinks=False).st_size:
+        return False
+    os.replace(found.path, half)
+    return True
 
 
 def content_of(path: str, size: int) -> Optional[str]:
