@@ -120,3 +120,16 @@ def test_no_room_is_said_before_anything_comes(host: Host) -> None:
     with pytest.raises(VerbError) as refused:
         host.call("keep.begin", bytes=1 << 60)
     assert refused.value.code == "disk" and refused.value.details["needed_bytes"] == 1 << 60
+
+
+def test_nothing_is_brought_while_a_run_of_the_job_is_alive(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
+    context = cluster.hosts["n1"].context
+    place = {"job": cluster.job, "keep": ["ck"], "files": [], "aside": []}
+    with pytest.raises(VerbError, match="run r1 of job digits is alive") as refused:
+        find_verb("keep.place")(Call(context, place))
+    assert refused.value.code == "live_run"
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    assert find_verb("keep.place")(Call(context, place)) == {"missing": []}

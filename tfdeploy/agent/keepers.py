@@ -11,9 +11,11 @@ import shutil
 import stat
 from typing import Any, Dict, List, Tuple
 
-from tfdeploy.agent import layout
+from tfdeploy.agent import layout, runs
+from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
+from tfdeploy.agent.hostfolder import run_names
 from tfdeploy.agent.keeping import check_keep
 from tfdeploy.agent.workplace import make_private
 
@@ -42,11 +44,21 @@ def make_room(workdir: str, job: str, needed: int) -> str:
 
 def place(call: Call) -> Dict[str, Any]:
     """`files`: [path, size, mtime_ns] of all that came; `aside`: records to set aside. {"missing": paths that did not come
-    whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way."""
+    whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: what a run of the job writes is
+    newer than anything that is brought."""
     keep = check_keep(call.args.get("keep"))
     files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.args.get("files") or []]
     aside = [inside(path, keep) for path in call.args.get("aside") or []]
+    _refuse_live_run(call.context.workdir, call.name("job"))
     return {"missing": put_in_place(call.context.workdir, call.name("job"), files, aside)}
+
+
+def _refuse_live_run(workdir: str, job: str) -> None:
+    """Whoever was held up for long may have lost the job's lock, and another may have launched."""
+    for run in run_names(workdir, job):
+        paths = runs.run_paths(workdir, job, run)
+        if paths is not None and read_json(paths.file("part.json")) and runs.is_live(paths):
+            raise VerbError("live_run", "run %s of job %s is alive on this host" % (run, job), next="tfdeploy stop %s" % run)
 
 
 def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]) -> List[str]:

@@ -1,0 +1,87 @@
+"""The job's lock on many hosts, for operators who want different ones: nobody waits for ever, and the loser is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conditions import wait_for
+
+from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.operations.locking import locked
+from tfdeploy.transport.fleet import SshFleet
+
+ALL = ("n1", "n2", "n3")
+ANNA, BERT = ({"user": name, "machine": f"{name}s-laptop", "pid": 7, "time": 1795250000.0} for name in ("anna", "bert"))
+
+
+@pytest.fixture
+def fleets(yard: Any) -> Iterator[Any]:
+    hosts = {name: yard.host(name).host for name in ALL}
+    made = [SshFleet(), SshFleet(), SshFleet()]
+    yield hosts, *made
+    for each in made:
+        each.close()
+
+
+def ask(fleet: SshFleet, host: Any, verb: str, holder: dict[str, Any] = BERT, wait_s: float = 0.0) -> bool:
+    args = {"job": "job", "operation": verb, "holder": holder, "wait_s": wait_s}
+    try:
+        fleet.session(host).agent().call("lock", args, timeout_s=60)
+    except AgentError as error:
+        assert error.code == "locked"
+        return False
+    return True
+
+
+class Taking(threading.Thread):
+    """Wants the locks of all hosts, in a thread; holds them until `let_go`."""
+
+    def __init__(self, fleet: SshFleet, hosts: dict[str, Any], operation: str) -> None:
+        super().__init__(daemon=True)
+        self.fleet, self.hosts, self.operation = fleet, tuple(reversed(hosts.values())), operation
+        self.held, self.let_go = threading.Event(), threading.Event()
+        self.said: list[str] = []
+        self.error: TfdeployError | None = None
+        self.start()
+
+    def run(self) -> None:
+        def emit(event: Any) -> None:
+            self.said.append(event.data.get("text", ""))
+
+        try:
+            with locked(self.fleet, self.hosts, "job", self.operation, ANNA, emit):
+                self.held.set()
+                self.let_go.wait(60)
+        except TfdeployError as error:
+            self.error = error
+
+
+def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -> None:
+    hosts, anna, bert, looker = fleets
+    assert ask(bert, hosts["n2"], "sync")
+    taking = Taking(anna, hosts, "sync")
+    wait_for(lambda: taking.said, 20, "anna waits")
+    assert not ask(looker, hosts["n1"], "sync")  # it holds what comes before
+    assert ask(bert, hosts["n3"], "sync", wait_s=20)  # and nothing that comes after
+    assert taking.said == ["waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"]
+    for name in ("n2", "n3"):
+        bert.session(hosts[name]).agent().call("unlock", {"job": "job"})
+    assert taking.held.wait(20)
+    assert not ask(looker, hosts["n3"], "sync")
+    taking.let_go.set()
+    taking.join(20)
+    assert ask(looker, hosts["n3"], "sync", wait_s=5)
+
+
+def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
+    hosts, anna, bert, _ = fleets
+    assert ask(bert, hosts["n2"], "launch")
+    taking = Taking(anna, hosts, "launch")
+    assert ask(bert, hosts["n3"], "launch", wait_s=20)
+    taking.join(20)
+    assert isinstance(taking.error, Refused) and taking.error.where == "n2"
+    assert taking.error.what == "job job is locked by the launch of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
+    assert ask(bert, hosts["n1"], "launch", wait_s=20)  # the loser keeps nothing
