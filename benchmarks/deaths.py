@@ -128,6 +128,7 @@ class Watch:
         return next(task for task in tasks if task["task"] == self.case.victim)
 
     def kill(self) -> None:
+        self.wait(lambda: self.victim()["state"] == "running", "the task runs before it is killed")
         victim = self.victim()
         self.attempt = victim["attempt"]
         subprocess.run(self.place.lab.on(victim["host"], ["kill", "-KILL", str(victim["pid"])]), check=True)
