@@ -57,6 +57,10 @@ CASES: dict[str, tuple[View, list[Action]]] = {
         view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 99.0}),
         [Start("worker:1", 2, 1)],
     ),
+    "a worker died when another was done": (
+        view(w1=DEAD, counts={"worker:1": COUNT}, ended={"worker:0": {"outcome": "succeeded", "time": 9.0, "up": False}}),
+        [NewRound(2, "worker:1")],
+    ),
     "a worker that is done stays so": (view(w1=DONE), []),
     "a worker that exits 0 before it was up": (
         view(w1=dict(DONE, up=False), counts={"worker:1": COUNT}),

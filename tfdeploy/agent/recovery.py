@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
-from tfdeploy.agent.knowledge import Knowledge, decided, ending_of, in_words, serves, too_early
+from tfdeploy.agent.knowledge import Knowledge, decided, is_final, is_outdated, serves, too_early
 
 OVER = ("ended", "lost")
 QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
@@ -96,11 +96,19 @@ def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
         return []
     if count["count"] > part.restart_max:
         return [GiveUp(peer.task, _given_up(part, status))]
-    if peer.on_death == "gang":
+    if peer.on_death == "gang" or _is_left_alone(view, peer):
         return [NewRound(known.round_number + 1, peer.task)]
     if view.now < view.marks.get("again " + peer.task, 0.0):
         return []
     return [Start(peer.task, status.attempt + 1, known.round_number)]
+
+
+def _is_left_alone(view: View, peer: wire.Peer) -> bool:
+    """Whether another of its gang has done its part and gone: a session that spans them all would wait for it for ever."""
+    known = view.known
+    others = [each for each in view.part.peers if each.gang and each.task != peer.task and each.task in known.ended]
+    ended = [known.ended[each.task] for each in others if not is_outdated(each, known.ended[each.task], known)]
+    return peer.gang and any(fields["outcome"] == "succeeded" and is_final(fields) for fields in ended)
 
 
 def _given_up(part: wire.HostPart, status: wire.TaskStatus) -> str:
