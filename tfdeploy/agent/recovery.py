@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
-from tfdeploy.agent.knowledge import Knowledge, decided, is_final, is_outdated, serves, too_early
+from tfdeploy.agent.knowledge import Knowledge, decided, ending_of, in_words, is_final, is_outdated, serves, too_early
 
 OVER = ("ended", "lost")
 QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
