@@ -79,6 +79,8 @@ class Tally:
         self.doubles += codes.count(0) > 1 or (codes.count(0) == 1 and there[running[0]] != [1] * len(self.lab.hosts))
         for name in running:
             self.both[1].run("stop", name, "--now", exit_code=0)
+        if not running:
+            self.both[1].run("sync", exit_code=0)  # goes on from where one was cut short, and leaves no half of it
         self.left += sum(1 for name in names if self._remains(name))
         for each in self.both:
             each.end_all()
