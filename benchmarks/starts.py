@@ -80,7 +80,8 @@ class Tally:
         for name in running:
             self.both[1].run("stop", name, "--now", exit_code=0)
         if not running:
-            self.both[1].run("sync", exit_code=0)  # goes on from where one was cut short, and leaves no half of it
+            for each in self.both:
+                each.run("sync", exit_code=0)  # goes on from where one was cut short, and leaves no half of it
         self.left += sum(1 for name in names if self._remains(name))
         for each in self.both:
             each.end_all()
