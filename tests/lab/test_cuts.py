@@ -15,7 +15,7 @@ from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
 
-pytestmark = pytest.mark.isolated
+pytestmark = [pytest.mark.isolated, pytest.mark.long]
 
 
 @pytest.fixture

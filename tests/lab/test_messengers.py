@@ -15,7 +15,7 @@ from remains import assert_nothing_left, remains
 
 from tfdeploy.lab import Lab
 
-pytestmark = pytest.mark.isolated
+pytestmark = [pytest.mark.isolated, pytest.mark.long]
 AWAY = "n3"
 MINDER = r"agent \d+: .*minder|port |held .*minder.lock"
 

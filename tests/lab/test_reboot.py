@@ -65,6 +65,7 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
     assert_nothing_left(operator, "reboot-1", "reboot")
 
 
+@pytest.mark.long
 @pytest.mark.fault("40 a host is rebooted: its followed lines go on")
 @pytest.mark.parametrize("words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")])
 def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tuple[str, ...]) -> None:
@@ -85,6 +86,7 @@ def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tu
     assert_nothing_left(operator, run, run)
 
 
+@pytest.mark.long
 @pytest.mark.fault("40 all hosts lose power at once")
 def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
     write_job(operator, "dark", "quick.py", "--steps=60", "--save", keep=["checkpoints"], restart=RESTART)
@@ -98,6 +100,7 @@ def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
     assert_nothing_left(operator, "dark-1", "dark")
 
 
+@pytest.mark.long
 @pytest.mark.fault("40 the only host of a run is rebooted")
 def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> None:
     """For a moment all of it is lost: that is not its end."""
@@ -126,6 +129,7 @@ def test_a_gang_waits_for_its_host_and_starts_together(operator: Tfdeploy) -> No
     assert_nothing_left(operator, "gang-1", "gang")
 
 
+@pytest.mark.long
 @pytest.mark.fault("40 a host is rebooted, no restart allowed")
 def test_without_restarts_the_run_fails_by_it(operator: Tfdeploy) -> None:
     write_job(operator, "norestart", "quick.py", "--steps=100000")

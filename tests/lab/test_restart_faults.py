@@ -93,6 +93,7 @@ def test_a_death_starts_again_what_the_mode_says_and_in_its_order(
     assert_nothing_left(operator, run, job)
 
 
+@pytest.mark.long
 @pytest.mark.fault("52 stop against a restart in flight: waiting for it, starting, up again")
 @pytest.mark.parametrize("mode", ["async", "mirrored"])
 @pytest.mark.parametrize("moment", ["at once", "once it waits", "once it starts"])

@@ -75,6 +75,7 @@ def test_a_frozen_worker_is_named_by_all_that_wait_for_it(operator: Tfdeploy) ->
         wait_ills(operator, run, {})
 
 
+@pytest.mark.long
 @pytest.mark.fault("39 a sync peer that is gone")
 def test_a_peer_that_has_left_a_synchronous_run_is_named(operator: Tfdeploy) -> None:
     with running(operator, "left", "--leaves=worker:1", mode="sync") as run:
@@ -82,6 +83,7 @@ def test_a_peer_that_has_left_a_synchronous_run_is_named(operator: Tfdeploy) -> 
         wait_ills(operator, run, {"worker:0": waits, "worker:2": waits})
 
 
+@pytest.mark.long
 @pytest.mark.fault("39 a ps behind a cut")
 def test_a_ps_behind_a_cut_is_named_and_forgiven_after_the_heal(operator: Tfdeploy) -> None:
     with running(operator, "cut-ps") as run:
@@ -101,6 +103,7 @@ def test_a_ps_behind_a_cut_is_named_and_forgiven_after_the_heal(operator: Tfdepl
         wait_ills(operator, run, {})
 
 
+@pytest.mark.long
 @pytest.mark.fault("39 a worker that never came")
 def test_who_prints_that_it_waits_says_why_there_is_no_answer(operator: Tfdeploy) -> None:
     with running(operator, "never", "--waits=worker:0", "--closed=worker:1") as run:
@@ -142,6 +145,7 @@ def told(operator: Tfdeploy, run: str) -> set[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.tensorflow
 @pytest.mark.fault("39 no alarm for an import of TensorFlow and a long validation")
 def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_token_is(operator: Tfdeploy) -> None:
