@@ -29,4 +29,4 @@ def patiently() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if seen else before)  # once interrupted, all that is left is to say so

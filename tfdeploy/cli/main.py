@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TfdeployError as error:
         return _show(error, words)
     except KeyboardInterrupt:
+        _deaf_to_ctrl_c()
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
@@ -53,6 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
         return 70
+
+
+def _deaf_to_ctrl_c() -> None:
+    """A second one must not turn the exit code 130 into a death by signal while the process ends."""
+    import signal
+    import threading
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(words: list[str]) -> int:
