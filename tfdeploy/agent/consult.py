@@ -10,7 +10,7 @@ import ssl
 import threading
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from tfdeploy.agent import knock, wire
+from tfdeploy.agent import knock, tls, wire
 from tfdeploy.agent.doctor import OPEN
 from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.vitals import Sign
@@ -51,7 +51,7 @@ def _ask(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[
     try:
         with mesh.call(address) as channel:
             mesh.ask(channel, {"signs": True})
-            return _checked(json.loads(_line(channel).decode("ascii")), part, address.host), OPEN
+            return _checked(json.loads(tls.read_line(channel, _MOST_BYTES).decode("ascii")), part, address.host), OPEN
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         return {}, knock.word_for(error)
 
@@ -74,16 +74,6 @@ def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
                 bool(fields["starting"]),
             )
     return found
-
-
-def _line(channel: ssl.SSLSocket) -> bytes:
-    text = bytearray()
-    while not text.endswith(b"\n"):
-        block = channel.recv(65536)
-        text += block
-        if not block or len(text) > _MOST_BYTES:
-            raise ValueError("not a line")
-    return bytes(text)
 
 
 class Colleague:

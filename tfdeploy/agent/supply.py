@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any, Callable, List, Optional, Tuple
 
-from tfdeploy.agent import keepers, layout, wire
+from tfdeploy.agent import keepers, layout, tls, wire
 from tfdeploy.agent.call import VerbError
 from tfdeploy.agent.collect import RECORD, keep_rows
 from tfdeploy.agent.mesh import Mesh
@@ -48,7 +48,9 @@ class Offers:
         files = [[path, size, at, _sum(os.path.join(root, path))] for path, size, at in _files(self._paths, self._part)]
         channel.settimeout(PATIENCE_S)
         channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        for path in _chosen(json.loads(_line(channel).decode("ascii")), [str(file[0]) for file in files]):
+        for path in _chosen(
+            json.loads(tls.read_line(channel, MOST_LINE_BYTES).decode("ascii")), [str(file[0]) for file in files]
+        ):
             with open(os.path.join(root, path), "rb") as stream:
                 for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
                     channel.sendall(block)
@@ -93,7 +95,7 @@ class Supplier:
         with self._mesh.call(address) as channel:
             self._mesh.ask(channel, {"keep": number})
             channel.settimeout(PATIENCE_S)
-            files = _checked(json.loads(_line(channel).decode("ascii")), self._part.keep)
+            files = _checked(json.loads(tls.read_line(channel, MOST_LINE_BYTES).decode("ascii")), self._part.keep)
             have = {path: (size, at) for path, size, at in _files(paths, self._part)}
             lacking = [n for n, (path, size, at, _) in enumerate(files) if have.get(path) != (size, at)]
             names = {path for path, _, _, _ in files}
@@ -157,14 +159,3 @@ def _sum(path: str) -> str:
         for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _line(channel: ssl.SSLSocket) -> bytes:
-    """Up to the end of a line, and not one byte more: what follows are contents."""
-    text = bytearray()
-    while not text.endswith(b"\n"):
-        block = channel.recv(1)
-        text += block
-        if not block or len(text) > MOST_LINE_BYTES:
-            raise ValueError("not a line")
-    return bytes(text)

@@ -50,3 +50,14 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
             if key == "commonName":
                 return str(text)
     return None
+
+
+def read_line(channel: ssl.SSLSocket, most_bytes: int) -> bytes:
+    """Up to the end of a line, and not one byte more, for what follows may be contents. Raises OSError, ValueError."""
+    text = bytearray()
+    while not text.endswith(b"\n"):
+        block = channel.recv(1)
+        text += block
+        if not block or len(text) > most_bytes:
+            raise ValueError("not a line")
+    return bytes(text)
