@@ -20,6 +20,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "release.put": "parcels",
     "release.state": "presence",
     "run": "control",
+    "run.links": "links",
     "run.plan": "runs",
     "run.resume": "resume",
     "run.status": "runs",

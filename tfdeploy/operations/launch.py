@@ -21,6 +21,7 @@ from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.keepsync import Spread, spread_keep
+from tfdeploy.operations.links import check_links
 from tfdeploy.operations.locking import locked
 from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
@@ -182,15 +183,15 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
     }
     try:
         results = ask_all(fleet, plan, "run.prepare", args, timeout_s=300)
+        good, bad = split(results)
+        for host in good:
+            host_news(emit, host, "prepared", run=plan.run)
+        if bad:
+            raise _prepare_error(bad, len(results))
+        check_links(fleet, plan)
     except BaseException as error:
         roll_back(fleet, plan, emit, _reason(error), purge=True)
         raise
-    good, bad = split(results)
-    for host in good:
-        host_news(emit, host, "prepared", run=plan.run)
-    if bad:
-        roll_back(fleet, plan, emit, "prepare failed", purge=True)
-        raise _prepare_error(bad, len(results))
 
 
 def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:

@@ -1,0 +1,49 @@
+"""What a host of a prepared run finds at the others' ports."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from tfdeploy.agent import links, wire
+from tfdeploy.agent.call import Call
+
+TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
+
+
+def shut(host: Any, run: str, job: str) -> list[tuple[str, str, str]]:
+    found = links.VERBS["run.links"](Call(host.context, {"run": run, "job": job}))["shut"]
+    return [(each["host"], each["task"], each["why"]) for each in found]
+
+
+def test_hosts_that_have_prepared_reach_each_other(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    cluster.prepare("r1", TASKS)
+    for host in cluster.hosts.values():
+        assert shut(host, "r1", cluster.job) == []
+
+
+def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.prepare("r1", TASKS)
+    cluster.hosts["n2"].call("run.abort", run="r1", job=cluster.job, reason="test")
+    assert shut(cluster.hosts["n1"], "r1", cluster.job) == [("n2", "", "closed")]
+    assert shut(cluster.hosts["n2"], "r1", cluster.job) == []
+
+
+def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
+    with socket.socket() as held, socket.socket() as deaf:
+        for one in (held, deaf):
+            one.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        with socket.create_connection(deaf.getsockname()):  # it never takes this one
+            doors = [links._Door("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}") for one in (held, deaf)]
+            assert [each["why"] for each in links._knock(doors)] == ["no answer"]
+
+
+def test_every_host_begins_with_its_neighbour() -> None:
+    mesh = [wire.MeshHost(f"n{number}", f"10.0.0.{number}", 2222) for number in range(4)]
+    peers = [wire.Peer(f"ps:{number}", "ps", f"n{number}", address=f"10.0.0.{number}:2223") for number in range(4)]
+    part = wire.HostPart("r1", "j", "async", "n2", "d", "c", mesh=mesh, peers=peers)
+    found = [(door.host, door.task) for door in links._doors(part)]
+    assert found == [("n3", ""), ("n0", ""), ("n1", ""), ("n3", "ps:3"), ("n0", "ps:0"), ("n1", "ps:1")]
