@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 from commandline import Tfdeploy
@@ -70,3 +71,17 @@ def test_a_task_whose_port_is_filtered_is_named(operator: Tfdeploy) -> None:
     with changed_host(operator.lab, "n3", towards(operator.lab, "n1", verdict="drop", ports=port), UNDO):
         error = refused(operator, "one-port")
     assert "n3 does not reach n1: no answer at " in error and f":{port} (ps:0)" in error, error
+
+
+@pytest.mark.fault("58 a port of the run that others than its hosts reach")
+def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(operator: Tfdeploy) -> None:
+    write_job(operator, "open", "quick.py", "--steps=1")
+    told = "no host of the run, reaches its ports on n[1-4]"
+    assert told in operator.run("launch", "--detach", exit_code=0).stderr
+    addresses = ", ".join(str(row["address"]) for row in operator.lab.status())
+    closed = FILTER.format(hook="input", towards=f"ip saddr != {{ {addresses} }}", ports="2222-2299", verdict="drop")
+    with ExitStack() as stack:
+        for host in operator.lab.hosts:
+            stack.enter_context(changed_host(operator.lab, host, closed, UNDO))
+        said = operator.run("launch", "--detach", exit_code=0).stderr
+    assert "reaches its ports" not in said and "running" in said, said

@@ -21,7 +21,7 @@ from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.keepsync import Spread, spread_keep
-from tfdeploy.operations.links import check_links
+from tfdeploy.operations.links import check_links, open_to_us
 from tfdeploy.operations.locking import locked
 from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
@@ -189,6 +189,8 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
         if bad:
             raise _prepare_error(bad, len(results))
         check_links(fleet, plan)
+        if told := open_to_us(plan):
+            note(emit, told, run=plan.run)
     except BaseException as error:
         roll_back(fleet, plan, emit, _reason(error), purge=True)
         raise

@@ -1,19 +1,24 @@
-"""The check between prepare and start: all hosts of the run reach each other, not only us."""
+"""Between prepare and start: all hosts of the run reach each other, not only us; and who else reaches them, is said."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from tfdeploy.errors import Refused
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.transport.seam import Fleet
 
 WITHIN_S = 120.0
+FROM_HERE_S = 0.5  # a firewall that swallows costs a launch so much
+FROM_HERE = 16  # hosts: more of them say nothing new
 MOST_LINES = 10
 _IN_WORDS = {"closed": "nobody listens"}
 
@@ -36,6 +41,30 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     shut = [Shut(seen_from=host, **each) for host, answer in answers.items() for each in answer["shut"]]
     if shut:
         raise refusal(shut, hosts_of(plan))
+
+
+def open_to_us(plan: Plan) -> str | None:
+    """A note where this machine, no host of the run, reaches ports of it: TensorFlow's servers ask nobody who he is."""
+    serving = {task.host for task in plan.tasks if task.address}
+    hosts = [host for host in plan.hosts if host.host in serving][:FROM_HERE]
+    with ThreadPoolExecutor(FROM_HERE) as pool:
+        ends = list(pool.map(_our_end, hosts))
+    reached = [host.host for host, end in zip(hosts, ends, strict=True) if end]
+    if not reached or {host.address for host in plan.hosts} & set(ends):
+        return None
+    return (
+        f"this machine, no host of the run, reaches its ports on {fold_names(reached)}: whoever does can run graphs on "
+        "TensorFlow's servers; a firewall that admits only the hosts closes that"
+    )
+
+
+def _our_end(host: HostPlan) -> str | None:
+    """Our own address in a connection to the run's mesh there; None: there is no connection."""
+    try:
+        with socket.create_connection((host.address, host.mesh_port), timeout=FROM_HERE_S) as connection:
+            return str(connection.getsockname()[0])
+    except OSError:
+        return None
 
 
 def refusal(shut: Sequence[Shut], hosts: Sequence[Host]) -> Refused:
