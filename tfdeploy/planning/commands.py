@@ -14,15 +14,17 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.planning import flags
-from tfdeploy.planning.program import PYTHON, Program
+from tfdeploy.planning.flags import Flag
+from tfdeploy.planning.program import PYTHON, Program, own_end
 
 
 @dataclass(frozen=True)
 class Appended:
-    """The flags that every task's command gets, and why just these."""
+    """The flags that every task's command gets, and why just these. `own`: those that the command gives itself."""
 
-    flags: tuple[flags.Flag, ...]
+    flags: tuple[Flag, ...]
     note: str
+    own: tuple[Flag, ...] = ()
 
 
 def appended(job: Job, program: Program) -> Appended:
@@ -37,8 +39,9 @@ def appended(job: Job, program: Program) -> Appended:
     if job.flags is None and job.mode not in ("async", "sync"):
         return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
     chosen = flags.classic() if job.flags == "classic" else flags.defined(program)
-    left = tuple(flag for flag in chosen if not _in_command(flag, job.command))
-    return Appended(left, _note(job, program, left, tuple(flag for flag in chosen if flag not in left)))
+    own = tuple(flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)]))
+    left = tuple(flag for flag in chosen if flag not in own)
+    return Appended(left, _note(job, program, left, own), own)
 
 
 def values(cluster: Cluster, role: str, index: int, mode: str | None, run: str) -> dict[str, str]:
@@ -56,22 +59,24 @@ def values(cluster: Cluster, role: str, index: int, mode: str | None, run: str) 
     }
 
 
-def argv(job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[flags.Flag, ...]) -> tuple[str, ...]:
+def argv(job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[Flag, ...]) -> tuple[str, ...]:
     """The command of one task on one host. Raises UsageError on a placeholder that nobody knows."""
     first, *rest = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:
         first = facts.python or first
     elif first.startswith("~/"):
         first = posixpath.join(facts.home, first[2:])
-    return (first, *rest, *(word for flag in added for word in flag.words(given[flag.name])))
+    words = (first, *rest)
+    end = own_end(job.command)  # behind a `--` the program would take them for something else
+    return (*words[:end], *(word for flag in added for word in flag.words(given[flag.name])), *words[end:])
 
 
-def _in_command(flag: flags.Flag, command: tuple[str, ...]) -> bool:
+def _in_command(flag: Flag, command: tuple[str, ...]) -> bool:
     spellings = {flag.spelling, flag.spelling.lstrip("-"), flag.off} - {""}
     return any(word.startswith("-") and ({word.split("=")[0], word.split("=")[0].lstrip("-")} & spellings) for word in command)
 
 
-def _note(job: Job, program: Program, left: tuple[flags.Flag, ...], own: tuple[flags.Flag, ...]) -> str:
+def _note(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, ...]) -> str:
     kept = f"; the command gives {', '.join(flag.spelling for flag in own)} itself" if own else ""
     listed = " ".join(flag.spelling for flag in left)
     if job.flags == "classic":

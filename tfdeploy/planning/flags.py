@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tfdeploy.planning import takes
 from tfdeploy.planning.program import Program, main_block
+from tfdeploy.planning.takes import Takes, text
 
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
@@ -22,12 +24,14 @@ Form = Literal["value", "switch", "negated", "pair", "words", "truthy"]
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag as the program defines it."""
+    """One flag as the program defines it, at `where` ("train.py:12")."""
 
     name: str
     spelling: str
     form: Form = "value"
     off: str = ""
+    takes: Takes = field(default_factory=Takes)
+    where: str = ""
 
     def words(self, value: str) -> tuple[str, ...]:
         """The words of the command line that give it this value; for issync the value is "1" or "0"."""
@@ -47,20 +51,37 @@ def classic(names: tuple[str, ...] = CLASSIC) -> tuple[Flag, ...]:
 
 
 def defined(program: Program) -> tuple[Flag, ...]:
-    """The flags that the program and the modules it imports define, in the order of NAMES."""
+    """The flags that the program and the modules it imports define, in the order of NAMES: of each the first definition."""
     found: dict[str, Flag] = {}
-    for position, tree in enumerate(program.trees):
-        for call in _calls(tree, imported=position > 0):
-            flag = _flag(call)
-            if flag is not None:
-                found.setdefault(flag.name, flag)
+    for flag in definitions(program):
+        found.setdefault(flag.name, flag)
     return tuple(found[name] for name in NAMES if name in found)
 
 
-def _calls(tree: ast.Module, *, imported: bool) -> Iterator[ast.Call]:
-    for statement in tree.body:
-        if not (imported and main_block(statement)):
-            yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+def definitions(program: Program) -> Iterator[Flag]:
+    """Every definition of one of NAMES."""
+    for path, call in _calls(program):
+        flag = _flag(call)
+        if flag is not None:
+            yield replace(flag, where=f"{path}:{call.lineno}")
+
+
+def abbreviated(program: Program, name: str) -> Iterator[tuple[str, str]]:
+    """(spelling, where) of each flag that argparse or optparse takes --name for, where no flag is called so itself."""
+    calls = list(_calls(program))
+    if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
+        return
+    for path, call in calls:
+        for spelling in _strings(call) if _called(call) in ("add_argument", "add_option") else ():
+            if spelling.startswith(f"--{name}"):
+                yield spelling, f"{path}:{call.lineno}"
+
+
+def _calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
+    for position, (path, tree) in enumerate(zip(program.paths, program.trees, strict=True)):
+        for statement in tree.body:
+            if not (position and main_block(statement)):
+                yield from ((path, node) for node in ast.walk(statement) if isinstance(node, ast.Call))
 
 
 def _flag(call: ast.Call) -> Flag | None:
@@ -75,9 +96,11 @@ def _flag(call: ast.Call) -> Flag | None:
 
 
 def _called(call: ast.Call) -> str:
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
+    return takes.last_name(call.func)
+
+
+def _given(call: ast.Call) -> dict[str | None, ast.expr]:
+    return {keyword.arg: keyword.value for keyword in call.keywords}
 
 
 def _from_argparse(call: ast.Call) -> Flag | None:
@@ -89,49 +112,35 @@ def _from_argparse(call: ast.Call) -> Flag | None:
 
 
 def _argparse_form(call: ast.Call, name: str, spelling: str) -> Flag:
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    action = given.get("action")
-    if _text(action) in ("store_true", "store_false"):
-        return Flag(name, spelling, "switch" if _text(action) == "store_true" else "negated")
-    if _last_name(action) == "BooleanOptionalAction":
-        return Flag(name, spelling, "pair", f"--no-{spelling.lstrip('-')}")
-    if _text(given.get("nargs")) in ("+", "*"):
-        return Flag(name, spelling, "words")
-    return Flag(name, spelling, "truthy" if name == "issync" and _last_name(given.get("type")) == "bool" else "value")
+    given = _given(call)
+    action, taken = given.get("action"), takes.of_argparse(given)
+    if text(action) in ("store_true", "store_false"):
+        return Flag(name, spelling, "switch" if text(action) == "store_true" else "negated", takes=taken)
+    if takes.last_name(action) == "BooleanOptionalAction":
+        return Flag(name, spelling, "pair", f"--no-{spelling.lstrip('-')}", taken)
+    if text(given.get("nargs")) in ("+", "*"):
+        return Flag(name, spelling, "words", takes=taken)
+    return Flag(name, spelling, "truthy" if name == "issync" and taken.kind == "bool" else "value", takes=taken)
 
 
 def _from_absl(call: ast.Call) -> Flag | None:
-    by_keyword = [_text(keyword.value) for keyword in call.keywords if keyword.arg == "name"]
-    name = next(iter([*_strings(call)[:1], *by_keyword]), None)
-    return Flag(name, f"--{name}") if name in NAMES else None
+    given = _given(call)
+    name = next(iter([*_strings(call)[:1], text(given.get("name"))]), None)
+    return Flag(name, f"--{name}", takes=takes.of_absl(call, given)) if name in NAMES else None
 
 
 def _from_click(call: ast.Call) -> Flag | None:
-    for text in _strings(call):
-        spelling, _, off = text.partition("/")
+    given = _given(call)
+    for word in _strings(call):
+        spelling, _, off = word.partition("/")
         name = spelling.strip().lstrip("-").replace("-", "_")
         if not spelling.startswith("-") or name not in NAMES:
             continue
         if off:
-            return Flag(name, spelling.strip(), "pair", off.strip())
-        is_flag = any(keyword.arg == "is_flag" and _true(keyword.value) for keyword in call.keywords)
-        return Flag(name, spelling, "switch" if is_flag else "value")
+            return Flag(name, spelling.strip(), "pair", off.strip(), Takes("nothing"))
+        return Flag(name, spelling, "switch" if takes.is_true(given.get("is_flag")) else "value", takes=takes.of_click(given))
     return None
 
 
 def _strings(call: ast.Call) -> list[str]:
-    return [text for argument in call.args if (text := _text(argument)) is not None]
-
-
-def _text(node: ast.expr | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def _true(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
-
-
-def _last_name(node: ast.expr | None) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    return [word for argument in call.args if (word := text(argument)) is not None]

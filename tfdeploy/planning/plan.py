@@ -15,6 +15,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.planning import (
     addresses,
     checks,
+    collisions,
     commands,
     compat,
     datasets,
@@ -80,6 +81,9 @@ def make_plan(
 
     added = commands.appended(job, started)
     served = servers.served(job, started, layout.cluster)
+    running = [seat for seat in seats if seat.role not in served.roles]
+    given = {seat.task: commands.values(layout.cluster, seat.role, seat.index, mode, run) for seat in running}
+    collisions.check(job, started, added, given)
     keras = legacy_keras.environment(job, started, used) if mode == "mirrored" else {}
     data = datasets.places(job, options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": as_written.choice, **keras}
@@ -121,6 +125,7 @@ def make_plan(
             *kept.notes,
             *([served.note] if served.note else []),
             added.note,
+            *collisions.notes(added),
             *interpreters.notes(job, used),
             *legacy_keras.notes(keras, job, started),
             *compat.notes(job, as_written, layout.cluster),

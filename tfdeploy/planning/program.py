@@ -10,6 +10,7 @@ import posixpath
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tfdeploy.planning import python2
 
@@ -59,23 +60,34 @@ def main_block(node: ast.stmt) -> bool:
     return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
 
 
+def own_end(command: tuple[str, ...]) -> int:
+    """Where the program's own flags end: at the first `--` behind its word, else at the end."""
+    at = _word(command)
+    return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
+
+
 def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, str] | None:
     """(path of the program, folder that its imports start from)."""
-    words = command[1:]
+    at = _word(command)
+    if at is None:
+        return None
+    if not command[at].endswith(".py"):
+        return _module_path(command[at], sources), ""
+    return posixpath.normpath(command[at]), posixpath.dirname(posixpath.normpath(command[at]))
+
+
+def _word(command: tuple[str, ...]) -> int | None:
+    """The place of the program in the command: its first *.py word, or the module after -m."""
     if not command or posixpath.basename(command[0]) in SHELLS:
         return None
-    for position, word in enumerate(words):
-        if position and words[position - 1] in _WITH_VALUE:
+    for at, (before, word) in enumerate(pairwise(("", *command[1:])), 1):
+        if before in _WITH_VALUE:
             continue
-        if word == "-m" and position + 1 < len(words) and not words[position + 1].endswith(".py"):
-            return _module_path(words[position + 1], sources), ""
         if word == "-c":
             return None
-        if word.endswith(".py"):
-            return posixpath.normpath(word), posixpath.dirname(posixpath.normpath(word))
-    if command[0].endswith(".py"):
-        return posixpath.normpath(command[0]), posixpath.dirname(posixpath.normpath(command[0]))
-    return None
+        if word.endswith(".py") or before == "-m":
+            return at
+    return 0 if command[0].endswith(".py") else None
 
 
 def _script(command: tuple[str, ...]) -> str | None:

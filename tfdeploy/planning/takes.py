@@ -1,0 +1,110 @@
+"""What a flag's definition takes as its value, as far as the definition itself says: a type, its choices, how many words.
+
+Reads one call of argparse, optparse, absl or click. What it does not say outright (a function as type) takes everything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["text", "int", "float", "bool", "nothing"]
+
+_TYPES: dict[str, Kind] = {
+    "int": "int",
+    "integer": "int",
+    "intrange": "int",
+    "long": "int",
+    "float": "float",
+    "bool": "bool",
+    "boolean": "bool",
+}
+_WITHOUT = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
+_WANTS = {"int": "a whole number", "float": "a number", "bool": "yes or no", "nothing": "no value"}
+
+
+@dataclass(frozen=True)
+class Takes:
+    """No `choices`: any value of the kind. `words`: how many the flag wants; 1 is also "one or more"."""
+
+    kind: Kind = "text"
+    choices: tuple[str, ...] = ()
+    words: int = 1
+    default: str = ""  # where it is a text
+
+    def refuses(self, value: str) -> str | None:
+        """What it takes instead of this value, in words; None where it takes it."""
+        if self.words > 1:
+            return f"{self.words} words"
+        if self.kind in ("bool", "nothing") or (self.kind != "text" and not _number(value, self.kind)):
+            return _WANTS[self.kind]
+        return f"one of {', '.join(self.choices)}" if self.choices and value not in self.choices else None
+
+
+def of_argparse(given: Mapping[str | None, ast.expr]) -> Takes:
+    """Of add_argument's or add_option's keywords."""
+    if text(given.get("action")) in _WITHOUT or last_name(given.get("action")) == "BooleanOptionalAction":
+        return Takes("nothing")
+    return Takes(_kind(given.get("type")), _listed(given.get("choices")), _count(given), _default(given))
+
+
+def of_absl(call: ast.Call, given: Mapping[str | None, ast.expr]) -> Takes:
+    """Of DEFINE_integer("name", default, ...) and its kin; the kind is in the function's name."""
+    kind = _TYPES.get(last_name(call.func).rpartition("_")[2], "text")
+    chosen = given.get("enum_values") or (call.args[2] if len(call.args) > 2 else None)
+    choices = _listed(chosen) if last_name(call.func) == "DEFINE_enum" and "case_sensitive" not in given else ()
+    return Takes(kind, choices, default=text(call.args[1]) or "" if len(call.args) > 1 else _default(given))
+
+
+def of_click(given: Mapping[str | None, ast.expr]) -> Takes:
+    if any(is_true(given.get(name)) for name in ("is_flag", "count")):
+        return Takes("nothing")
+    kind = given.get("type")
+    if isinstance(kind, ast.Call) and last_name(kind.func) == "Choice":
+        choices = _listed(kind.args[0]) if kind.args and not kind.keywords else ()
+        return Takes("text", choices, _count(given), _default(given))
+    return Takes(_kind(kind.func if isinstance(kind, ast.Call) else kind), (), _count(given), _default(given))
+
+
+def text(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def last_name(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _kind(node: ast.expr | None) -> Kind:
+    return _TYPES.get((text(node) or last_name(node)).lower(), "text")
+
+
+def _number(value: str, kind: Kind) -> bool:
+    try:
+        return (int if kind == "int" else float)(value) is not None
+    except ValueError:
+        return False
+
+
+def _listed(node: ast.expr | None) -> tuple[str, ...]:
+    """The texts of a literal list; () where it is none, or not made of constants alone."""
+    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return ()
+    constants = [each.value for each in node.elts if isinstance(each, ast.Constant)]
+    return tuple(map(str, constants)) if len(constants) == len(node.elts) else ()
+
+
+def _count(given: Mapping[str | None, ast.expr]) -> int:
+    node = given.get("nargs")
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else 1
+
+
+def _default(given: Mapping[str | None, ast.expr]) -> str:
+    return text(given.get("default")) or ""
