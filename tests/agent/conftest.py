@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agentside import Client
 
 import tfdeploy
 from tfdeploy.agent import control, family, layout, paths, proc, wire
@@ -214,3 +216,21 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
     yield make
     for cluster in made:
         cluster.clean()
+
+
+@pytest.fixture
+def serve(tmp_path: Path, agent_dir: str) -> Iterator[Callable[..., Client]]:
+    """serve() is a new session with the agent of one host; serve(code) runs that Python line before it."""
+    made: list[Client] = []
+
+    def start(before: str = "", **env: str) -> Client:
+        command = [sys.executable, "-S", "-E", agent_dir, "serve", "--workdir", str(tmp_path)]
+        if before:
+            line = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; main.main(sys.argv[1:])"
+            command[3:4] = ["-c", line % (agent_dir, before)]
+        made.append(Client(command, dict(os.environ, **env) if env else None))
+        return made[-1]
+
+    yield start
+    for client in made:
+        client.clean()

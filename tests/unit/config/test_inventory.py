@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.config import find_inventory, load_inventory, understand
+from tfdeploy.config import load_inventory, understand
 from tfdeploy.errors import ConfigError
 
 CONTRACT = """\
@@ -262,52 +262,3 @@ def test_where_each_setting_came_from(load):
     }
     assert given["user"].node.path == "defaults.user"
     assert "advertise" not in given
-
-
-class TestFinding:
-    @pytest.fixture(autouse=True)
-    def here(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        self.cwd = tmp_path
-        for name in ("flag.yaml", "environ.yaml", "job.yaml"):
-            (tmp_path / name).write_text("hosts: {n1: {}}")
-
-    def add(self, *names):
-        (self.cwd / "inventories").mkdir(exist_ok=True)
-        for name in names:
-            (self.cwd / "inventories" / name).write_text("hosts: {n1: {}}")
-
-    def find(self, flag=None, environ=None, job=None):
-        named = {"TFDEPLOY_INVENTORY": environ} if environ else {}
-        return find_inventory(flag, named, job, self.cwd).relative_to(self.cwd).as_posix()
-
-    def test_the_order(self):
-        self.add("only.yaml")
-        assert self.find("flag.yaml", "environ.yaml", "job.yaml") == "flag.yaml"
-        assert self.find(None, "environ.yaml", "job.yaml") == "environ.yaml"
-        assert self.find(None, None, str(self.cwd / "job.yaml")) == "job.yaml"
-        assert self.find() == "inventories/only.yaml"
-
-    def test_several_are_listed(self):
-        self.add("a.yaml", "b.yml", "notes.txt", ".hidden")
-        with pytest.raises(ConfigError, match="there are 2") as caught:
-            self.find()
-        assert caught.value.next == "one of: -i inventories/a.yaml, -i inventories/b.yml"
-
-    def test_none_at_all(self):
-        with pytest.raises(ConfigError, match="no inventory") as caught:
-            self.find()
-        assert "tfdeploy init" in caught.value.next
-
-    def test_what_is_named_must_be_there(self):
-        self.add("a.yaml")
-        for options, source in (
-            (("nowhere.yaml",), "-i"),
-            ((None, "gone.yaml"), "$TFDEPLOY_INVENTORY"),
-            (("gone.yaml", "gone.yaml"), "$TFDEPLOY_INVENTORY"),  # the flag's default is taken from there
-            ((None, None, "x"), "the job file"),
-        ):
-            with pytest.raises(ConfigError) as caught:
-                self.find(*options)
-            assert source in caught.value.what
-            assert "inventories/a.yaml" in caught.value.next

@@ -1,0 +1,73 @@
+"""What a host says of its runs, whoever of their processes is dead."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agentside import Client, make_run
+
+from tfdeploy.agent import hostfolder, layout, runs, wire
+
+
+def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client], tmp_path: Path) -> None:
+    make_run(tmp_path, "a-ended", "ended", state="ended", outcome="failed", exit_code=3)
+    make_run(tmp_path, "b-rebooted", "committed", boot="an earlier one", state="running", pid=1)
+    make_run(tmp_path, "c-orphan", "committed", state="running", pid=1)
+    pending = make_run(tmp_path, "d-prepared", "prepared")
+    live = make_run(tmp_path, "e-live", "committed", state="running", pid=1)
+    (tmp_path / "job" / "runs" / "not-a-run").mkdir()
+    with (live / "supervisor.lock").open("w") as one, (pending.parent.parent / "minder.lock").open("w") as two:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        fcntl.flock(two, fcntl.LOCK_EX)
+        rows = {row["run"]: row for row in serve().call("runs", job="job")["value"]}
+    told = {run: (row["live"], row["tasks"][0]["state"], row["tasks"][0]["reason"]) for run, row in rows.items()}
+    assert told == {
+        "a-ended": (False, "ended", None),
+        "b-rebooted": (False, "lost", "host rebooted"),
+        "c-orphan": (False, "lost", "its supervisor died"),
+        "d-prepared": (True, "pending", None),
+        "e-live": (True, "running", None),
+    }
+    assert rows["b-rebooted"]["tasks"][0]["outcome"] == "lost"
+
+
+def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make_run(tmp_path, "run", "committed", state="running")
+    ended = wire.to_wire(wire.TaskStatus("run", "worker:0", "n1", state="ended", outcome="succeeded"))
+
+    def ends_now(path: str) -> bool:
+        (task / "status.json").write_text(json.dumps(ended))
+        return False
+
+    monkeypatch.setattr(runs, "is_locked", ends_now)
+    paths = runs.run_paths(str(tmp_path), "job", "run")
+    assert paths is not None and runs.task_status(paths, "worker:0").outcome == "succeeded"
+
+
+def test_runs_of_all_jobs_newest_first_and_their_plans(serve: Callable[..., Client], tmp_path: Path) -> None:
+    for age, run in ((30, "old"), (10, "new"), (20, "middle")):
+        make_run(tmp_path, run, "ended")
+        path = Path(layout.host_dir(str(tmp_path), "job", run, "n1")) / "part.json"
+        os.utime(path, (1000 - age, 1000 - age))
+    (tmp_path / "job" / "runs" / "new" / "plan.json").write_text('{"run": "new"}')
+    client = serve()
+    assert [row["run"] for row in client.call("runs")["value"]] == ["new", "middle", "old"]
+    assert client.call("runs", job="other")["value"] == []
+    assert client.call("run.plan", job="job", run="new")["value"] == {"run": "new"}
+    assert client.call("run.plan", job="job", run="old")["error"]["code"] == "unknown_run"
+
+
+def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
+    for host, name, boot in (("n1", "elsewhere", "b1"), ("n2", os.uname().nodename, "b2"), ("n3", None, "b3")):
+        folder = Path(layout.host_dir(str(tmp_path), "job", "run", host))
+        folder.mkdir(parents=True)
+        (folder / "part.json").write_text("{}")
+        state = wire.HostRunState("run", "job", host, boot_id=boot, hostname=name)
+        (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
+    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n2"
+    assert hostfolder.own_host(str(tmp_path), "job", "none") is None

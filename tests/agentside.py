@@ -1,0 +1,91 @@
+"""`agent serve` as a control machine meets it, and a run's folder without the processes that made it."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.agent import hostfolder, layout, wire
+
+WITHIN_S = 20.0
+
+
+class Client:
+    """The control side's half of the channel: sends requests, sorts what comes back by id."""
+
+    def __init__(self, command: list[str], env: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        assert self.process.stdin and self.process.stdout
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.greeting = self.stdout.readline()
+        frame = wire.read_frame(self.stdout)
+        assert frame is not None
+        self.hello = frame[0]["hello"]
+        self.number = 0
+        self.frames: dict[int, queue.Queue[tuple[dict[str, Any], bytes]]] = {}
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        while True:
+            frame = wire.read_frame(self.stdout)
+            if frame is None:
+                return
+            self.frames[frame[0]["id"]].put(frame)
+
+    def write(self, header: dict[str, Any], blob: bytes = b"") -> None:
+        self.stdin.write(wire.encode_frame(header, blob))
+        self.stdin.flush()
+
+    def ask(self, verb: str, blob: bytes = b"", **args: Any) -> int:
+        self.number += 1
+        self.frames[self.number] = queue.Queue()
+        self.write({"id": self.number, "verb": verb, "args": args}, blob)
+        return self.number
+
+    def frame(self, number: int) -> tuple[dict[str, Any], bytes]:
+        return self.frames[number].get(timeout=WITHIN_S)
+
+    def answer(self, number: int) -> dict[str, Any]:
+        """The frame that ends it; items before it are dropped."""
+        while True:
+            header, _ = self.frame(number)
+            if "item" not in header:
+                return header
+
+    def call(self, verb: str, blob: bytes = b"", **args: Any) -> dict[str, Any]:
+        return self.answer(self.ask(verb, blob, **args))
+
+    def close(self) -> int:
+        self.stdin.close()
+        return self.process.wait(WITHIN_S)
+
+    def clean(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.reader.join(WITHIN_S)
+        if not self.stdin.closed:
+            self.stdin.close()
+        self.stdout.close()
+
+
+def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **status: Any) -> Path:
+    """A run of one task, as its minder and supervisor would have left it."""
+    folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
+    task = Path(layout.task_dir(str(workdir), "job", run, "n1", "worker:0"))
+    task.mkdir(parents=True)
+    boot = boot or hostfolder.boot_id()
+    spec = wire.TaskSpec("worker:0", "worker", 0, ["true"], {}, port=2222)
+    part = wire.HostPart(run, "job", "async", "n1", "digest", "r1", tasks=[spec])
+    state = wire.HostRunState(run, "job", "n1", phase=phase, boot_id=boot)
+    (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
+    (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
+    if status:
+        fields = wire.to_wire(wire.TaskStatus(run, "worker:0", "n1", boot_id=boot, **status))
+        (task / "status.json").write_text(json.dumps(fields))
+    return task

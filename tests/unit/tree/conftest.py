@@ -1,0 +1,22 @@
+"""Code folders, inside a checkout and outside any."""
+
+import pytest
+from codetree import git
+
+
+@pytest.fixture(params=["checkout", "plain folder"])
+def root(request, tmp_path):
+    """A code folder inside a checkout, or outside any."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    if request.param == "checkout":
+        git(folder, "init", "-q")
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    folder = tmp_path / "code"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    return folder

@@ -1,0 +1,150 @@
+"""What of a folder is listed: what git says, and nothing that only this machine has."""
+
+from codetree import git, paths, put
+
+from tfdeploy.tree import read_tree
+
+
+def test_gitignore_means_what_git_says(root):
+    put(root, "train.py")
+    put(root, ".gitignore", "build/*\n!build/keep.txt\n/only_here.txt\n*.log\n")
+    put(root, "build/a.o")
+    put(root, "build/keep.txt")
+    put(root, "only_here.txt")
+    put(root, "sub/only_here.txt")
+    put(root, "sub/.gitignore", "nested.txt\n!wanted.log\n")
+    put(root, "sub/nested.txt")
+    put(root, "sub/wanted.log")
+    put(root, "other.log")
+    assert paths(root) == [".gitignore", "build/keep.txt", "sub/.gitignore", "sub/only_here.txt", "sub/wanted.log", "train.py"]
+
+
+def test_a_folder_that_git_excludes_cannot_be_entered_again(root):
+    put(root, ".gitignore", "build/\n!build/keep.txt\n")
+    put(root, "build/keep.txt")
+    assert paths(root) == [".gitignore"]
+
+
+def test_tfdeployignore_takes_away_tracked_files_too(root):
+    put(root, "train.py")
+    put(root, "notes/a.md")
+    put(root, "notes/b.md")
+    put(root, "model.bin")
+    if (root / ".git").exists():
+        git(root, "add", "-A")
+    put(root, ".tfdeployignore", "*.md\n!b.md\n/model.bin\n")
+    put(root, "sub/model.bin")
+    put(root, "sub/.tfdeployignore", "own.txt\n")
+    put(root, "sub/own.txt")
+    assert paths(root) == ["notes/b.md", "sub/model.bin", "train.py"]
+
+
+def test_environments_caches_and_git_are_left_out(root):
+    put(root, "train.py")
+    put(root, "env/pyvenv.cfg")
+    put(root, "env/lib/python3/site.py")
+    put(root, "tools/conda/conda-meta/history")
+    put(root, "tools/conda/bin/python")
+    put(root, "pkg/__pycache__/a.pyc")
+    put(root, ".mypy_cache/x")
+    assert paths(root) == ["train.py"]
+
+
+def test_excluded_paths_are_whole_folders_or_files(root):
+    for path in ("train.py", "data/digits/a.npz", "data/digits2/b.npz", "ckpt/model", "one.bin"):
+        put(root, path)
+    assert paths(root, exclude=["data/digits", "ckpt/", "one.bin"]) == ["data/digits2/b.npz", "train.py"]
+
+
+def test_deleted_but_tracked_is_left_out(checkout):
+    put(checkout, "train.py")
+    put(checkout, "gone.py")
+    git(checkout, "add", "-A")
+    (checkout / "gone.py").unlink()
+    assert paths(checkout) == ["train.py"]
+
+
+def test_a_tracked_folder_that_became_a_link_is_a_link(checkout):
+    put(checkout, "real/a.py")
+    put(checkout, "old/a.py")
+    git(checkout, "add", "-A")
+    (checkout / "old/a.py").unlink()
+    (checkout / "old").rmdir()
+    (checkout / "old").symlink_to("real")
+    assert {entry.path: entry.kind for entry in read_tree(checkout).entries} == {"real/a.py": "file", "old": "link"}
+
+
+def test_a_tracked_file_that_became_a_folder(checkout):
+    put(checkout, "thing")
+    git(checkout, "add", "-A")
+    (checkout / "thing").unlink()
+    put(checkout, "thing/inside.py")
+    manifest = read_tree(checkout)
+    assert [entry.path for entry in manifest.entries] == ["thing/inside.py"]
+    assert manifest.warnings == ()
+
+
+def test_submodules_and_repositories_inside_come_along(tmp_path, checkout):
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q")
+    put(library, "lib.py")
+    put(library, ".gitignore", "*.o\n")
+    git(library, "add", "-A")
+    git(library, "commit", "-q", "-m", "x")
+    put(checkout, "train.py")
+    git(checkout, "submodule", "add", "-q", str(library), "vendor/lib")
+    put(checkout, "vendor/lib/new.py")
+    put(checkout, "vendor/lib/new.o")
+    put(checkout, "loose/a.py")
+    git(checkout / "loose", "init", "-q")
+    expected = [".gitmodules", "loose/a.py", "train.py", "vendor/lib/.gitignore", "vendor/lib/lib.py", "vendor/lib/new.py"]
+    assert paths(checkout) == expected
+
+
+def test_an_empty_submodule_is_named(tmp_path, checkout):
+    test_submodules_and_repositories_inside_come_along(tmp_path, checkout)
+    git(checkout, "submodule", "deinit", "-q", "-f", "vendor/lib")
+    manifest = read_tree(checkout)
+    assert "vendor/lib/lib.py" not in [entry.path for entry in manifest.entries]
+    assert any("vendor/lib" in warning and "submodule update --init" in warning for warning in manifest.warnings)
+
+
+def test_a_repository_inside_a_plain_folder(tmp_path):
+    put(tmp_path, "train.py")
+    put(tmp_path, "inner/a.py")
+    put(tmp_path, "inner/b.o")
+    put(tmp_path, "inner/.gitignore", "*.o\n")
+    git(tmp_path / "inner", "init", "-q")
+    assert paths(tmp_path) == ["inner/.gitignore", "inner/a.py", "train.py"]
+
+
+def test_a_folder_of_a_checkout_is_its_own_tree(checkout):
+    put(checkout, "outside.py")
+    put(checkout, ".gitignore", "*.o\n")
+    put(checkout, "job/train.py")
+    put(checkout, "job/a.o")
+    git(checkout, "add", "-A")
+    assert paths(checkout / "job") == ["train.py"]
+
+
+def test_a_folder_that_its_checkout_ignores(checkout):
+    put(checkout, ".gitignore", "*\n")
+    put(checkout, "job/train.py")
+    assert paths(checkout / "job") == ["train.py"]
+
+
+def test_a_broken_git_folder_counts_as_none(tmp_path):
+    put(tmp_path, ".git", "gitdir: /nowhere/at/all\n")
+    put(tmp_path, "train.py")
+    assert paths(tmp_path) == ["train.py"]
+
+
+def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkeypatch):
+    git(tmp_path, "init", "-q", "other")
+    put(checkout, "tracked.log")
+    git(checkout, "add", "-A")
+    put(checkout, ".gitignore", "*.log\n")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
+    assert paths(checkout) == [".gitignore", "tracked.log"]
