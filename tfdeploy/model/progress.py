@@ -16,8 +16,9 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import MATCHED_CHARS, Measures, Patterns, compile_patterns, last_state
 from tfdeploy.model.plan import Plan, plan_from_json
-from tfdeploy.model.status import DEATHS, FINAL_STATES, death_in_words, stall_words
 from tfdeploy.model.transfers import Transfer
+from tfdeploy.model.verdict import DEATHS, FINAL_STATES
+from tfdeploy.model.words import death_in_words, stall_words
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 _KEPT_NOTES = 100

@@ -10,7 +10,7 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import RunFailed, TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status import death_in_words
+from tfdeploy.model.words import death_in_words
 from tfdeploy.operations.lastwords import last_lines
 from tfdeploy.operations.outcomes import all_or_error, together
 from tfdeploy.operations.verbs import ask_all

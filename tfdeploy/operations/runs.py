@@ -7,7 +7,8 @@ from typing import Any
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status import iso_z, run_view
+from tfdeploy.model.status import run_view
+from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find import KnownRun, known_runs, read_plan
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Literal
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.status import iso_z
+from tfdeploy.model.words import iso_z
 from tfdeploy.ui.sanitise import clean, is_plain
 from tfdeploy.ui.terminal import task_color
 

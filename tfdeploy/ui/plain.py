@@ -11,7 +11,7 @@ import threading
 from typing import Any, TextIO
 
 from tfdeploy.model.events import Event
-from tfdeploy.model.status import death_in_words
+from tfdeploy.model.words import death_in_words
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of

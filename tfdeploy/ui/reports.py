@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfdeploy.model.folding import fold_equal, fold_names
-from tfdeploy.model.status import RunView, TaskView
+from tfdeploy.model.status import RunView
+from tfdeploy.model.taskview import TaskView
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cut, show_rows

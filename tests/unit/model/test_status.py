@@ -10,7 +10,8 @@ import pytest
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
-from tfdeploy.model.status import exit_code, iso_z, run_view, run_view_json
+from tfdeploy.model.status import exit_code, run_view, run_view_json
+from tfdeploy.model.words import iso_z
 
 RUN = "digits-20261121-101500-3fa1"
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.model.folding import fold_equal, fold_names
-from tfdeploy.model.status import RunView, TaskView
+from tfdeploy.model.status import RunView
+from tfdeploy.model.taskview import TaskView
 from tfdeploy.ui import reports
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.tables import cells, table_lines

@@ -1,0 +1,127 @@
+"""How one task stands, from what its own host says and else the others. Pure.
+
+What nobody says is never guessed: it is `lost`, and of a host that does not answer `health` is "unreachable"
+beside what was last known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.plan import TaskPlan
+from tfdeploy.model.words import iso_z, stall_words
+
+Metrics = Mapping[str, tuple[int | None, float | None]]  # task -> (step, loss)
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task as operators see it. Times are UTC seconds."""
+
+    task: str
+    host: str
+    state: str  # wire.TASK_STATES
+    address: str
+    gpus: tuple[int, ...]
+    health: str | None = None  # "unreachable", "stalled"
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    pid: int | None = None
+    attempt: int = 0
+    restarts: int = 0
+    step: int | None = None
+    loss: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    reason: str | None = None
+    up: bool = False
+    log_lost_bytes: int = 0  # its host's disk was full
+
+
+def task_view(
+    planned: TaskPlan,
+    host_state: HostRunState | None,
+    tasks: Mapping[str, TaskStatus],
+    states: list[HostRunState],
+    unreachable: bool,
+    metrics: Metrics,
+) -> TaskView:
+    status = tasks.get(planned.task)
+    if status is None or (unreachable and status.state != "ended"):
+        status = _told_by_others(planned, states) or status or _unsaid(planned, host_state, states, unreachable)
+    step, loss = metrics.get(planned.task, (None, None))
+    return TaskView(
+        task=planned.task,
+        host=planned.host,
+        state=status.state,
+        address=planned.address,
+        gpus=planned.gpus,
+        health="unreachable" if unreachable and status.state != "ended" else status.health,
+        outcome=status.outcome,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        pid=status.pid,
+        attempt=status.attempt,
+        restarts=max(0, status.attempt - 1),
+        step=step,
+        loss=loss,
+        started=status.started,
+        ended=status.ended,
+        reason=status.reason or stall_words(status.health_reason, status.health_since, last_known=unreachable),
+        up=status.up,
+        log_lost_bytes=status.log_lost_bytes,
+    )
+
+
+def _told_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskStatus | None:
+    """What the mesh told other hosts about a task whose own host does not say."""
+    for state in states:
+        told = state.ended_tasks.get(planned.task)
+        if told:
+            return TaskStatus(
+                run=state.run,
+                task=planned.task,
+                host=planned.host,
+                state="ended",
+                attempt=told.get("attempt") or 1,
+                outcome=told.get("outcome"),
+                exit_code=told.get("exit_code"),
+                signal=told.get("signal"),
+                reason=told.get("reason"),
+                ended=told.get("time", told.get("ended")),
+            )
+    return None
+
+
+def _unsaid(planned: TaskPlan, host_state: HostRunState | None, states: list[HostRunState], unreachable: bool) -> TaskStatus:
+    beginning = all(state.phase == "prepared" for state in states)
+    known = host_state.phase in ("prepared", "started") if host_state else beginning and bool(states)
+    if known and not unreachable:
+        return TaskStatus(run="", task=planned.task, host=planned.host)
+    return TaskStatus(run="", task=planned.task, host=planned.host, state="lost", outcome=None if unreachable else "lost")
+
+
+def task_json(view: TaskView) -> dict[str, Any]:
+    return {
+        "task": view.task,
+        "host": view.host,
+        "state": view.state,
+        "health": view.health,
+        "outcome": view.outcome,
+        "exit_code": view.exit_code,
+        "signal": view.signal,
+        "pid": view.pid,
+        "address": view.address,
+        "gpus": list(view.gpus),
+        "attempt": view.attempt,
+        "restarts": view.restarts,
+        "step": view.step,
+        "loss": view.loss,
+        "started": iso_z(view.started),
+        "ended": iso_z(view.ended),
+        "reason": view.reason,
+    }

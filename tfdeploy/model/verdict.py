@@ -1,0 +1,94 @@
+"""State, cause and first death of a run, by the rules of the contract ("How a run starts and ends"). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tfdeploy.agent.wire import HostRunState
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.words import death_in_words
+
+FINAL_STATES = frozenset({"succeeded", "failed", "stopped", "lost"})
+DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})
+Verdict = tuple[str, str | None, str | None]  # state, cause, first death
+
+
+def verdict(plan: Plan, states: list[HostRunState], views: tuple[TaskView, ...], unreachable: Collection[str]) -> Verdict:
+    death = _first_death(states, views)
+    cause = death_in_words(death["task"], death.get("host"), death) if death else _abort_reason(states)
+    first = death["task"] if death else None
+    if not _over(states, views, unreachable):
+        return _going(states, views), cause, first
+    deciding = [view.outcome for view in views if view.task in plan.deciding]
+    too_early = death is not None and death["outcome"] == "succeeded" and death["task"] in plan.deciding
+    if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
+        return "succeeded", None, None
+    fatal = any(s.first_death for s in states)  # a death that would have started again is none
+    if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
+        return "stopped", "stopped by an operator", None
+    said = any(s.first_death or s.abort_reason for s in states)
+    if cause is not None and (said or (death and death["outcome"] != "lost")):
+        return "failed", cause, first
+    if cause is None or not states:
+        return "lost", _nobody_knows(states, unreachable), None
+    return "lost", cause, first
+
+
+def _over(states: list[HostRunState], views: tuple[TaskView, ...], unreachable: Collection[str]) -> bool:
+    """Nothing of the run is known to be alive on any host that answers."""
+    answering = [s for s in states if s.host not in unreachable]
+    alive = [s for s in (answering or states) if not _host_over(s, views)]
+    return not alive
+
+
+def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
+    here = [view.state for view in views if view.host == state.host]
+    return state.phase == "ended" or ("lost" in here and all(s in ("ended", "lost") for s in here))
+
+
+def _going(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
+    committed = any(s.phase in ("committed", "ending", "ended") for s in states)
+    first = {"pending": 0, "starting": 1}  # the attempt; what starts again does not take the run back
+    coming_up = any(v.state in first and v.attempt <= first[v.state] and v.health is None for v in views)
+    return "running" if committed and not coming_up else "starting"
+
+
+def _first_death(states: list[HostRunState], views: tuple[TaskView, ...]) -> dict[str, Any] | None:
+    """The earliest death in time: what the minders call the cause, else the tasks' own outcomes."""
+    told = [s.first_death for s in states if s.first_death and s.first_death.get("task")]
+    if not told:
+        told = [
+            {"task": v.task, "host": v.host, "outcome": v.outcome, "exit_code": v.exit_code, "signal": v.signal}
+            | {"reason": v.reason, "time": v.ended}
+            for v in views
+            if v.outcome in DEATHS
+        ]
+    return min(told, key=_death_order, default=None)
+
+
+def _death_order(death: Mapping[str, Any]) -> tuple[bool, float]:
+    """What is merely lost comes after what surely died; then by time."""
+    return death.get("outcome") == "lost", death.get("time") or float("inf")
+
+
+def _died_before_stop(death: Mapping[str, Any] | None, views: tuple[TaskView, ...]) -> bool:
+    """The run had failed already when the operator stopped what was left of it."""
+    if death is None or death.get("outcome") == "lost" or death.get("time") is None:
+        return False
+    stopped = [v.ended for v in views if v.outcome == "stopped" and v.ended is not None]
+    return bool(death["time"] < min(stopped, default=float("-inf")))
+
+
+def _abort_reason(states: list[HostRunState]) -> str | None:
+    reasons = [(s.ended or float("inf"), s.abort_reason) for s in states if s.abort_reason]
+    return min(reasons)[1] if reasons else None
+
+
+def _nobody_knows(states: list[HostRunState], unreachable: Collection[str]) -> str:
+    if unreachable:
+        return f"cannot be reached: {', '.join(sorted(unreachable))}; how the run ended is not known"
+    if not states:
+        return "no host of this run knows it any more"
+    return "every host has ended, and none says how the deciding task did"
