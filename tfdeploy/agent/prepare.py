@@ -13,9 +13,9 @@ import shutil
 import subprocess
 import time
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, Optional
 
-from tfdeploy.agent import family, layout, runs, sockets, wire, workplace
+from tfdeploy.agent import family, layout, programs, runs, sockets, wire, workplace
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
 from tfdeploy.agent.hostfolder import job_names, run_names
@@ -137,27 +137,10 @@ def _is_alive(paths: RunPaths) -> bool:
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
-        missing = _missing_program(spec.argv, paths.cwd)
-        if missing is not None:
-            raise VerbError(
-                "no_program",
-                "%s is not in the code" % missing,
-                where="command of %s" % spec.task,
-                next="see `command` and `code` of the job file",
-            )
-
-
-def _missing_program(argv: List[str], cwd: str) -> Optional[str]:
-    """The program file of a command, where it can be told and is not there."""
-    first = argv[0]
-    if "/" in first and not os.path.exists(os.path.join(cwd, first)):
-        return first
-    for word in argv[1:]:
-        if word in ("-m", "-c"):
-            return None
-        if not word.startswith("-"):
-            return word if word.endswith(".py") and not os.path.exists(os.path.join(cwd, word)) else None
-    return None
+        wrong = programs.wrong(spec, paths.cwd, os.environ)
+        if wrong is not None:
+            what, instead = wrong
+            raise VerbError("no_program", what, where="command of %s on %s" % (spec.task, part.host), next=instead)
 
 
 # --- doing it

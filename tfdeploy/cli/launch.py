@@ -46,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.interrupts import patiently
     from tfdeploy.cli.views import events_to, launch_view
+    from tfdeploy.operations.find import hosts_of
     from tfdeploy.operations.launch import launch, plan_only
+    from tfdeploy.operations.names import refuse_taken
 
     asked = asked_for(args)
     store = setting.store()
@@ -64,7 +66,10 @@ def run(args: argparse.Namespace) -> int:
             record(event)
 
         if args.dry_run:
-            return _show_plan(args, plan_only(asked, fleet, emit))
+            plan = plan_only(asked, fleet, emit)
+            if args.name:
+                refuse_taken(fleet, hosts_of(plan), asked.job.name, args.name)
+            return _show_plan(args, plan)
         with patiently():
             plan = launch(asked, fleet, store, emit)
         if not args.json:

@@ -68,9 +68,10 @@ def _deaf_to_ctrl_c() -> None:
 def _run(words: list[str]) -> int:
     import importlib
 
-    from tfdeploy.cli.options import Parser
+    from tfdeploy.cli.options import Parser, verb_first
     from tfdeploy.errors import UsageError
 
+    words = verb_first(words)
     parser = Parser(prog="tfdeploy", description="TensorFlow clusters over plain SSH.", epilog="tfdeploy VERB --help says more.")
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
@@ -109,6 +110,9 @@ def _refuse_unknown(verb: str) -> None:
 
     if verb in NOT_BUILT:
         raise UsageError(f"`tfdeploy {verb}` is not built yet", where="tfdeploy", next="tfdeploy --help lists what is")
+    if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
+        what = f"no verb behind {verb}: only common flags may stand before the verb"
+        raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")
     if verb and not verb.startswith("-"):
         import difflib
 

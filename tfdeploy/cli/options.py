@@ -94,3 +94,18 @@ def common(parser: argparse.ArgumentParser) -> None:
         "--color", choices=("auto", "always", "never"), default=env_default("color") or "auto", help="colours (and NO_COLOR)"
     )
     group.add_argument("-y", "--yes", action="store_true", default=env_true("yes"), help="answer yes to every question")
+
+
+def verb_first(words: list[str]) -> list[str]:
+    """Common flags that stand before the verb, behind it. Words that begin with anything else are left as they are."""
+    known = argparse.ArgumentParser(add_help=False)
+    common(known)
+    takes_value = {flag: action.nargs != 0 for action in known._actions for flag in action.option_strings}
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        flag, equals, _ = words[at].partition("=")
+        joined = not flag.startswith("--") and takes_value.get(flag[:2], False) and len(words[at]) > 2  # -iFILE
+        if flag not in takes_value and not joined:
+            return words
+        at += 1 if equals or joined or not takes_value[flag] else 2
+    return [*words[at : at + 1], *words[:at], *words[at + 1 :]]

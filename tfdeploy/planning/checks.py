@@ -6,6 +6,7 @@ Each check returns nothing or notes, or refuses with the rule, the host, and wha
 from __future__ import annotations
 
 import difflib
+import posixpath
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
@@ -18,7 +19,7 @@ from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.modes import rules
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.placement import Seat
-from tfdeploy.planning.program import PYTHON, Program
+from tfdeploy.planning.program import Program
 from tfdeploy.planning.wishes import Wish, role_hosts
 
 RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
@@ -129,8 +130,8 @@ def host(each: Host, facts: HostFacts, program: Program, options: Options) -> No
 
 
 def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
-    """Whether the script that the command names is in the code. `files`: its paths; none: not known, no refusal."""
-    path = found.path if job.command[0] in PYTHON and "-m" not in job.command else found.script
+    """Whether the file that the command starts is in the code. `files`: its paths; none: not known, no refusal."""
+    path = _started(job.command, found)
     if not files or path is None or path in files or path.startswith(("/", "..", "~")) or "{" in path:
         return
     if any(path == at or path.startswith(at + "/") for at in (*links, *job.keep)):
@@ -138,6 +139,14 @@ def program(job: Job, found: Program, files: Collection[str], links: Collection[
     near = difflib.get_close_matches(path, sorted(files), 1)
     listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}: is the file there, or ignored by git?"
     raise Refused(f"the program {path} is not in the code", where=job.source or "command", next=listed)
+
+
+def _started(command: tuple[str, ...], found: Program) -> str | None:
+    """The file of the code that the command starts, where its words say so."""
+    if "/" in command[0] and not command[0].startswith(("/", "~")):
+        return posixpath.normpath(command[0])
+    by_python = any(posixpath.basename(word).startswith("python") for word in command) and "-m" not in command
+    return found.path if by_python else found.script
 
 
 def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:

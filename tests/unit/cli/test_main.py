@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tfdeploy.cli.main import NOT_BUILT, main
+from tfdeploy.cli.options import verb_first
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,3 +53,32 @@ def test_help_imports_nothing_heavy() -> None:
     code += "print(sorted({'paramiko', 'fabric', 'rich', 'yaml', 'msgspec', 'tensorflow', 'cryptography'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "same_as"),
+    [
+        ("-i X launch --mode async", "launch -i X --mode async"),
+        ("--json --inventory=X -v status run-1", "status --json --inventory=X -v run-1"),
+        ("-iX --parallel 4 exec -- ls -i", "exec -iX --parallel 4 -- ls -i"),
+        ("launch -i X", "launch -i X"),
+        ("--mode async launch", "--mode async launch"),
+        ("--help", "--help"),
+        ("-i", "-i"),
+        ("-v", "-v"),
+    ],
+)
+def test_common_flags_may_stand_before_the_verb(words: str, same_as: str) -> None:
+    assert verb_first(words.split()) == same_as.split()
+
+
+@pytest.mark.parametrize("words", [["-i", "none.yaml", "inventory"], ["inventory", "-i", "none.yaml"]])
+def test_a_flag_before_the_verb_is_heard(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["-i", "none.yaml"], ["--mode", "async", "launch"]])
+def test_flags_without_a_verb_behind_them(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert f"no verb behind {words[0]}" in capsys.readouterr().err

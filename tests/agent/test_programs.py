@@ -1,0 +1,54 @@
+"""Whether a command's program is there: found on the task's own PATH, in its code, and may be executed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.agent import programs, wire
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Callable[..., str | None]:
+    """wrong(word, ..., env=...): what is told of the command, where bin/ and env/bin hold a program each."""
+    for path in ("bin/there", "env/bin/python", "code/run.sh", "code/bin/train"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("#!/bin/sh\n")
+        (tmp_path / path).chmod(0o644 if path == "code/run.sh" else 0o755)
+    (tmp_path / "code/train.py").touch()
+
+    def told(*argv: str, **env: str) -> str | None:
+        spec = wire.TaskSpec("worker:0", "worker", 0, list(argv), env=env, path_prepend=[str(tmp_path / "env/bin")])
+        found = programs.wrong(spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")})
+        return None if found is None else ": ".join(found)
+
+    return told
+
+
+@pytest.mark.parametrize("argv", ["there", "python train.py", "./bin/train", "bin/train", "/bin/sh run.sh", "there -m gone.py"])
+def test_a_program_that_is_there(wrong: Callable[..., str | None], argv: str) -> None:
+    assert wrong(*argv.split()) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ("pyton train.py", "there is no program pyton on PATH"),
+        ("pyton train.py", "did you mean python?"),
+        ("horovod", "./horovod if it is in the code"),
+        ("./gone", "./gone is not in the code"),
+        ("there -u gone.py", "gone.py is not in the code"),
+        ("/bin/sh gone.py", "gone.py is not in the code"),
+        ("./run.sh", "./run.sh may not be executed: chmod +x ./run.sh"),
+    ],
+)
+def test_a_program_that_is_not(wrong: Callable[..., str | None], argv: str, told: str) -> None:
+    assert told in str(wrong(*argv.split()))
+
+
+def test_the_jobs_own_path_counts(wrong: Callable[..., str | None], tmp_path: Path) -> None:
+    assert f"{tmp_path}/env/bin{os.pathsep}/nowhere)" in str(wrong("there", PATH="/nowhere"))
+    assert wrong("python", PATH="/nowhere") is None

@@ -1,0 +1,48 @@
+"""Whether the program of a command is there, asked before anything starts: on PATH, or among the files of the run.
+
+Pure but for looking at files. What cannot be told from the words alone is left for the start to find.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from typing import List, Mapping, Optional, Tuple
+
+from tfdeploy.agent import wire
+
+_USUAL = ("python", "python3", "bash", "env")
+
+
+def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Tuple[str, str]]:
+    """(what is wrong, what to do), or None. `inherited`: the environment that the task's own is set over."""
+    first = spec.argv[0]
+    path = os.pathsep.join(spec.path_prepend + [spec.env.get("PATH") or inherited.get("PATH") or os.defpath])
+    if "/" not in first and shutil.which(first, path=path) is None:
+        return _unknown(first, path)
+    missing = _missing_file(spec.argv, cwd)
+    if missing is not None:
+        return "%s is not in the code" % missing, "see `command` and `code` of the job file"
+    if "/" in first and not os.access(os.path.join(cwd, first), os.X_OK):
+        return "%s may not be executed" % first, "chmod +x %s" % first
+    return None
+
+
+def _unknown(name: str, path: str) -> Tuple[str, str]:
+    near = difflib.get_close_matches(name, _USUAL, n=1)
+    hint = (
+        "did you mean %s?" % near[0] if near else "install it there, or write its whole path, or ./%s if it is in the code" % name
+    )
+    return "there is no program %s on PATH (%s)" % (name, path), hint
+
+
+def _missing_file(argv: List[str], cwd: str) -> Optional[str]:
+    if "/" in argv[0] and not os.path.exists(os.path.join(cwd, argv[0])):
+        return argv[0]
+    for word in argv[1:]:
+        if word in ("-m", "-c"):
+            return None
+        if not word.startswith("-"):
+            return word if word.endswith(".py") and not os.path.exists(os.path.join(cwd, word)) else None
+    return None

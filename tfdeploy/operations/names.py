@@ -1,0 +1,17 @@
+"""Whether the name of a new run is taken, asked of its hosts as `run.prepare` would find it."""
+
+from __future__ import annotations
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.find import known_runs
+from tfdeploy.transport.seam import Fleet
+
+
+def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:
+    """Raises Refused where a host has a run of this job and name. A host that gives no answer fails the probe, not this."""
+    runs, _ = known_runs(fleet, hosts, job)
+    for known in runs:
+        if known.run == run:
+            where = f"host {', '.join(known.states)}"
+            raise Refused(f"run {run} is here already", where=where, next="tfdeploy launch with another --name")
