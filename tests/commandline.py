@@ -17,6 +17,12 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
+def ended(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, str]:
+    """(exit code, all that it said)."""
+    said, _ = process.communicate(timeout=within_s)
+    return process.returncode, said
+
+
 class Tfdeploy:
     """One operator. `cwd`: where its commands run; a job file is written there by the test."""
 
@@ -25,6 +31,7 @@ class Tfdeploy:
         self.home = home
         self.cwd = home / "work"
         self.cwd.mkdir(parents=True)
+        self.program = ["-m", "tfdeploy"]  # what the interpreter runs
         self.running: list[subprocess.Popen[str]] = []
         self.env = {
             "HOME": str(home),
@@ -37,7 +44,7 @@ class Tfdeploy:
 
     def argv(self, *words: str) -> list[str]:
         """The whole command line, to be run with `env`; also for use under another program (timeout, a shell)."""
-        return self.lab.operator([sys.executable, "-m", "tfdeploy", *words])
+        return self.lab.operator([sys.executable, *self.program, *words])
 
     def run(
         self,

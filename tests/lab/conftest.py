@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from eventpipe import EventPipe
 
 from tfdeploy.lab import Lab
 
@@ -25,3 +27,28 @@ def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(where.operator(words), capture_output=True, text=True, timeout=SSH_S, check=False)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def shaky(new_lab: Callable[..., Lab]) -> Lab:
+    """Four hosts for tests that break SSH on them, and put it right."""
+    return new_lab("isolated", 4)
+
+
+@pytest.fixture
+def new_pipe(tmp_path: Path) -> Iterator[Callable[[], EventPipe]]:
+    """new_pipe(): by which a launch is held at one event. Closed at the end."""
+    made: list[EventPipe] = []
+
+    def make() -> EventPipe:
+        made.append(EventPipe(tmp_path / f"events-{len(made)}"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def pipe(new_pipe: Callable[[], EventPipe]) -> EventPipe:
+    return new_pipe()

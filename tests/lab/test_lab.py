@@ -1,27 +1,21 @@
-"""The labs themselves: what they are made of, how they break on demand, and that nothing of them stays."""
+"""The labs themselves: what they are made of, and how they break on demand."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commandline import PATH, REPOSITORY
-from conditions import need_root, wait_for
+from conditions import wait_for
 
 from tfdeploy import lab
-from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.lab import Lab, processes
+from tfdeploy.errors import UsageError
+from tfdeploy.lab import Lab
 
 Ssh = Callable[..., subprocess.CompletedProcess[str]]
 KINDS = ("loopback", "isolated")
@@ -38,22 +32,6 @@ def outcome(where: Lab, host: str, *words: str, root: bool = False) -> str:
     done = subprocess.run(where.on(host, words, root=root), capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of labs of its own, so that a test sees what is left in it."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    yield tmp_path / "state/tfdeploy/lab"
-    for name in lab.names():
-        lab.load(name).down()
-
-
-def left_of(root: Path) -> tuple[set[int], list[str], list[str]]:
-    """Processes, mounts (seen from any process) and files of a lab."""
-    mounts = [path.parent.name for path in Path("/proc").glob("[0-9]*/mountinfo") if str(root) in _text(path)]
-    files = [str(path) for path in root.rglob("*")] if root.exists() else []
-    return processes.marked(str(root)), mounts, files
 
 
 def _text(path: Path) -> str:
@@ -186,20 +164,6 @@ def test_a_host_has_no_zombies(isolated_lab: Lab, ssh: Ssh) -> None:
 
 
 @pytest.mark.isolated
-@pytest.mark.parametrize("place", ["/root", "/home", "/tmp", "/var/tmp"])
-def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ssh) -> None:
-    need_root()
-    with tempfile.TemporaryDirectory(dir=place) as folder:
-        Path(folder).chmod(0o700)
-        environment = Path(folder, "clone/.venv")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
-        python = str(environment / "bin/python")
-        fresh = lab.up("anywhere", "isolated", 1, python=python)
-        done = ssh(fresh, "n1", f"{python} -c 'import sys, ssl; print(sys.prefix)'")
-        assert done.stdout.strip() == str(environment), done.stderr
-
-
-@pytest.mark.isolated
 def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
     shaped = new_lab("isolated", 2, rate="80mbit", shared_workdir=True)
     for words in (shaped.on("n1", ["tc", "qdisc", "show", "dev", "eth0"]),):
@@ -207,109 +171,3 @@ def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
         assert "tbf" in text and "80Mbit" in text
     ssh(shaped, "n1", "echo from-n1 > ~/tfdeploy/x")
     assert ssh(shaped, "n2", "cat ~/tfdeploy/x").stdout == "from-n1\n"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_left_after_down(kind: str, alone: Path, need: None, ssh: Ssh) -> None:
-    first, second = lab.up("one", kind, 2), lab.up("two", kind, 2)  # two at once
-    ssh(first, "n1", "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
-    idle = subprocess.Popen(first.operator(["sleep", "1000"]))
-    first.down()
-    if kind == "loopback":
-        idle.kill()
-    assert idle.wait(timeout=10) != 0
-    assert left_of(alone / "one") == (set(), [], [])
-    assert [row["state"] for row in second.status()] == ["up", "up"]
-    assert ssh(second, "n2", "true").returncode == 0
-    second.down()
-    assert left_of(alone) == (set(), [], [])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_up_killed_half_way_is_mended_or_removed(kind: str, alone: Path, tmp_path: Path, need: None, ssh: Ssh) -> None:
-    words = [sys.executable, "-m", "tfdeploy", "lab", "up", "12", "--kind", kind, "--name", "torn"]
-    environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    for attempt in range(2):
-        upping = subprocess.Popen(
-            words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        wait_for(lambda: len(processes.marked(str(alone / "torn"))) > 3, 20, "some hosts are coming up")
-        for pid in [upping.pid, *processes.with_descendants([upping.pid])]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        upping.wait()
-        if attempt == 0:
-            mended = lab.up("torn", kind, 12)
-            assert ssh(mended, "n12", "true").returncode == 0
-        lab.load("torn").down()
-        assert left_of(alone) == (set(), [], [])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path, need: None) -> None:
-    lab.up("bare", kind, 2)
-    shutil.rmtree(alone / "bare")
-    lab.down("bare")
-    assert left_of(alone) == (set(), [], [])
-    with pytest.raises(UsageError, match="no lab 'bare'"):
-        lab.down("bare")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("victim", ["first process", "sshd"])
-def test_up_starts_what_died(kind: str, victim: str, alone: Path, need: None, ssh: Ssh) -> None:
-    fresh = lab.up("mortal", kind, 2)
-    first = fresh.status()
-    pid = int(str(first[0]["pid"]))
-    if victim == "sshd":
-        (pid,) = processes.with_descendants([pid]) - {pid}
-    os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: processes.identify(pid) is None, 5, "it is dead")
-    if victim == "sshd" and kind == "isolated":
-        wait_for(lambda: fresh.status()[0]["state"] == "off", 5, "the host ends with its sshd")
-    again = lab.up("mortal", kind, 2)
-    assert ssh(again, "n1", "true").returncode == 0
-    assert again.status()[1] == first[1]
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
-
-    def call(*words: str) -> tuple[int, str, str]:
-        argv = [sys.executable, "-m", "tfdeploy", "lab", *words]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        return done.returncode, done.stdout, done.stderr
-
-    try:
-        code, out, err = call("up", "2", "--name", "cli")
-        assert code == 0, err
-        assert Path(out.strip()).read_text().startswith("# The lab 'cli'")
-        answer: dict[str, Any] = json.loads(call("status", "--name", "cli", "--json")[1])
-        assert [row["state"] for row in answer["hosts"]] == ["up", "up"]
-        assert call("run", "--name", "cli", "--", "sh", "-c", 'echo "$TFDEPLOY_INVENTORY"; exit 7')[:2] == (7, out)
-        assert call("kill", "n2", "--name", "cli")[0] == 0
-        assert "n2  127.0.0.1" in call("status", "--name", "cli")[1]
-        assert call("cut", "n2", "--name", "cli")[0] == 2
-        assert call("up", "2", "--name", "cli", "--rate", "100mbit")[0] == 2
-    finally:
-        code, out, err = call("down", "--name", "cli")
-    assert (code, out) == (0, ""), err
-    assert call("status", "--name", "cli")[0] == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (("../up", "loopback", 3), "no name for a lab"),
-        (("-x", "loopback", 3), "no name for a lab"),
-        (("ok", "cloud", 3), "no kind of lab"),
-        (("ok", "loopback", 0), "1 to 250 hosts"),
-        (("ok", "loopback", 251), "1 to 250 hosts"),
-    ],
-)
-def test_nonsense_is_refused(words: tuple[str, str, int], what: str, alone: Path) -> None:
-    with pytest.raises(TfdeployError, match=what):
-        lab.up(*words)
-    assert left_of(alone / "ok")[2] == []

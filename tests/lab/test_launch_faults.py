@@ -1,22 +1,16 @@
-"""What fails between the first word of a launch and its commit: nothing runs anywhere, and the error says who and what next."""
+"""What is wrong with a host, a program or a folder when a launch begins: nothing runs, and the error says who and what next."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from bystander import LISTEN, bystander
-from commandline import Tfdeploy
+from commandline import Tfdeploy, ended
 from eventpipe import EventPipe
 from hostside import changed_host, on_host
-from jobs import narrow_inventory, write_job
-from remains import NO_PORTS, assert_nothing_left
+from jobs import write_job
+from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
 
@@ -27,30 +21,6 @@ SOON_S = 60.0
 @pytest.fixture
 def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(isolated_lab)
-
-
-@pytest.fixture
-def new_pipe(tmp_path: Path) -> Iterator[Callable[[], EventPipe]]:
-    made: list[EventPipe] = []
-
-    def make() -> EventPipe:
-        made.append(EventPipe(tmp_path / f"events-{len(made)}"))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-@pytest.fixture
-def pipe(new_pipe: Callable[[], EventPipe]) -> EventPipe:
-    return new_pipe()
-
-
-def ended(process: subprocess.Popen[str], within_s: float = SOON_S) -> tuple[int, str]:
-    """(exit code, all that it said)."""
-    said, _ = process.communicate(timeout=within_s)
-    return process.returncode, said
 
 
 @pytest.mark.fault("29 one of eight hosts dies between prepare and start")
@@ -74,166 +44,6 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     for run in ("eight-2", "eight-1"):
         operator.run("stop", run, "--now", exit_code=0)
         assert_nothing_left(operator, run, "eight")
-
-
-PHASES = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
-
-
-@pytest.mark.fault("51 Ctrl-C once and twice in each phase of a launch")
-@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
-@pytest.mark.parametrize("phase", PHASES)
-def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe, phase: str, times: int) -> None:
-    write_job(operator, "interrupted", "quick.py", "--steps=100000")
-    run = f"interrupted-{phase}-{times}"
-    launching = operator.start("launch", "--name", run, *pipe.words)
-    pipe.hold_at("step", step=phase, state="begin")
-    interrupt(launching)
-    if times == 2:
-        if phase in ("start", "commit"):  # the second one comes into the rollback
-            pipe.hold_at("step", step="rollback", state="begin")
-        interrupt(launching)
-    pipe.go_on()
-    code, said = ended(launching, 20)
-    assert code == 130 and "Traceback" not in said, said
-    assert_nothing_left(operator, run, "interrupted")
-
-
-@pytest.mark.fault("51 Ctrl-C while the tasks come up")
-def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe: EventPipe) -> None:
-    write_job(operator, "slow-start", "quick.py", "--steps=100000", ready={"after": "60s"}, flags="none")
-    (operator.cwd / "quick.py").write_text("import time\nprint('not yet', flush=True)\ntime.sleep(1000)\n")
-    launching = operator.start("launch", "--name", "slow-start-1", *pipe.words)
-    pipe.hold_at("task", state="starting")
-    pipe.go_on()
-    interrupt(launching)
-    code, said = ended(launching, 20)
-    assert code == 130, said
-    assert_nothing_left(operator, "slow-start-1", "slow-start")
-    assert "not yet" in operator.run("logs", "slow-start-1", exit_code=0).stdout
-
-
-@pytest.mark.fault("51 Ctrl-C in the view of a run")
-def test_ctrl_c_after_commit_leaves_the_run_alone(operator: Tfdeploy, pipe: EventPipe) -> None:
-    write_job(operator, "left", "quick.py", "--steps=100000")
-    launching = operator.start("launch", "--wait", "--name", "left-1", *pipe.words)
-    pipe.hold_at("line", task="worker:0")
-    pipe.go_on()
-    interrupt(launching)
-    code, said = ended(launching, 20)
-    assert code == 130 and "left-1" in said, said
-    assert operator.state("left-1") == "running"
-    operator.run("stop", "left-1", "--now", exit_code=0)
-    assert_nothing_left(operator, "left-1", "left")
-
-
-def interrupt(process: subprocess.Popen[str]) -> None:
-    """Ctrl-C: to the whole foreground group, as a terminal does."""
-    os.killpg(process.pid, signal.SIGINT)
-
-
-@pytest.mark.fault("35 tfdeploy killed in the middle of a launch")
-def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
-    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
-) -> None:
-    """Three launches at once, killed after prepare, while the tasks come up, and before commit: one minute for all."""
-    moments: dict[str, dict[str, str]] = {
-        "prepared": {"kind": "step", "step": "prepare", "state": "done"},
-        "starting": {"kind": "task", "state": "starting"},
-        "started": {"kind": "step", "step": "commit", "state": "begin"},
-    }
-    killed: dict[str, Tfdeploy] = {}
-    for name, moment in moments.items():
-        operator, pipe = tfdeploy(isolated_lab), new_pipe()
-        write_job(operator, name, "quick.py", "--steps=100000")
-        launching = operator.start("launch", "--name", f"{name}-1", *pipe.words)
-        pipe.hold_at(**moment)
-        os.killpg(launching.pid, signal.SIGKILL)
-        launching.wait()
-        pipe.go_on()
-        killed[name] = operator
-    begun = time.monotonic()
-    assert any(operator.marked(host, "started-1") for host in isolated_lab.hosts for operator in killed.values())
-    for name, operator in killed.items():
-        assert_nothing_left(operator, f"{name}-1", name, within_s=75 - (time.monotonic() - begun), ports=NO_PORTS)
-    assert_nothing_left(operator, "started-1", "started")
-    assert operator.json("status", "started-1")["state"] == "failed"
-
-
-def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
-    """The ports of the host's tasks and mesh, in each plan that was made."""
-    found = []
-    for event in pipe.events:
-        if event["kind"] == "plan":
-            own = next(each for each in event["data"]["hosts"] if each["host"] == host)
-            tasks = {int(task["port"]) for task in event["data"]["tasks"] if task["host"] == host}
-            found.append(tasks | {int(own["mesh_port"])})
-    return found
-
-
-@pytest.mark.fault("27 a port taken before the launch")
-def test_a_taken_port_is_passed_over_and_named(operator: Tfdeploy) -> None:
-    write_job(operator, "taken", "quick.py", "--steps=1")
-    with bystander(operator.lab, "n2", LISTEN, "2222") as stranger:
-        done = operator.run("launch", "--wait", "--name", "taken-1", exit_code=0)
-        rows = operator.json("status", "taken-1")["tasks"]
-        assert stranger.poll() is None
-    assert "n2" in done.stderr and "2222 by pid" in done.stderr, done.stderr
-    assert not any(row["host"] == "n2" and row["address"].endswith(":2222") for row in rows)
-
-
-@pytest.mark.fault("27 a port taken between choice and start")
-@pytest.mark.parametrize("which", ["task", "mesh"])
-def test_a_port_taken_after_the_probe_is_planned_anew(operator: Tfdeploy, pipe: EventPipe, which: str) -> None:
-    write_job(operator, "raced", "quick.py", "--steps=1")
-    run = f"raced-{which}"
-    launching = operator.start("launch", "--wait", "--name", run, *pipe.words)
-    pipe.hold_at("step", step="prepare", state="begin")
-    first = planned_ports(pipe, "n3")[0]
-    port = min(first) if which == "task" else max(first)
-    with bystander(operator.lab, "n3", LISTEN, str(port)):
-        pipe.go_on()
-        code, said = ended(launching)
-    assert code == 0, said
-    assert "probing and planning again" in said and str(port) in said, said
-    assert port not in planned_ports(pipe, "n3")[-1]
-    assert_nothing_left(operator, run, "raced")
-
-
-@pytest.mark.fault("27 a port taken again and again")
-def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: EventPipe) -> None:
-    write_job(operator, "unlucky", "quick.py", "--steps=1")
-    launching = operator.start("launch", "--name", "unlucky-1", *pipe.words)
-    with ExitStack() as strangers:
-        for _ in range(3):
-            pipe.hold_at("step", step="prepare", state="begin")
-            port = min(planned_ports(pipe, "n3")[-1])
-            strangers.enter_context(bystander(operator.lab, "n3", LISTEN, str(port)))
-        pipe.go_on()
-        code, said = ended(launching)
-    assert code == 3 and "n3" in said and str(port) in said.partition("error:")[2], said
-    assert_nothing_left(operator, "unlucky-1", "unlucky")
-
-
-@pytest.mark.fault("27 a fixed port taken, its owner")
-@pytest.mark.fault("5 more tasks than ports")
-def test_a_range_with_too_few_ports_is_refused_with_their_owner(operator: Tfdeploy) -> None:
-    write_job(operator, "narrow", "quick.py", "--steps=1")
-    narrow_inventory(operator, ports="2222-2223")
-    with bystander(operator.lab, "n2", LISTEN, "2223"):
-        said = operator.run("launch", "--name", "narrow-1", exit_code=3).stderr
-    for word in ("n2", "2222-2223", "2223 by pid", "python3", "ports:"):
-        assert word in said, said
-    assert_nothing_left(operator, "narrow-1", "narrow")
-
-
-@pytest.mark.fault("53 the ports are free for the next run at once")
-def test_a_range_of_just_enough_ports_does_for_one_run_after_another(operator: Tfdeploy) -> None:
-    """What connections leave behind on the mesh's port for a minute is in nobody's way."""
-    write_job(operator, "enough", "quick.py", "--steps=1")
-    narrow_inventory(operator, ports="2230-2231")
-    for number in (1, 2):
-        operator.run("launch", "--wait", "--name", f"enough-{number}", exit_code=0)
-        assert_nothing_left(operator, f"enough-{number}", "enough", within_s=10)
 
 
 # --- the program's own faults

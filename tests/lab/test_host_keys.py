@@ -1,0 +1,128 @@
+"""Host keys that are not known or have changed: refused with fingerprints, and recorded only by who says so."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from hostside import set_inventory
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture
+def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(shaky)
+
+
+@pytest.fixture
+def known_hosts(operator: Tfdeploy) -> Path:
+    """The operator's own known_hosts: a copy of the lab's."""
+    path = operator.home / "known_hosts"
+    shutil.copy(operator.lab.known_hosts, path)
+    set_inventory(operator, defaults={"known_hosts": str(path)})
+    return path
+
+
+def fingerprint(lab: Lab, host: str) -> str:
+    words = ["ssh-keygen", "-lf", str(lab.root / "hosts" / host / "host_key")]
+    return subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()[1]
+
+
+def forget(known_hosts: Path, *numbers: int) -> None:
+    """Takes these hosts' lines (1 is n1) out of the file."""
+    lines = known_hosts.read_text().splitlines(keepends=True)
+    known_hosts.write_text("".join(line for number, line in enumerate(lines, 1) if number not in numbers))
+
+
+@pytest.mark.fault("9 an unknown host key")
+def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(operator: Tfdeploy, known_hosts: Path) -> None:
+    forget(known_hosts, 2)
+    rows = {row["host"]: row for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
+    assert [rows[host]["exit_code"] for host in ("n1", "n2", "n3", "n4")] == [0, None, 0, 0]
+    print_2 = fingerprint(operator.lab, "n2")
+    assert print_2 in rows["n2"]["error"]
+    said = operator.run("exec", "--", "true", exit_code=4).stderr
+    assert print_2 in said and "tfdeploy trust --limit n2" in said
+
+    before = known_hosts.read_text()
+    refused = operator.run("trust", exit_code=2)
+    assert print_2 in refused.stderr and "no terminal" in refused.stderr
+    assert known_hosts.read_text() == before
+
+    answer = operator.json("trust", "--yes")
+    assert {row["host"]: row["state"] for row in answer["hosts"]} == {
+        "n1": "known",
+        "n2": "recorded",
+        "n3": "known",
+        "n4": "known",
+    }
+    assert operator.json("exec", "--", "true")["ok"]
+    operator.run("sync", "--json", exit_code=2)  # no job file: rsync's own check of the key is shown elsewhere
+
+
+def answered(operator: Tfdeploy, answer: bytes, *words: str) -> tuple[int, str]:
+    """tfdeploy WORDS on a terminal, where `answer` is typed: (exit code, all that it showed)."""
+    master, slave = pty.openpty()
+    asking = subprocess.Popen(
+        operator.argv(*words), env=operator.env, cwd=operator.cwd, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
+    os.close(slave)
+    os.write(master, answer)
+    shown = b""
+    try:
+        while block := os.read(master, 4096):
+            shown += block
+    except OSError:  # the other side has closed it
+        pass
+    finally:
+        os.close(master)
+        code = asking.wait(30)
+    return code, shown.decode(errors="replace")
+
+
+def test_trust_asks_on_a_terminal(operator: Tfdeploy, known_hosts: Path) -> None:
+    forget(known_hosts, 1, 4)
+    before = known_hosts.read_text()
+    code, shown = answered(operator, b"no\n", "trust")
+    assert code == 4 and "2 left out" in shown and fingerprint(operator.lab, "n4") in shown
+    assert known_hosts.read_text() == before
+    code, shown = answered(operator, b"yes\n", "trust")
+    assert code == 0 and "2 recorded, 0 left out" in shown
+    assert operator.json("exec", "--", "true")["ok"]
+
+
+def test_trust_records_exactly_the_listed_fingerprints(operator: Tfdeploy, known_hosts: Path) -> None:
+    forget(known_hosts, 1, 2, 3)
+    listed = operator.home / "prints"
+    listed.write_text(f"# from the console\nn1 {fingerprint(operator.lab, 'n1')}\nn2 {fingerprint(operator.lab, 'n3')}\n")
+    done = operator.run("trust", "--fingerprints", str(listed), exit_code=4)
+    assert "[n2] its key is not the one in" in done.stderr and "1 recorded, 2 left out" in done.stderr
+    rows = {row["host"]: row["exit_code"] for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
+    assert rows == {"n1": 0, "n2": None, "n3": None, "n4": 0}
+    operator.run("trust", "--fingerprints", "/nowhere", exit_code=2)
+
+
+@pytest.mark.fault("9 a changed host key, whatever flag")
+def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it(operator: Tfdeploy, known_hosts: Path) -> None:
+    lines = known_hosts.read_text().splitlines()
+    another = lines[2].split()[1:]
+    lines[1] = " ".join([lines[1].split()[0], *another])
+    known_hosts.write_text("\n".join(lines) + "\n")
+    before = known_hosts.read_text()
+    old, new = fingerprint(operator.lab, "n3"), fingerprint(operator.lab, "n2")
+    said = operator.run("exec", "--", "true", exit_code=4).stderr
+    assert old in said and new in said and "has changed" in said and f"{known_hosts}:2" in said
+    assert "ssh-keygen" in said
+    trust = operator.run("trust", "--yes", exit_code=4)
+    assert "changed" in trust.stderr and new in trust.stderr
+    assert known_hosts.read_text() == before
+    operator.run("exec", "--yes", "--limit", "n2", "--", "true", exit_code=4)

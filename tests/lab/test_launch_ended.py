@@ -1,0 +1,121 @@
+"""tfdeploy ends in the middle of a launch, by Ctrl-C or killed: before the commit nothing of the run stays anywhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+from commandline import Tfdeploy, ended
+from eventpipe import EventPipe
+from jobs import write_job
+from remains import NO_PORTS, assert_nothing_left
+
+from tfdeploy.agent import wire
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+PHASES = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
+
+
+@pytest.mark.fault("51 Ctrl-C once and twice in each phase of a launch")
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe, phase: str, times: int) -> None:
+    write_job(operator, "interrupted", "quick.py", "--steps=100000")
+    run = f"interrupted-{phase}-{times}"
+    launching = operator.start("launch", "--name", run, *pipe.words)
+    pipe.hold_at("step", step=phase, state="begin")
+    interrupt(launching)
+    if times == 2:
+        if phase in ("start", "commit"):  # the second one comes into the rollback
+            pipe.hold_at("step", step="rollback", state="begin")
+        interrupt(launching)
+    pipe.go_on()
+    code, said = ended(launching, 20)
+    assert code == 130 and "Traceback" not in said, said
+    assert_nothing_left(operator, run, "interrupted")
+
+
+@pytest.mark.fault("51 Ctrl-C while the tasks come up")
+def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe: EventPipe) -> None:
+    write_job(operator, "slow-start", "quick.py", "--steps=100000", ready={"after": "60s"}, flags="none")
+    (operator.cwd / "quick.py").write_text("import time\nprint('not yet', flush=True)\ntime.sleep(1000)\n")
+    launching = operator.start("launch", "--name", "slow-start-1", *pipe.words)
+    pipe.hold_at("task", state="starting")
+    pipe.go_on()
+    interrupt(launching)
+    code, said = ended(launching, 20)
+    assert code == 130, said
+    assert_nothing_left(operator, "slow-start-1", "slow-start")
+    assert "not yet" in operator.run("logs", "slow-start-1", exit_code=0).stdout
+
+
+@pytest.mark.fault("51 Ctrl-C in the view of a run")
+def test_ctrl_c_after_commit_leaves_the_run_alone(operator: Tfdeploy, pipe: EventPipe) -> None:
+    write_job(operator, "left", "quick.py", "--steps=100000")
+    launching = operator.start("launch", "--wait", "--name", "left-1", *pipe.words)
+    pipe.hold_at("line", task="worker:0")
+    pipe.go_on()
+    interrupt(launching)
+    code, said = ended(launching, 20)
+    assert code == 130 and "left-1" in said, said
+    assert operator.state("left-1") == "running"
+    operator.run("stop", "left-1", "--now", exit_code=0)
+    assert_nothing_left(operator, "left-1", "left")
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Ctrl-C: to the whole foreground group, as a terminal does."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+HASTY_S = 15.0
+HASTY = f"""import dataclasses, sys
+from tfdeploy.cli.main import main
+from tfdeploy.planning import parts
+whole = parts._part
+parts._part = lambda *plan: dataclasses.replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
+sys.exit(main())
+"""
+
+
+@pytest.mark.fault("35 tfdeploy killed in the middle of a launch")
+def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
+    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
+) -> None:
+    """Three launches at once, killed after prepare, while the tasks come up, and before commit: one wait for all, for the
+    test's sake of a quarter of a minute."""
+    assert wire.HostPart.start_within_s == wire.HostPart.commit_within_s == 60.0
+    moments: dict[str, dict[str, str]] = {
+        "prepared": {"kind": "step", "step": "prepare", "state": "done"},
+        "starting": {"kind": "task", "state": "starting"},
+        "started": {"kind": "step", "step": "commit", "state": "begin"},
+    }
+    killed: dict[str, Tfdeploy] = {}
+    for name, moment in moments.items():
+        operator, pipe = tfdeploy(isolated_lab), new_pipe()
+        operator.program = ["-c", HASTY]
+        write_job(operator, name, "quick.py", "--steps=100000")
+        launching = operator.start("launch", "--name", f"{name}-1", *pipe.words)
+        pipe.hold_at(**moment)
+        os.killpg(launching.pid, signal.SIGKILL)
+        launching.wait()
+        pipe.go_on()
+        killed[name] = operator
+    begun = time.monotonic()
+    assert any(operator.marked(host, "started-1") for host in isolated_lab.hosts for operator in killed.values())
+    for name, operator in killed.items():
+        assert_nothing_left(operator, f"{name}-1", name, within_s=HASTY_S + 15 - (time.monotonic() - begun), ports=NO_PORTS)
+    assert_nothing_left(operator, "started-1", "started")
+    assert operator.json("status", "started-1")["state"] == "failed"

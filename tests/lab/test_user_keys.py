@@ -1,0 +1,101 @@
+"""Users and keys that do not get in: one clear cause each, at once, and never a question."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from commandline import Tfdeploy
+from entering import reason
+from hostside import set_inventory
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture
+def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(shaky)
+
+
+def make_key(path: Path, *words: str) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-f", str(path), *words], check=True, timeout=30)
+    return path
+
+
+@pytest.mark.fault("11 a wrong user")
+def test_a_user_that_is_not_there(operator: Tfdeploy) -> None:
+    set_inventory(operator, defaults={"user": "nobody-here"})
+    said = reason(operator)
+    assert "nobody-here" in said and "`user:`" in said
+
+
+@pytest.mark.fault("11 a key that is refused")
+def test_a_key_that_the_host_does_not_take(operator: Tfdeploy) -> None:
+    key = make_key(operator.home / "other", "-N", "")
+    set_inventory(operator, defaults={"identity_file": str(key)})
+    said = reason(operator)
+    assert "refused the key offered for user lab" in said and str(key) in said and "ssh-copy-id" in said
+
+
+@pytest.mark.fault("11 an encrypted key without an agent")
+def test_an_encrypted_key_without_an_agent(operator: Tfdeploy) -> None:
+    key = operator.home / "locked"
+    shutil.copy(operator.lab.root / "id_ed25519", key)
+    key.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret words", "-f", str(key)], check=True, timeout=30)
+    set_inventory(operator, defaults={"identity_file": str(key)})
+    said = reason(operator)
+    assert "is encrypted" in said and f"ssh-add {key}" in said
+
+
+@pytest.mark.fault("11 a key file missing, public, nonsense")
+def test_a_key_file_that_is_missing_or_public_or_nonsense(operator: Tfdeploy) -> None:
+    missing = operator.home / "missing"
+    set_inventory(operator, defaults={"identity_file": str(missing)})
+    assert f"{missing} cannot be read: No such file" in reason(operator)
+    public = make_key(operator.home / "pair", "-N", "").with_suffix(".pub")
+    set_inventory(operator, defaults={"identity_file": str(public)})
+    assert "is a public key" in reason(operator)
+    nonsense = operator.home / "nonsense"
+    nonsense.write_text("what is this\n")
+    set_inventory(operator, defaults={"identity_file": str(nonsense)})
+    assert "is not a private key" in reason(operator)
+
+
+@pytest.fixture
+def full_agent(operator: Tfdeploy) -> Iterator[Path]:
+    """An ssh-agent that holds ten keys that no host takes, and the lab's key last."""
+    socket = Path(operator.home, "agent")
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
+        deadline = time.monotonic() + 20
+        while not socket.exists():
+            assert time.monotonic() < deadline and agent.poll() is None
+            time.sleep(0.02)
+        keys = [make_key(operator.home / f"key-{number}", "-N", "") for number in range(10)]
+        shutil.copy(operator.lab.root / "id_ed25519", operator.home / "right")
+        (operator.home / "right").chmod(0o600)
+        environment = {**operator.env, "SSH_AUTH_SOCK": str(socket)}
+        for key in [*keys, operator.home / "right"]:
+            subprocess.run(["ssh-add", "-q", str(key)], env=environment, check=True, timeout=30, stderr=subprocess.DEVNULL)
+        yield socket
+        agent.terminate()
+
+
+@pytest.mark.fault("11 too many keys in the agent")
+def test_too_many_keys_in_the_agent(operator: Tfdeploy, full_agent: Path) -> None:
+    operator.env["SSH_AUTH_SOCK"] = str(full_agent)
+    set_inventory(operator, defaults={"identity_file": None})
+    said = reason(operator)
+    assert "refused the" in said and "keys offered" in said and "`identity_file:`" in said
+    key = operator.home / "locked"
+    shutil.copy(operator.lab.root / "id_ed25519", key)
+    key.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret words", "-f", str(key)], check=True, timeout=30)
+    set_inventory(operator, defaults={"identity_file": str(key)})
+    assert operator.json("exec", "--", "true")["ok"]  # the agent holds that one: the eleventh is the first offered
