@@ -18,7 +18,6 @@ parser.add_argument("--job_name", type=int, help="the job's number in our queue"
 parser.add_argument("--task_index", type=int)
 print(parser.parse_args(), flush=True)
 """
-CONTRIB = "import tensorflow as tf\n\nwith tf.contrib.slim.arg_scope([]):\n    pass\n"
 
 
 @pytest.fixture
@@ -53,14 +52,6 @@ def test_an_index_for_every_task_is_refused(operator: Tfdeploy) -> None:
     write_job(operator, "one-index", "quick.py", "--task_index=1")
     error = refused(operator, "one-index")
     assert "the command gives --task_index=1 to every task, ps:0 too" in error, error
-
-
-@pytest.mark.fault("30 tf.contrib beyond reach")
-def test_contrib_beyond_reach_is_refused_with_its_line_and_what_replaces_it(operator: Tfdeploy) -> None:
-    write_job(operator, "beyond", "quick.py")
-    (operator.cwd / "quick.py").write_text(CONTRIB)
-    error = refused(operator, "beyond")
-    assert "tf.contrib.slim" in error and "quick.py:3" in error and "in its place" in error, error
 
 
 @pytest.mark.fault("30 a program file that is not in the code")
