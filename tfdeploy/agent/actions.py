@@ -59,6 +59,7 @@ class Bury(NamedTuple):
     outcome: str
     reason: str
     attempt: int = 1
+    round: int = 1
 
 
 class GiveUp(NamedTuple):

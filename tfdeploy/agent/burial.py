@@ -11,8 +11,8 @@ from tfdeploy.agent.loglayout import LOG
 from tfdeploy.agent.paths import RunPaths, take_lock
 
 
-def bury(paths: RunPaths, task: str, outcome: str, reason: str, grace_s: float = 0.0, attempt: int = 1) -> bool:
-    """`attempt`: of which the supervisor may have died before it wrote anything.
+def bury(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1) -> bool:
+    """`attempt`, of that round of the gang: of which the supervisor may have died before it wrote anything.
 
     False: its supervisor lives after all, something would not die, or the disk is full (try again)."""
     os.makedirs(paths.task_dir(task), mode=0o700, exist_ok=True)
@@ -22,10 +22,10 @@ def bury(paths: RunPaths, task: str, outcome: str, reason: str, grace_s: float =
     try:
         status = paths.status(task)
         if status.attempt < attempt and status.state != "pending":
-            status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
+            status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number)
         if status.state in ("ended", "lost"):
             return True
-        if family.end(paths, [task], grace_s):
+        if family.end(paths, [task], 0.0):
             return False
         status.state = "lost" if outcome == "lost" else "ended"
         status.outcome, status.reason, status.ended = outcome, reason, time.time()

@@ -80,12 +80,12 @@ def _orphaned(own: Own) -> bool:
 
 
 def _bury(view: View, own: Own) -> Bury:
-    task, attempt = own.status.task, max(1, own.status.attempt)
+    task, which = own.status.task, (max(1, own.status.attempt), own.status.round)
     if view.rebooted(own.status):
-        return Bury(task, "lost", "host rebooted", attempt)
+        return Bury(task, "lost", "host rebooted", *which)
     if view.known.abort is not None:
-        return Bury(task, "stopped", str(view.known.abort["reason"]), attempt)
-    return Bury(task, "lost", "its supervisor was killed", attempt)
+        return Bury(task, "stopped", str(view.known.abort["reason"]), *which)
+    return Bury(task, "lost", "its supervisor was killed", *which)
 
 
 def _all_ended(view: View) -> bool:

@@ -57,6 +57,7 @@ class Minder:
         self.rounds: Optional[rounds.Rounds] = None
         self.saved = True
         self.start_word: Optional[Dict[str, Any]] = None
+        self.refused = ""  # what the system said last
 
     # --- begin
 
@@ -124,12 +125,23 @@ class Minder:
     def run(self) -> None:
         fifo = os.open(self.paths.file("minder.fifo"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         while (self.state.phase != "ended" or not self.saved) and os.path.isdir(self.paths.host_dir):
-            if not self.step():
+            if not self._try():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
             if not self.saved:
                 self._save()
         self._linger(fifo)
+
+    def _try(self) -> bool:
+        """A step. What the system refuses, no more processes or files say, is tried again: nobody may be left to replace us."""
+        try:
+            changed = self.step()
+        except OSError as error:
+            changed, said = False, str(error)
+            if said != self.refused:
+                self._journal("refused", why=said)
+            self.refused = said
+        return changed
 
     def step(self) -> bool:
         """Looks and acts once. False: nothing changed by it."""
@@ -263,7 +275,7 @@ class Minder:
             tell_supervisor(self.paths, action.task, action.reason, action.grace_s)
             return False
         if isinstance(action, decide.Bury):
-            return burial.bury(self.paths, action.task, action.outcome, action.reason, attempt=action.attempt)
+            return burial.bury(self.paths, *action)
         if isinstance(action, actions.GiveUp):
             return burial.give_up(self.paths, action.task, action.reason)
         if isinstance(action, actions.Supply):

@@ -21,16 +21,15 @@ class Staff:
         self._part = part
         self._outputs: Dict[str, Tuple[object, float]] = {}  # task -> its log as last seen, and since when (monotonic)
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
-        self._attempts: Dict[str, int] = {}  # task -> of its child
+        self._begun: Dict[str, Tuple[int, int]] = {}  # task -> attempt and round of its child
 
     def start(self, task: str, attempt: int, round_number: int) -> bool:
         """A supervisor for an attempt that has none. False: one was started already."""
-        if self._attempts.get(task, 0) >= attempt:
+        if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.task_dir(task)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         forget(os.path.join(folder, STOP_FILE))  # it was meant for the attempt before
-        self._attempts[task] = attempt
         with open(os.path.join(folder, "supervisor.log"), "ab") as log:
             self._children[task] = subprocess.Popen(
                 agent_command("supervise", self._paths.host_dir, task, str(attempt), str(round_number)),
@@ -39,6 +38,7 @@ class Staff:
                 stderr=log,
                 start_new_session=True,
             )
+        self._begun[task] = attempt, round_number
         return True
 
     def reap(self) -> None:
@@ -64,13 +64,12 @@ class Staff:
         child = self._children.get(task)
         supervised = is_locked(family.supervisor_lock(self._paths, task)) or (child is not None and child.returncode is None)
         status = self._paths.status(task)
-        attempt = self._attempts.get(task, 0)
+        attempt, round_number = self._begun.get(task, (0, 1))
         if status.attempt < attempt and (supervised or attempt > 1 or status.state == "pending"):
             # Its supervisor has not written anything yet, or died before it could.
             state = "pending" if supervised and attempt == 1 else "starting"
-            status = wire.TaskStatus(
-                self._paths.run, task, self._paths.host, attempt=attempt, state=state, boot_id=proc.boot_id()
-            )
+            status = wire.TaskStatus(self._paths.run, task, self._paths.host, attempt=attempt, state=state)
+            status.round, status.boot_id = round_number, proc.boot_id()
         return decide.Own(status, supervised, self._quiet_s(task, now))
 
     def _quiet_s(self, task: str, now: float) -> float:

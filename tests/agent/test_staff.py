@@ -1,0 +1,45 @@
+"""The minder and its supervisors: between the start of one and its first word, and where the system refuses a start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.agent.actions import View
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.recovery import recover
+from tfdeploy.agent.staff import Staff
+
+FOREVER = ["sh", "-c", "exec sleep 1000"]
+ROUND = {"n": 2, "time": 1.0, "task": "worker:0", "reason": "died", "count": 1, "quick": 0, "delay_s": 0.0}
+
+
+def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("gang", True)}, restart_max=3)
+    paths = cluster.hosts["n1"].paths("r1")
+    staff = Staff(paths, paths.part())
+    assert staff.start("worker:0", 2, 2)
+    own = staff.look()  # its supervisor has hardly begun
+    assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own["worker:0"].supervised
+    known = Knowledge(committed=True, round=ROUND, stands={"n1": (2, 3)})
+    assert recover(View(paths.part(), "committed", known, own, 0.0, {}, {})) == []
+    cluster.wait_until(lambda: paths.status("worker:0").round == 2)
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
+    cluster.wait_until(lambda: (staff.reap(), not staff.look()["worker:0"].supervised)[1])
+
+
+def test_a_start_that_the_system_refuses_is_tried_again(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
+    paths = cluster.hosts["n1"].paths("r1")
+    minder = paths.state().minder_pid
+    in_the_way = os.path.join(paths.task_dir("worker:0"), "supervisor.log")
+    os.mkdir(in_the_way)
+    paths.say("start", time=1.0)
+    cluster.wait_until(lambda: paths.state().phase == "started")
+    cluster.wait_until(lambda: "supervisor.log" in Path(paths.file("journal")).read_text())
+    os.rmdir(in_the_way)
+    cluster.wait_state("r1", "worker:0", "running")
+    assert paths.state().minder_pid == minder and paths.status("worker:0").attempt == 1
