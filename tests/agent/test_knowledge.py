@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import knowledge
+from tfdeploy.agent.door import MAX_MESSAGE_BYTES
 from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.mesh import MAX_MESSAGE_BYTES
 from tfdeploy.agent.wire import Peer
 
 PEERS = [Peer("worker:0", "worker", "n1", True), Peer("worker:1", "worker", "n2"), Peer("ps:0", "ps", "n3")]

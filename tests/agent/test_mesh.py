@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import mesh, sockets, tls, wire
+from tfdeploy.agent import door, sockets, tls, wire
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.mesh import Mesh
 
@@ -105,10 +105,10 @@ def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Any, tmp_p
 
 @pytest.mark.fault("57 garbage and silence between the minders")
 def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(door, "TIMEOUT_S", 0.5)
     one, two = three.join("n1"), three.join("n2")
     port = three.hosts["n1"].mesh_port
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(mesh.MAX_CONNECTIONS + 10)]
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(door.MAX_CONNECTIONS + 10)]
     for index, plain in enumerate(silent):
         if index % 2:
             try:

@@ -16,12 +16,9 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from tfdeploy.agent import knowledge, tls, wire
+from tfdeploy.agent import door, knowledge, tls, wire
 from tfdeploy.agent.knowledge import Knowledge
 
-MAX_MESSAGE_BYTES = 1 << 20  # a thousand tasks, each ended with a long reason
-TIMEOUT_S = 5.0
-MAX_CONNECTIONS = 32  # that others may have open here
 FEW = 8  # peers: all of them hear of news at once. With more, it travels on by those who heard it,
 FANOUT = 4  # and each minder tells so many at once and asks the others slowly: n hosts, 4n handshakes instead of n * n
 SLOW_S = 2.0
@@ -63,15 +60,13 @@ class Mesh:
     ) -> None:
         self._part = part
         self._tasks = {peer.task: peer for peer in part.peers}
-        self._server, self._client = tls.contexts(certs)
-        self._listener = listener
+        server, self._client = tls.contexts(certs)
         self._changed = changed
         self._offers = offers
         self._lock = threading.Condition()
         self._known = known
         self._digest = known.digest()
         self._peers = {one.host: _Peer(one) for one in part.mesh if one.host != part.host}
-        self._open: Dict[int, socket.socket] = {}  # the connections of others, oldest first
         self._fanout = FEW if len(part.mesh) - 1 <= FEW else FANOUT
         self._at_once = 0  # how many more may be told now
         self._next_slow = 0.0 if len(part.mesh) - 1 <= FEW else time.monotonic() + SLOW_S
@@ -80,9 +75,8 @@ class Mesh:
         self._closed = False
         self._next_exchange = time.monotonic() + EXCHANGE_S * random.random()
         self._begun = time.monotonic()
-        listener.listen(128)
-        for loop in (self._accept_loop, self._speak_loop):
-            threading.Thread(target=loop, daemon=True).start()
+        self._door = door.Door(listener, server, list(self._peers), self._answer)
+        threading.Thread(target=self._speak_loop, daemon=True).start()
 
     # --- for the minder
 
@@ -133,11 +127,7 @@ class Mesh:
         with self._lock:
             self._closed = True
             self._lock.notify_all()
-        try:
-            self._listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._listener.close()
+        self._door.close()
 
     # --- what is known
 
@@ -212,7 +202,7 @@ class Mesh:
 
     def _pause_s(self, now: float) -> float:
         if sum(peer.busy for peer in self._peers.values()) >= AT_ONCE:
-            return TIMEOUT_S  # whoever is done wakes us
+            return door.TIMEOUT_S  # whoever is done wakes us
         free = [peer for peer in self._concerned() if not peer.busy]
         news = min((peer.not_before for peer in free if peer.digest != self._digest), default=float("inf"))
         unheard = min((self._unheard(peer) for peer in free), default=float("inf"))
@@ -243,13 +233,13 @@ class Mesh:
     def _exchange(self, address: wire.MeshHost) -> None:
         with self.call(address) as channel:
             channel.sendall(self._message())
-            value = _receive(channel)
+            value = door.receive(channel)
         self._heard(address.host, self._body(value, address.host))
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
         """A connection to that host's minder, and to no other. Raises OSError, ValueError."""
-        with socket.create_connection((address.address, address.port), timeout=TIMEOUT_S) as plain:
+        with socket.create_connection((address.address, address.port), timeout=door.TIMEOUT_S) as plain:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._client.wrap_socket(plain) as channel:
                 if tls.peer_name(channel) != address.host:
@@ -271,64 +261,11 @@ class Mesh:
             raise ValueError("a message of another run or host")
         return value.get("known")
 
-    # --- listening
-
-    def _accept_loop(self) -> None:
-        while True:
-            try:
-                plain, _ = self._listener.accept()
-            except OSError:
-                if self._closed:
-                    return
-                time.sleep(0.1)  # out of descriptors
-                continue
-            threading.Thread(target=self._listen_to, args=(plain, self._admit(plain)), daemon=True).start()
-
-    def _admit(self, plain: socket.socket) -> int:
-        """Counts a connection; where there are too many, the oldest is hung up: members need milliseconds."""
-        guard = plain.dup()  # stays ours when TLS takes the socket over
-        with self._lock:
-            self._open[guard.fileno()] = guard
-            oldest = next(iter(self._open.values())) if len(self._open) > MAX_CONNECTIONS else None
-            if oldest is not None:
-                try:
-                    oldest.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # it hung up itself
-        return guard.fileno()
-
-    def _listen_to(self, plain: socket.socket, admission: int) -> None:
-        try:
-            with plain:
-                plain.settimeout(TIMEOUT_S)
-                with self._server.wrap_socket(plain, server_side=True) as channel:
-                    host = tls.peer_name(channel)
-                    if host in self._peers:
-                        self._answer(host, channel)
-        except (OSError, ValueError):
-            pass  # a stranger, or a peer that will try again
-        finally:
-            with self._lock:
-                self._open.pop(admission).close()
-
     def _answer(self, host: str, channel: ssl.SSLSocket) -> None:
-        value = _receive(channel)
+        value = door.receive(channel)
         if isinstance(value, dict) and "ask" in value and self._offers is not None:
             self._body(value, host)
             self._offers(host, value["ask"], channel)
             return
         self._heard(host, self._body(value, host))
         channel.sendall(self._message())
-
-
-def _receive(channel: ssl.SSLSocket) -> Any:
-    """One JSON line, within TIMEOUT_S in all. Raises OSError, ValueError."""
-    deadline = time.monotonic() + TIMEOUT_S
-    text = bytearray()
-    while not text.endswith(b"\n"):
-        channel.settimeout(max(0.01, deadline - time.monotonic()))
-        part = channel.recv(65536)
-        text += part
-        if not part or len(text) > MAX_MESSAGE_BYTES:
-            raise ValueError("not a message")
-    return json.loads(text.decode("ascii"))

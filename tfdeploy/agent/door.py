@@ -1,0 +1,100 @@
+"""What comes in at the mesh's port: connections of the run's members, few at a time, and one message on each.
+
+Nobody without a certificate of this run is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Callable, Dict, List
+
+from tfdeploy.agent import tls
+
+MAX_MESSAGE_BYTES = 1 << 20  # a thousand tasks, each ended with a long reason
+TIMEOUT_S = 5.0
+MAX_CONNECTIONS = 32  # that others may have open here
+
+
+class Door:
+    """`listener` is bound and becomes ours; `answer(host, channel)` is called for each of `members`, in a thread of its own.
+    It may raise OSError and ValueError."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext,
+        members: List[str],
+        answer: Callable[[str, ssl.SSLSocket], None],
+    ) -> None:
+        self._listener = listener
+        self._context = context
+        self._members = members
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._open: Dict[int, socket.socket] = {}  # oldest first
+        self._closed = False
+        listener.listen(128)
+        threading.Thread(target=self._accept_loop, daemon=True).start()
+
+    def close(self) -> None:
+        self._closed = True
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._listener.close()
+
+    def _accept_loop(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.1)  # out of descriptors
+                continue
+            threading.Thread(target=self._listen_to, args=(plain, self._admit(plain)), daemon=True).start()
+
+    def _admit(self, plain: socket.socket) -> int:
+        """Counts a connection; where there are too many, the oldest is hung up: members need milliseconds."""
+        guard = plain.dup()  # stays ours when TLS takes the socket over
+        with self._lock:
+            self._open[guard.fileno()] = guard
+            oldest = next(iter(self._open.values())) if len(self._open) > MAX_CONNECTIONS else None
+            if oldest is not None:
+                try:
+                    oldest.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # it hung up itself
+        return guard.fileno()
+
+    def _listen_to(self, plain: socket.socket, admission: int) -> None:
+        try:
+            with plain:
+                plain.settimeout(TIMEOUT_S)
+                with self._context.wrap_socket(plain, server_side=True) as channel:
+                    host = tls.peer_name(channel)
+                    if host in self._members:
+                        self._answer(str(host), channel)
+        except (OSError, ValueError):
+            pass  # a stranger, or a peer that will try again
+        finally:
+            with self._lock:
+                self._open.pop(admission).close()
+
+
+def receive(channel: ssl.SSLSocket) -> Any:
+    """One JSON line, within TIMEOUT_S in all. Raises OSError, ValueError."""
+    deadline = time.monotonic() + TIMEOUT_S
+    text = bytearray()
+    while not text.endswith(b"\n"):
+        channel.settimeout(max(0.01, deadline - time.monotonic()))
+        part = channel.recv(65536)
+        text += part
+        if not part or len(text) > MAX_MESSAGE_BYTES:
+            raise ValueError("not a message")
+    return json.loads(text.decode("ascii"))
