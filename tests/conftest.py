@@ -35,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     collected(items)
+    longest = {item.path for item in items if any(item.iter_markers("tensorflow")) or any(item.iter_markers("long"))}
+    items.sort(key=lambda item: item.path not in longest)  # so that no worker begins one when the others are done
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import ExitStack
 
 from commandline import Tfdeploy
 from conditions import wait_for
@@ -55,17 +56,17 @@ PORTS = (2222, 2240)  # of an isolated host, as far as tests use them
 
 def remains(operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = PORTS) -> dict[str, list[str]]:
     """host -> what is left of the run there (hosts with nothing left out). A host that is off has nothing."""
-    found = {}
-    for row in operator.lab.status():
-        host = str(row["host"])
-        if row["state"] == "off":
-            continue
-        words = operator.lab.on(host, ["python3", "-c", LOOK, run, job, *map(str, ports)])
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
-        assert done.returncode == 0, done.stderr
-        if left := json.loads(done.stdout):
-            found[host] = left
-    return found
+    words = ["python3", "-ISc", LOOK, run, job, *map(str, ports)]
+    hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
+    with ExitStack() as stack:
+        looking = {host: stack.enter_context(_started(operator.lab.on(host, words))) for host in hosts}
+        said = {host: each.communicate(timeout=30) for host, each in looking.items()}
+    assert all(each.returncode == 0 for each in looking.values()), said
+    return {host: left for host, (out, _) in said.items() if (left := json.loads(out))}
+
+
+def _started(words: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def assert_nothing_left(

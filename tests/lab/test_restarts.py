@@ -88,6 +88,7 @@ def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> 
     assert_nothing_left(operator, run, "loop")
 
 
+@pytest.mark.long
 @pytest.mark.tensorflow
 @pytest.mark.fault("36 a worker of a mirrored gang is killed, real TensorFlow")
 def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(operator: Tfdeploy) -> None:
@@ -107,6 +108,7 @@ def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(operator: 
     assert_nothing_left(operator, run, "mirrored-keras")
 
 
+@pytest.mark.long
 @pytest.mark.tensorflow
 @pytest.mark.fault("36 a ps of a coordinator is killed, real TensorFlow")
 def test_a_ps_takes_the_coordinator_with_it_and_leaves_the_workers(operator: Tfdeploy) -> None:
