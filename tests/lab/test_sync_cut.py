@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,15 @@ def slow(slow_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(slow_lab)
 
 
+def throttled(operator: Tfdeploy) -> dict[str, str]:
+    """Variables for a tfdeploy whose rsync takes its time: a busy machine looks in time before all has come."""
+    folder = operator.home / "bin"
+    folder.mkdir()
+    (folder / "rsync").write_text(f'#!/bin/sh\nexec {shutil.which("rsync")} --bwlimit=2m "$@"\n')
+    (folder / "rsync").chmod(0o755)
+    return {"PATH": f"{folder}:{operator.env['PATH']}"}
+
+
 @pytest.mark.fault("19 the cable pulled at half")
 def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy) -> None:
     name = "half"
@@ -42,7 +52,7 @@ def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy
     first = slow.json("sync", "--limit", "n1")["hosts"][0]["release"]
     before = listed(slow, "n1", f"{name}/releases/{first}")
     (code / "big.bin").write_bytes(os.urandom(48 * MIB))
-    syncing = slow.start("sync", "--limit", "n1")
+    syncing = slow.start("sync", "--limit", "n1", env=throttled(slow))
     wait_for_bytes(slow, "n1", name, 12 * MIB)
     slow.lab.cut("n1")
     try:
@@ -65,7 +75,7 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
     (slow.cwd / "data").mkdir()
     (slow.cwd / "data/d.bin").write_bytes(os.urandom(16 * MIB))
     (code / "big.bin").write_bytes(os.urandom(2 * MIB))
-    syncing = slow.start("sync")
+    syncing = slow.start("sync", env=throttled(slow))
     wait_for_bytes(slow, "n1", "killed", 8 * MIB)
     os.kill(syncing.pid, signal.SIGKILL)
     syncing.wait(30)
@@ -83,8 +93,8 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
 @pytest.mark.fault("25 two syncs at once")
 def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     code = job_file(slow, "two")
-    (code / "big.bin").write_bytes(os.urandom(24 * MIB))
-    first = slow.start("sync", "--json")
+    (code / "big.bin").write_bytes(os.urandom(12 * MIB))
+    first = slow.start("sync", "--json", env=throttled(slow))
     wait_for_bytes(slow, "n1", "two", MIB)
     second = slow.run("sync", exit_code=0, timeout_s=60)
     assert re.search(r"waiting for the sync of \S+@\S+ \(pid \d+\) since", second.stderr), second.stderr
@@ -99,7 +109,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_n
     code = job_file(slow, "changing")
     (code / "a.bin").write_bytes(os.urandom(12 * MIB))
     (code / "b.bin").write_bytes(os.urandom(MIB))
-    syncing = slow.start("sync", "--json", "--limit", "n1")
+    syncing = slow.start("sync", "--json", "--limit", "n1", env=throttled(slow))
     wait_for_bytes(slow, "n1", "changing", 2 * MIB)
     (code / "b.bin").write_bytes(os.urandom(MIB))
     said, _ = syncing.communicate(timeout=60)
@@ -117,7 +127,7 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
     data = slow.cwd / "data/d.bin"
     data.write_bytes(os.urandom(12 * MIB))
     before = data.stat()
-    syncing = slow.start("sync", "--json", "--limit", "n1")
+    syncing = slow.start("sync", "--json", "--limit", "n1", env=throttled(slow))
     wait_for_bytes(slow, "n1", "behind", 2 * MIB)
     with data.open("r+b") as file:
         file.write(os.urandom(1000))
