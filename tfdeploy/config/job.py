@@ -93,9 +93,9 @@ def _folder_name(folder: Path, root: Node) -> str:
 
 
 def _absolute(given: str, folder: Path, home: str) -> str:
-    if given == "~" or given.startswith("~/"):
-        return home + given[1:]
-    return str(folder / given)
+    """Without `..`: whether data lies inside the code is told by the words of the two paths."""
+    path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
+    return os.path.realpath(path) if ".." in path.parts else str(path)
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:

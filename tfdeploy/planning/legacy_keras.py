@@ -1,6 +1,6 @@
-"""Keras' `fit` on several workers: Keras 3 cannot do it, so that the program gets Keras 2 (tf_keras) where it is there.
+"""Programs that Keras 3 cannot run get Keras 2 (tf_keras) where it is there: `fit` on several workers, and what it has dropped.
 
-Decided by the program's syntax trees and the hosts' facts. Where tf_keras is missing, the launch is refused.
+Decided by the program's syntax trees and the hosts' facts. Where tf_keras is missing, `fit` is refused; the rest is said.
 """
 
 from __future__ import annotations
@@ -13,54 +13,67 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
-from tfdeploy.planning import uses
+from tfdeploy.planning import keras2, uses
 from tfdeploy.planning.program import Program
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
-_WHAT = "calls Keras' fit under MultiWorkerMirroredStrategy, which Keras 3 cannot do"
-_STRATEGIES = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
+# mode -> the strategies under which Keras 3 has no fit: it says "unsupported type PerReplica" in the one, and in the other
+# "you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset"
+_STRATEGIES = {
+    "mirrored": ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
+    "coordinator": ("ParameterServerStrategy", "ParameterServerStrategyV2"),
+}
 
 
 def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> dict[str, str]:
     """The variable where the program needs it, and nothing otherwise; what the job says stands. Raises Refused where a host
-    has no tf_keras."""
-    place = _fit(program)
-    if place is None or VARIABLE in job.env or not _trains_together(program):
+    lacks the tf_keras without which `fit` cannot be."""
+    place = _fit(job, program)
+    if VARIABLE in job.env or not (place or keras2.sign(program)):
         return {}
     needing = [each for each in facts.values() if _imports(program, "tf_keras") or (_of_tensorflow(program) and _keras_3(each))]
     lacking = [each for each in needing if each.tf_keras is None]
-    if lacking:
+    if lacking and place:
         names = fold_names(each.host for each in lacking)
         raise Refused(
-            f"{place} {_WHAT}, and tf_keras is missing on {names}",
+            f"{_what(job, place)}, and tf_keras is missing on {names}",
             where=f"host {lacking[0].host}",
-            next=f"`{lacking[0].python} -m pip install tf_keras{_matching(lacking[0])}` on {names}",
+            next=f"`{_install(lacking[0])}` on {names}",
         )
-    return {VARIABLE: "1"} if needing and _of_tensorflow(program) else {}
+    return {VARIABLE: "1"} if needing and not lacking and _of_tensorflow(program) else {}
 
 
-def notes(given: Mapping[str, str], job: Job, program: Program) -> tuple[str, ...]:
-    """What was chosen and why, or that Keras 3 by its own name is out of reach."""
-    place = _fit(program)
+def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+    """What was chosen and why, what will fail, or that Keras 3 by its own name is out of reach."""
+    place, sign = _fit(job, program), keras2.sign(program)
     if VARIABLE in given:
-        return (f"{VARIABLE}=1: {place} {_WHAT}",)
-    if job.mode == "mirrored" and place and _trains_together(program) and _imports(program, "keras"):
+        return (
+            f"{VARIABLE}=1: " + (_what(job, place) if place else f"{sign.what} ({sign.where}) is of Keras 2" if sign else ""),
+        )
+    if place and _imports(program, "keras"):
         return (f"{place} calls fit of the package keras: Keras 3 cannot do that here; write `from tensorflow import keras`",)
+    lacking = [each for each in facts.values() if _keras_3(each) and each.tf_keras is None]
+    if sign and lacking and VARIABLE not in job.env:
+        names = fold_names(each.host for each in lacking)
+        return (f"{sign.what} ({sign.where}) is of Keras 2, and fails where it is reached: `{_install(lacking[0])}` on {names}",)
     return ()
 
 
-def _fit(program: Program) -> str | None:
-    """Where the first `.fit(...)` stands."""
+def _what(job: Job, place: str) -> str:
+    return f"{place} calls Keras' fit under {_STRATEGIES[str(job.mode)][0]}, which Keras 3 cannot do"
+
+
+def _fit(job: Job, program: Program) -> str | None:
+    """Where the first `.fit(...)` of a program stands that trains on several workers."""
+    strategies = _STRATEGIES.get(str(job.mode), ())
+    if not any(use.name.rpartition(".")[2] in strategies for use in uses.of_tensorflow(program)):
+        return None
     for path, tree in zip(program.paths, program.trees, strict=True):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
                 return f"{path}:{node.lineno}"
     return None
-
-
-def _trains_together(program: Program) -> bool:
-    return any(use.name.rpartition(".")[2] in _STRATEGIES for use in uses.of_tensorflow(program))
 
 
 def _of_tensorflow(program: Program) -> bool:
@@ -82,7 +95,7 @@ def _keras_3(facts: HostFacts) -> bool:
     return version is None or (int(version[1]), int(version[2])) >= KERAS_3
 
 
-def _matching(facts: HostFacts) -> str:
+def _install(facts: HostFacts) -> str:
     """tf_keras has the version of the TensorFlow it belongs to."""
     version = re.match(r"\d+\.\d+", facts.tensorflow or "")
-    return f"~={version[0]}.0" if version else ""
+    return f"{facts.python} -m pip install tf_keras{f'~={version[0]}.0' if version else ''}"

@@ -84,7 +84,7 @@ def make_plan(
     running = [seat for seat in seats if seat.role not in served.roles]
     given = {seat.task: commands.values(layout.cluster, seat.role, seat.index, mode, run) for seat in running}
     collisions.check(job, started, added, given)
-    keras = legacy_keras.environment(job, started, used) if mode == "mirrored" else {}
+    keras = legacy_keras.environment(job, started, used)
     data = datasets.places(job, options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": as_written.choice, **keras}
     recipe = Recipe(job, run, data, added.flags, served, chosen, compat.stands(job, as_written))
@@ -127,7 +127,7 @@ def make_plan(
             added.note,
             *collisions.notes(added),
             *interpreters.notes(job, used),
-            *legacy_keras.notes(keras, job, started),
+            *legacy_keras.notes(keras, job, started, used),
             *compat.notes(job, as_written, layout.cluster),
             *(() if made_of.single else addresses.notes(called)),
             *notes.of_hosts(layout, hosts, used, job.logs_max_bytes),

@@ -213,6 +213,10 @@ def test_a_folder_that_cannot_name_the_job(tmp_path):
     assert load_job(folder / "tfdeploy.yaml", environ={}).name == "mine"
 
 
+def test_a_data_set_beside_the_code_is_outside_it(load, tmp_path):
+    assert load("data: {x: ../x, y: ./a/../y}").data == {"x": str(tmp_path / "x"), "y": str(tmp_path / "job" / "y")}
+
+
 def test_a_data_set_reached_by_a_link_is_found_to_be_the_code(load, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "job")
     with pytest.raises(ConfigError, match="is the code folder itself"):

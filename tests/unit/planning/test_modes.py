@@ -159,7 +159,7 @@ def test_keras_on_several_workers(
     facts = {host.name: facts_of(host, **said) for host in inventory(worker="n1 n2").hosts}
     if isinstance(expected, dict):
         assert legacy_keras.environment(job, found, facts) == expected
-        assert bool(legacy_keras.notes(expected, job, found)) == bool(expected)
+        assert bool(legacy_keras.notes(expected, job, found, facts)) == bool(expected)
         return
     with pytest.raises(Refused) as refused:
         legacy_keras.environment(job, found, facts)
@@ -175,7 +175,7 @@ def test_what_the_job_says_of_keras_stands(facts_of: Callable[..., HostFacts], i
 
 def test_keras_3_by_its_own_name_is_said() -> None:
     found = program.read(("python", "t.py"), {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"})
-    assert "from tensorflow import keras" in legacy_keras.notes({}, asked("mirrored"), found)[0]
+    assert "from tensorflow import keras" in legacy_keras.notes({}, asked("mirrored"), found, {})[0]
 
 
 # --- servers

@@ -1,0 +1,75 @@
+"""The sign that a program is written for Keras 2: a name, a method or an argument that Keras 3 has no more. Reads syntax trees.
+
+From a comparison of what keras 3.15 and tf_keras 2.21 export; only what fails in Keras 3 wherever it is reached. A part that a
+`try` may catch decides by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from tfdeploy.planning import uses
+from tfdeploy.planning.program import Program
+from tfdeploy.planning.takes import text
+
+NAMES = (
+    "backend.function",
+    "backend.learning_phase",
+    "backend.learning_phase_scope",
+    "backend.placeholder",
+    "backend.set_learning_phase",
+    "callbacks.experimental",
+    "estimator",
+    "experimental",
+    "layers.AbstractRNNCell",
+    "layers.DenseFeatures",
+    "layers.LocallyConnected1D",
+    "layers.LocallyConnected2D",
+    "layers.experimental",
+    "metrics.MeanRelativeError",
+    "metrics.MeanTensor",
+    "optimizers.experimental",
+    "utils.SidecarEvaluator",
+)
+METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
+_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
+
+
+class Sign(NamedTuple):
+    where: str  # "train.py:12"
+    what: str  # "tf.keras.experimental.PeepholeLSTMCell", ".reset_states()", "Adam(lr=)"
+
+
+def sign(program: Program) -> Sign | None:
+    """The first one, of a program that takes its Keras from TensorFlow; Keras by its own name is what it is."""
+    found = [use for use in uses.of_tensorflow(program) if use.name.split(".")[0] == "keras"]
+    for use in found:
+        if not use.guarded and any(_within(use.name, f"keras.{name}") for name in NAMES):
+            return Sign(use.where, f"tf.{use.name}")
+    return next((Sign(*each) for each in _calls(program)), None) if found else None
+
+
+def _within(name: str, outer: str) -> bool:
+    return name == outer or name.startswith(f"{outer}.")
+
+
+def _calls(program: Program) -> list[tuple[str, str]]:
+    return [
+        (f"{path}:{node.lineno}", what)
+        for path, tree in zip(program.paths, program.trees, strict=True)
+        for node, guarded in uses.guarded_walk(tree)
+        if isinstance(node, ast.Call) and not guarded and (what := _gone(node, tree))
+    ]
+
+
+def _gone(call: ast.Call, tree: ast.Module) -> str | None:
+    """What of this call Keras 3 does not know; a method that the module defines itself is another one."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if isinstance(call.func, ast.Attribute) and name in METHODS:
+        own = any(isinstance(node, ast.FunctionDef) and node.name == name for node in ast.walk(tree))
+        return None if own else f".{name}()"
+    if name in _OPTIMIZERS and "lr" in given:
+        return f"{name}(lr=)"
+    return '.save(save_format="tf")' if name == "save" and text(given.get("save_format")) == "tf" else None
