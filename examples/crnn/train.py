@@ -29,7 +29,7 @@ flags.DEFINE_string("checkpoints", "checkpoints", "Folder to save to every 50 s,
 flags.DEFINE_integer("steps", 600, "Global step to train up to")
 flags.DEFINE_integer("batch_size", 32, "Lines per step of one worker")
 flags.DEFINE_integer("units", 48, "Units of the recurrent layer, in each direction")
-flags.DEFINE_float("learning_rate", 4.0, "Of Adadelta")
+flags.DEFINE_float("learning_rate", 4.0, "Of Adadelta; asynchronous workers share it")
 FLAGS = flags.FLAGS
 
 CHANNELS = 24
@@ -93,7 +93,10 @@ def main(_):
         (read,), _ = tf.nn.ctc_greedy_decoder(logits, lengths)
         errors = tf.reduce_mean(tf.edit_distance(tf.cast(read, tf.int32), texts))
 
-        optimizer = tf.train.AdadeltaOptimizer(FLAGS.learning_rate)
+        # A synchronous step applies the mean of all workers' gradients; an asynchronous one those of one worker, made from
+        # variables that the others have changed since: its share of the rate.
+        share = 1 if FLAGS.issync == 1 else len(worker_hosts)
+        optimizer = tf.train.AdadeltaOptimizer(FLAGS.learning_rate / share)
         if FLAGS.issync == 1:
             optimizer = tf.train.SyncReplicasOptimizer(
                 optimizer, replicas_to_aggregate=len(worker_hosts), total_num_replicas=len(worker_hosts)

@@ -120,7 +120,7 @@ def test_crnn_synchronous_then_on_from_its_checkpoint_asynchronous(launch: Calla
     assert_good(first, "worker:0")
     again = launch("crnn", *TWO, "--mode", "async", "--", "python", "train.py", "--steps=650")
     assert_resumed(again, "worker:0", 600)
-    assert again.says(r"character accuracy: ([0-9.]+)", "worker:0")  # a few steps of each on its own: the figure wavers
+    assert_good(again, "worker:0")
 
 
 def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) -> None:
