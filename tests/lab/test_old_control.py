@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from commandline import Tfdeploy
@@ -20,42 +21,69 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 
 
-@pytest.fixture
-def pipe(tmp_path: Path) -> Iterator[EventPipe]:
-    made = EventPipe(tmp_path / "events")
-    yield made
-    made.close()
+STEPS = ("start", "commit")
+
+
+@dataclass
+class Nap:
+    """One launch that sleeps before a step, and another operator's launch of the same job."""
+
+    step: str
+    old: Tfdeploy
+    new: Tfdeploy
+    pipe: EventPipe
+    sleeper: subprocess.Popen[str] | None = None
+
+    @property
+    def job(self) -> str:
+        return f"twice-{self.step}"
+
+    def begin(self) -> None:
+        for operator in (self.old, self.new):
+            write_job(operator, self.job, "quick.py", "--steps=100000")
+        self.sleeper = self.old.start("launch", "--detach", "--name", f"old-{self.step}", *self.pipe.words)
+        self.pipe.hold_at("step", step=self.step, state="begin")
+        os.killpg(self.sleeper.pid, signal.SIGSTOP)
+        self.pipe.go_on()
+        refused = self.new.run("launch", "--detach", "--name", f"new-{self.step}", exit_code=3)
+        who = rf"job {self.job} is locked by the launch of \S+@\S+ \(pid \d+\) since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+        assert re.search(who, refused.stderr), refused.stderr
+        self.new.run("stop", f"old-{self.step}", exit_code=0)
+
+    def launch_again(self) -> None:
+        def launched() -> bool:  # its sessions end when nothing has been heard of it for 30 s
+            return self.new.run("launch", "--detach", "--name", f"new-{self.step}").returncode == 0
+
+        wait_for(launched, 90, "the newer launch has its turn")
+
+    def tasks(self) -> dict[str, tuple[int, str]]:
+        return {row["task"]: (row["pid"], row["state"]) for row in self.new.json("status", f"new-{self.step}")["tasks"]}
+
+    def wake(self) -> None:
+        assert self.sleeper is not None
+        before = self.tasks()
+        os.killpg(self.sleeper.pid, signal.SIGCONT)
+        assert self.sleeper.wait(timeout=120) != 0, "it must not believe that its run is up"
+        after = self.tasks()
+        assert after == before and {state for _, state in after.values()} == {"running"}
+        assert self.new.state(f"old-{self.step}") == "stopped"
+        again = self.old.run("launch", "--detach", exit_code=3)
+        assert f"new-{self.step}" in again.stderr
+        self.new.run("stop", f"new-{self.step}", exit_code=0)
 
 
 @pytest.mark.fault("28 an old control machine wakes up after another's launch")
-@pytest.mark.parametrize("step", [pytest.param("start", marks=pytest.mark.long), "commit"])
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
-    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], pipe: EventPipe, step: str
+    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    old, new = tfdeploy(isolated_lab), tfdeploy(isolated_lab)
-    for operator in (old, new):
-        write_job(operator, "twice", "quick.py", "--steps=100000")
-    sleeper = old.start("launch", "--detach", "--name", f"old-{step}", *pipe.words)
-    pipe.hold_at("step", step=step, state="begin")
-    os.killpg(sleeper.pid, signal.SIGSTOP)
-    pipe.go_on()
-    refused = new.run("launch", "--detach", "--name", f"new-{step}", exit_code=3)
-    who = r"job twice is locked by the launch of \S+@\S+ \(pid \d+\) since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
-    assert re.search(who, refused.stderr), refused.stderr
-    new.run("stop", f"old-{step}", exit_code=0)
-
-    def launched() -> bool:  # its sessions end when nothing has been heard of it for 30 s
-        return new.run("launch", "--detach", "--name", f"new-{step}").returncode == 0
-
-    wait_for(launched, 90, "the newer launch has its turn")
-    before = {row["task"]: (row["pid"], row["state"]) for row in new.json("status", f"new-{step}")["tasks"]}
-    os.killpg(sleeper.pid, signal.SIGCONT)
-    assert sleeper.wait(timeout=120) != 0, "it must not believe that its run is up"
-    after = {row["task"]: (row["pid"], row["state"]) for row in new.json("status", f"new-{step}")["tasks"]}
-    assert after == before and {state for _, state in after.values()} == {"running"}
-    assert new.state(f"old-{step}") == "stopped"
-    again = old.run("launch", "--detach", exit_code=3)
-    assert f"new-{step}" in again.stderr
-    new.run("stop", f"new-{step}", exit_code=0)
-    assert_nothing_left(new, f"new-{step}", "twice")
-    assert_nothing_left(new, f"old-{step}", "twice")
+    """Two at once, so that one wait for the end of their sessions does for both."""
+    naps = [Nap(step, tfdeploy(isolated_lab), tfdeploy(isolated_lab), new_pipe()) for step in STEPS]
+    for nap in naps:
+        nap.begin()
+    for nap in naps:
+        nap.launch_again()
+    for nap in naps:
+        nap.wake()
+    for nap in naps:
+        for run in (f"new-{nap.step}", f"old-{nap.step}"):
+            assert_nothing_left(nap.new, run, nap.job)
