@@ -23,6 +23,8 @@ PIECES = [
     Knowledge(abort=dict(ABORT, reason="c", time=1.0)),
     Knowledge(ended={"worker:1": {"outcome": "failed", "time": 3.0}}),
     Knowledge(ended={"worker:1": {"outcome": "lost", "time": 2.5}, "ps:0": {"outcome": "stopped", "time": 4.0}}),
+    Knowledge(decided=6.0),
+    Knowledge(decided=5.0),
 ]
 
 
@@ -58,6 +60,7 @@ def test_it_survives_the_wire() -> None:
         {"ended": {"worker:1": {"outcome": "failed", "time": 1.0, "reason": {"a": 1}}}},
         {"abort": {"kind": "because", "time": 1.0}},
         {"abort": 3},
+        {"decided": "yes"},
     ],
 )
 def test_nonsense_is_refused(nonsense: Any) -> None:

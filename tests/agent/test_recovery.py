@@ -118,6 +118,11 @@ CASES: dict[str, tuple[View, list[Action]]] = {
         view(ps=DEAD, w1=OLD, round=ROUND, ended={"worker:0": {"outcome": "succeeded", "time": 50.0, "up": True, "round": 1}}),
         [Stand(2, CLEARED)],
     ),
+    "a host that found it decided has ended, and no new round undoes that": (
+        view(ps=DEAD, w1=OLD, round=ROUND, decided=50.0,
+             ended={"worker:0": {"outcome": "succeeded", "time": 50.0, "up": True, "round": 1}}),
+        [],
+    ),
 }  # fmt: skip
 
 

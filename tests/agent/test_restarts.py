@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import family, layout
+from tfdeploy.agent.atomic import read_json
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
@@ -158,3 +159,25 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: Any) ->
         assert cluster.state("r1", "n2").minder_pid != before
     assert cluster.status("r1", "worker:0").round == 3
     assert not family.members(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
+
+
+def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: Any) -> None:
+    """The run is decided on one host when a member dies on another that has not heard it: there the gang begins once more."""
+    cluster = hosts("n1", "n2")
+    ends = ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"]
+    tasks = {"worker:0": ("n2", ends), "worker:1": ("n1", FOREVER)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), **QUICKLY)
+    cluster.wait_state("r1", "worker:1", "running")
+    cut_off, done = cluster.state("r1", "n1").minder_pid, cluster.state("r1", "n2").minder_pid
+    os.kill(cut_off, signal.SIGSTOP)
+    Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1", "n2")
+    os.kill(done, signal.SIGSTOP)
+    killed(cluster, "r1", "worker:1")
+    cluster.wait_state("r1", "worker:1", "ended")
+    os.kill(cut_off, signal.SIGCONT)
+    cluster.wait_until(lambda: (read_json(cluster.hosts["n1"].paths("r1").file("knowledge.json")) or {})["round"])
+    os.kill(done, signal.SIGCONT)
+    states = cluster.wait_ended("r1")
+    assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
+    assert cluster.status("r1", "worker:1").attempt == 1 and cluster.alive("r1") == []

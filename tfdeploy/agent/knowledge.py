@@ -25,6 +25,7 @@ class Knowledge(NamedTuple):
     `ended` task -> how its latest attempt that ended did: {"outcome", "time", "host", "up", "attempt", "round", "final", ...};
     not `final`: it starts again. `round`: how often the gang starts, and after whose death: {"n", "time", "task", "reason",
     "count", "quick", "delay_s"}; None: once, with the run. `stands` host -> (round, stage): how far it is with that start.
+    `decided`: when the deciding tasks had succeeded (UTC seconds), as some host found: no round that others begin undoes it.
     """
 
     committed: bool = False
@@ -32,6 +33,7 @@ class Knowledge(NamedTuple):
     ended: Dict[str, Fields] = {}
     round: Optional[Fields] = None
     stands: Dict[str, Stand] = {}
+    decided: Optional[float] = None
 
     def join(self, other: "Knowledge") -> "Knowledge":
         ended = dict(self.ended)
@@ -41,7 +43,9 @@ class Knowledge(NamedTuple):
         for host, stand in other.stands.items():
             stands[host] = max(stands.get(host, stand), stand)
         abort = self.abort if other.abort is None else _earlier(self.abort, other.abort)
-        return Knowledge(self.committed or other.committed, abort, ended, _later_round(self.round, other.round), stands)
+        began = _later_round(self.round, other.round)
+        times = [one.decided for one in (self, other) if one.decided is not None]
+        return Knowledge(self.committed or other.committed, abort, ended, began, stands, min(times, default=None))
 
     @property
     def round_number(self) -> int:
@@ -49,7 +53,7 @@ class Knowledge(NamedTuple):
 
     def as_json(self) -> Fields:
         stands = {host: list(stand) for host, stand in self.stands.items()}
-        return {"committed": self.committed, "abort": self.abort, "ended": self.ended, "round": self.round, "stands": stands}
+        return dict(self._asdict(), stands=stands)
 
     def digest(self) -> str:
         return hashlib.sha256(_text(self.as_json()).encode("utf-8")).hexdigest()
@@ -101,6 +105,7 @@ def from_json(value: Any, tasks: "Dict[str, wire.Peer]") -> Knowledge:
         {task: _checked_ending(fields) for task, fields in ended.items()},
         _checked_round(value.get("round"), tasks),
         _checked_stands(value.get("stands") or {}, {peer.host for peer in tasks.values()}),
+        None if value.get("decided") is None else _checked_time(value["decided"]),
     )
 
 
@@ -135,11 +140,16 @@ def _is_small(number: Any) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MAX_ROUND
 
 
+def _checked_time(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("no time")
+    return value
+
+
 def _checked(fields: Any, key: str, words: "tuple[str, ...]") -> Fields:
     if not isinstance(fields, dict) or fields.get(key) not in words:
         raise ValueError("unknown %s" % key)
-    if isinstance(fields.get("time"), bool) or not isinstance(fields.get("time"), (int, float)):
-        raise ValueError("no time")
+    _checked_time(fields.get("time"))
     plain = (str, int, float, bool, type(None))
     if len(fields) > 12 or not all(isinstance(one, plain) for one in fields.values()):
         raise ValueError("not plain")
@@ -167,6 +177,8 @@ def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) 
 
 def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
     """When all deciding tasks had succeeded (UTC seconds); None: they have not."""
+    if known.decided is not None:
+        return known.decided
     times: List[float] = []
     for peer in peers:
         if peer.deciding:

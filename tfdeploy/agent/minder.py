@@ -170,7 +170,8 @@ class Minder:
             if one.status.state in ("ended", "lost") and not one.supervised and task in self.peers:
                 about = (self.part, self.peers[task], known, one.status)
                 ended[task] = knowledge.ending_of(one.status, recovery.is_last(*about), recovery.recovers(*about))
-        self._know(known.join(Knowledge(ended=ended)))
+        known = known.join(Knowledge(ended=ended))
+        self._know(known._replace(decided=knowledge.decided(self.part.peers, known)))
         for task in ended:
             self._account(self.peers[task], own[task].status)
 
