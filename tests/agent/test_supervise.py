@@ -229,3 +229,22 @@ def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts:
     cluster.wait_ended("r1")
     assert cluster.status("r1", "worker:0").outcome == "stopped"
     assert cluster.status("r1", "worker:0").log_lost_bytes > 0
+
+
+def test_a_full_disk_keeps_no_stop_from_what_would_start_again(small_disk: Path, hosts: Any) -> None:
+    cluster = hosts("n1")
+    host = cluster.hosts["n1"]
+    script = "while [ ! -e go ]; do sleep 0.05; done; head -c 5000000 /dev/zero; exec sleep 1000"
+    again = {"recovery": {"worker:0": ("alone", False)}, "restart_max": 3, "restart_backoff_s": [0.1, 0.1]}
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", script])}, **again)
+    paths = host.paths("r1")
+    Path(paths.cwd, "go").touch()
+    cluster.wait_until(lambda: os.statvfs(small_disk).f_bavail == 0)
+    cluster.wait_until(lambda: len(cluster.alive("r1")) == 1, what="the writer is through")
+    answer = host.call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
+    assert answer["survivors"] == [] and answer["seconds"] < 5
+    log = os.path.join(paths.task_dir("worker:0"), "out.log")
+    os.unlink(log)
+    state = cluster.wait_ended("r1")["n1"]
+    assert state.stop_requested and state.first_death is None
+    assert paths.status("worker:0").attempt == 1 and cluster.alive("r1") == []

@@ -7,15 +7,18 @@ writes files; decides nothing.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 import time
 from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import AGENT_DIR, layout, wire
-from tfdeploy.agent.atomic import read_json, write_json
+from tfdeploy.agent.atomic import read_json, write_bytes, write_json
 
 WORDS = ("start", "commit", "abort", "stop")
+LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
+_ROOM_BYTES = 1024
 
 
 def agent_command(*words: str) -> List[str]:
@@ -70,9 +73,19 @@ class RunPaths:
         return read_json(self.file("word." + name))
 
     def say(self, name: str, **fields: Any) -> None:
-        """Leaves a word for the minder and wakes it up."""
-        write_json(self.file("word." + name), fields)
+        """Leaves a word for the minder and wakes it up. Raises OSError: a full disk, and no room was kept for it."""
+        try:
+            write_json(self.file("word." + name), fields)
+        except OSError:
+            room = json.dumps(fields).encode("ascii").ljust(_ROOM_BYTES)
+            with open(self.file("word." + name), "r+b", buffering=0) as file:  # half of it would be no word
+                file.write(room[:_ROOM_BYTES])
         self.wake()
+
+    def keep_room(self) -> None:
+        """For the last words: as many blanks, which are no word. Raises OSError."""
+        for name in LAST_WORDS:
+            write_bytes(self.file("word." + name), b" " * _ROOM_BYTES)
 
     def wake(self) -> None:
         """Makes the minder look at once. Nobody there: it finds the files when it comes."""
