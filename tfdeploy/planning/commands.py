@@ -84,7 +84,15 @@ def _note(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, .
     if program.unread:
         return f"no flags appended: {program.unread}; name them in the command ({{job_name}} ...) or say `flags: classic`"
     if listed:
-        return f"flags appended because {program.path} defines them: {listed}{kept}"
+        lacking = _no_index({flag.name for flag in (*left, *own)})
+        return f"flags appended because {program.path} defines them: {listed}{kept}{lacking}"
     if own:
         return f"no flags appended{kept}"
     return f"no flags appended: {program.path} defines none of {' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
+
+
+def _no_index(names: set[str]) -> str:
+    """All tasks of a role would take themselves for the first, and wait for the others for ever."""
+    if "job_name" not in names or "task_index" in names:
+        return ""
+    return "; none of them is the task's index: name all that it needs in the command, as in `--ITS_FLAG={task_index}`"

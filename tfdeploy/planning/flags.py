@@ -16,6 +16,8 @@ from tfdeploy.planning.takes import Takes, text
 
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
+# What some programs call them, where --job_name is there and the usual name is not. An index is a whole number.
+SYNONYMS = {"task_id": "task_index", "task": "task_index", "sync_replicas": "issync"}
 
 # value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or its `off` word.
 # words: --flag a b c. truthy: argparse's type=bool, for which every text but the empty one is true.
@@ -32,6 +34,11 @@ class Flag:
     off: str = ""
     takes: Takes = field(default_factory=Takes)
     where: str = ""
+
+    @property
+    def called(self) -> str:
+        """As one of NAMES or SYNONYMS: "task_id" of --task-id."""
+        return self.spelling.lstrip("-").replace("-", "_")
 
     def words(self, value: str) -> tuple[str, ...]:
         """The words of the command line that give it this value; for issync the value is "1" or "0"."""
@@ -59,11 +66,19 @@ def defined(program: Program) -> tuple[Flag, ...]:
 
 
 def definitions(program: Program) -> Iterator[Flag]:
-    """Every definition of one of NAMES."""
-    for path, call in _calls(program):
-        flag = _flag(call)
-        if flag is not None:
-            yield replace(flag, where=f"{path}:{call.lineno}")
+    """Every definition of one of NAMES, or of the first synonym that stands for it."""
+    found = [
+        replace(flag, where=f"{path}:{call.lineno}")
+        for path, call in _calls(program)
+        if (flag := _flag(call)) and _means_it(flag)
+    ]
+    names = {flag.name: flag.called for flag in reversed(found)}
+    names |= {flag.name: flag.name for flag in found if flag.called == flag.name}
+    yield from (flag for flag in found if flag.called == names[flag.name] and (flag.called == flag.name or "job_name" in names))
+
+
+def _means_it(flag: Flag) -> bool:
+    return flag.called == flag.name or flag.takes.kind == "int" or (flag.name == "issync" and flag.takes.kind != "text")
 
 
 def abbreviated(program: Program, name: str) -> Iterator[tuple[str, str]]:
@@ -105,8 +120,8 @@ def _given(call: ast.Call) -> dict[str | None, ast.expr]:
 
 def _from_argparse(call: ast.Call) -> Flag | None:
     for spelling in _strings(call):
-        name = spelling.lstrip("-").replace("-", "_")
-        if spelling.startswith("-") and name in NAMES:
+        name = _name(spelling)
+        if spelling.startswith("-") and name:
             return _argparse_form(call, name, spelling)
     return None
 
@@ -125,21 +140,28 @@ def _argparse_form(call: ast.Call, name: str, spelling: str) -> Flag:
 
 def _from_absl(call: ast.Call) -> Flag | None:
     given = _given(call)
-    name = next(iter([*_strings(call)[:1], text(given.get("name"))]), None)
-    return Flag(name, f"--{name}", takes=takes.of_absl(call, given)) if name in NAMES else None
+    called = next(iter([*_strings(call)[:1], text(given.get("name"))]), None) or ""
+    name = _name(called)
+    return Flag(name, f"--{called}", takes=takes.of_absl(call, given)) if name else None
 
 
 def _from_click(call: ast.Call) -> Flag | None:
     given = _given(call)
     for word in _strings(call):
         spelling, _, off = word.partition("/")
-        name = spelling.strip().lstrip("-").replace("-", "_")
-        if not spelling.startswith("-") or name not in NAMES:
+        name = _name(spelling.strip())
+        if not spelling.startswith("-") or not name:
             continue
         if off:
             return Flag(name, spelling.strip(), "pair", off.strip(), Takes("nothing"))
         return Flag(name, spelling, "switch" if takes.is_true(given.get("is_flag")) else "value", takes=takes.of_click(given))
     return None
+
+
+def _name(spelling: str) -> str:
+    """The one of NAMES that a flag of this spelling is, or stands for; "" for any other."""
+    name = spelling.lstrip("-").replace("-", "_")
+    return name if name in NAMES else SYNONYMS.get(name, "")
 
 
 def _strings(call: ast.Call) -> list[str]:

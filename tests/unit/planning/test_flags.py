@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.planning import flags, program
+from tfdeploy.model.job import Job
+from tfdeploy.planning import commands, flags, program
 
 ALL = ("ps_hosts", "worker_hosts", "job_name", "task_index", "issync")
 CLASSIC = ALL[:4]
@@ -149,3 +150,37 @@ def test_the_main_block_of_an_imported_module_does_not() -> None:
 
 def test_modules_that_are_not_imported_do_not_count() -> None:
     assert defined("import os", options="flags.DEFINE_string('job_name', '', '')") == ()
+
+
+TASK_ID = "tf.app.flags.DEFINE_string('job_name', '', '')\ntf.app.flags.DEFINE_integer('task_id', 0, '')\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TASK_ID, ("--job_name=ps", "--task_id=0")),
+        (TASK_ID + "tf.app.flags.DEFINE_integer('task_index', 0, '')", ("--job_name=ps", "--task_index=0")),
+        ("p.add_argument('--job-name')\np.add_argument('--task', type=int)", ("--job-name=ps", "--task=0")),
+        (
+            TASK_ID + "tf.app.flags.DEFINE_boolean('sync_replicas', False, '')",
+            ("--job_name=ps", "--task_id=0", "--sync_replicas=1"),
+        ),
+        (
+            "p.add_argument('--job_name')\np.add_argument('--sync_replicas', action='store_true')",
+            ("--job_name=ps", "--sync_replicas"),
+        ),
+        ("p.add_argument('--task_id', type=int)\np.add_argument('--sync_replicas', type=bool)", ()),
+        ("p.add_argument('--job_name')\np.add_argument('--task')", ("--job_name=ps",)),
+    ],
+)
+def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
+    """Where roles are given by --job_name; without it, --task_id may be the task that a network learns."""
+    assert words(text, sync=True) == expected
+
+
+def test_a_role_without_an_index_is_said() -> None:
+    job = Job("j", "async", ("python", "train.py"), "/code")
+    found = program.read(job.command, {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"})
+    assert "none of them is the task's index" in commands.appended(job, found).note
+    found = program.read(job.command, {"train.py": TASK_ID})
+    assert commands.appended(job, found).note.endswith("--job_name --task_id")
