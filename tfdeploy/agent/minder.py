@@ -327,6 +327,8 @@ class Minder:
         for holder in self.holders:
             holder.close()
         self.holders = []
+        if self.supplier is not None:
+            self.supplier.give_up()
         endgame.forget_secrets(self.paths)
 
     def _save(self) -> None:

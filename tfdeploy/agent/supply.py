@@ -14,7 +14,8 @@ import re
 import ssl
 import threading
 import time
-from typing import Any, Callable, List, Optional, Tuple
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from tfdeploy.agent import keepers, layout, tls, wire
 from tfdeploy.agent.call import VerbError
@@ -63,20 +64,29 @@ class Supplier:
         self._paths, self._part, self._mesh = paths, part, mesh
         self._lock = threading.Lock()
         self._wanted = self._come = 1
+        self._fetching = False
         self.said = ""  # why the last try failed
 
     def has_come(self, number: int) -> bool:
         """Whether it lies here for that round. Asked for the first time, it is fetched."""
         with self._lock:
-            if number > self._wanted:
-                self._wanted = number
-                threading.Thread(target=self._fetch, args=(number,), daemon=True).start()
+            self._wanted = max(self._wanted, number)
+            if self._come < number and not self._fetching:
+                self._fetching = True
+                threading.Thread(target=self._fetch, daemon=True).start()
             return self._come >= number
 
-    def _fetch(self, number: int) -> None:
+    def give_up(self) -> None:
+        """From now on nothing is put in place: the run is over here, and another may write there."""
+        with self._lock:
+            self._wanted = 0
+
+    def _fetch(self) -> None:
         while True:
             with self._lock:
-                if self._wanted != number:
+                number = self._wanted
+                self._fetching = self._come < number
+                if not self._fetching:
                     return
             try:
                 self._bring(number)
@@ -85,9 +95,16 @@ class Supplier:
                 time.sleep(AGAIN_S)
                 continue
             with self._lock:
-                self._come, self.said = max(self._come, number), ""
+                self._come, self.said = number, ""
             self._mesh.notify()
-            return
+
+    @contextmanager
+    def _still(self, number: int) -> Iterator[None]:
+        """While that round is wanted; who gives up waits meanwhile. Raises ValueError."""
+        with self._lock:
+            if self._wanted != number:
+                raise ValueError("not wanted any more")
+            yield
 
     def _bring(self, number: int) -> None:
         paths, source = self._paths, self._part.supply_from
@@ -101,11 +118,15 @@ class Supplier:
             names = {path for path, _, _, _ in files}
             aside = [path for path in have if os.path.basename(path) == RECORD and path not in names]
             chosen = [files[n] for n in lacking]
-            folder = keepers.make_room(paths.workdir, paths.job, sum(size for _, size, _, _ in chosen))
+            with self._still(number):
+                folder = keepers.make_room(paths.workdir, paths.job, sum(size for _, size, _, _ in chosen))
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
             for each in chosen:
+                with self._still(number):
+                    pass
                 _receive(channel, folder, each)
-        missing = keepers.put_in_place(paths.workdir, paths.job, [(path, size, at) for path, size, at, _ in chosen], aside)
+        with self._still(number):
+            missing = keepers.put_in_place(paths.workdir, paths.job, [(path, size, at) for path, size, at, _ in chosen], aside)
         if missing:
             raise ValueError("%s did not come whole" % missing[0])
 
