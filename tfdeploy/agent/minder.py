@@ -6,7 +6,6 @@ the disk is full), so that another minder can take over at any moment.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -17,7 +16,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import actions, burial, decide, endgame, knowledge, messenger, proc, recovery, rounds, sockets, supply, wire
+from tfdeploy.agent import actions, burial, decide, endgame, holding, knowledge, messenger, proc, recovery, rounds, supply, wire
 from tfdeploy.agent.atomic import append_line, read_json, write_json
 from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock
@@ -26,14 +25,7 @@ from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.paths import WORDS, RunPaths, is_locked, take_lock
 from tfdeploy.agent.staff import Staff, tell_supervisor
 
-MESH_AGAIN_S = 5.0  # what a dead minder's connections may keep its port
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
-
-
-class PortTaken(Exception):
-    def __init__(self, port: int) -> None:
-        super().__init__("port %d" % port)
-        self.port = port
 
 
 class Minder:
@@ -64,8 +56,7 @@ class Minder:
     def begin(self) -> None:
         """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
         self._remember()
-        for port in [spec.port for spec in self.part.tasks if spec.port is not None]:
-            self.holders.append(self._hold(port))
+        self.holders = holding.hold(self.part, beside=self.takes_over and not self.rebooted)
         self._join_mesh()
         self.rounds = rounds.Rounds(self.paths, self.part, self.mesh, self.colleague, self.wake)
         self._listen_to_signals()
@@ -85,21 +76,10 @@ class Minder:
         certs = read_json(self.paths.file("mesh.json"))
         if own is None or len(self.part.mesh) < 2 or not certs:
             return
-        try:
-            listener = sockets.claim(own.port, MESH_AGAIN_S if self.takes_over else 0.0)
-        except OSError as error:
-            raise PortTaken(own.port) from error
+        listener = holding.claim(own.port, self.takes_over)
         offers = supply.Offers(self.paths, self.part, self.colleague.answer)
         self.mesh = Mesh(self.part, certs, listener, self.known, self.wake, offers.answer)
         self.supplier = supply.Supplier(self.paths, self.part, self.mesh)
-
-    def _hold(self, port: int) -> socket.socket:
-        try:
-            return sockets.hold(port, beside=self.takes_over and not self.rebooted)
-        except OSError as error:
-            if self.takes_over and not self.rebooted and error.errno == errno.EADDRINUSE:
-                return socket.socket()  # the task has it for itself alone; nobody else can take it
-            raise PortTaken(port) from error
 
     def _remember(self) -> None:
         said = read_json(self.paths.file("knowledge.json"))
@@ -295,7 +275,7 @@ class Minder:
         if isinstance(action, decide.Commit):
             self._know(self.known._replace(committed=True))
         else:
-            fields.update(kind=action.kind, reason=action.reason)
+            fields.update(kind=action.kind, reason=action.reason[: knowledge.MAX_TEXT])
             if action.grace_s is not None:
                 fields["grace_s"] = action.grace_s
             self._know(self.known.join(Knowledge(abort=fields)))
@@ -390,7 +370,7 @@ def main(argv: List[str]) -> int:
     minder = Minder(paths)
     try:
         minder.begin()
-    except PortTaken as taken:
+    except holding.PortTaken as taken:
         _say(answer, {"port": taken.port})
         return 1
     _say(answer, {"ok": True})
