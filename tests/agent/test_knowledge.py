@@ -73,8 +73,9 @@ def test_long_reasons_are_cut() -> None:
     assert len(knowledge.from_json(said, BY_TASK).abort["reason"]) == 300
 
 
-def test_a_thousand_failed_tasks_fit_into_a_message() -> None:
-    fields = {"outcome": "failed", "time": 1763719000.123, "host": "h" * 20, "up": True, "exit_code": 1, "reason": "r" * 300}
+@pytest.mark.parametrize("letter", ["r", "\u8bad"])
+def test_a_thousand_failed_tasks_fit_into_a_message(letter: str) -> None:
+    fields = {"outcome": "failed", "time": 1763719000.123, "host": "h" * 20, "up": True, "exit_code": 1, "reason": letter * 300}
     known = Knowledge(True, ABORT, {f"worker:{index}": fields for index in range(1000)})
     assert len(json.dumps(known.as_json())) < MAX_MESSAGE_BYTES
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import family, proc
+from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import VerbError
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
@@ -129,6 +130,16 @@ def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: Any) -> N
     answer = cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="Ctrl-C")
     assert answer == {"survivors": []}
     assert {state.abort_reason for state in cluster.wait_ended("r1").values()} == {"Ctrl-C"}
+
+
+def test_a_long_reason_is_the_same_everywhere(hosts: Any) -> None:
+    """Two that never come to know the same would tell each other for ever."""
+    cluster = hosts("n1", "n2")
+    cluster.launch("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
+    cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x" * 300 + " and so on")
+    cluster.wait_ended("r1")
+    said = [read_json(host.paths("r1").file("knowledge.json")) or {} for host in cluster.hosts.values()]
+    assert said[0]["abort"] == said[1]["abort"]
 
 
 def test_purge_leaves_nothing(hosts: Any) -> None:

@@ -146,3 +146,28 @@ def test_who_left_before_it_was_told_is_not_waited_for(three: Any) -> None:
     one.tell(ended("worker:0"))  # n2 and n3 have tasks as far as n1 knows, and nobody listens there
     assert not one.all_heard()
     three.wait_until(one.all_heard, 20.0)
+
+
+def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = three.join("n1"), three.join("n2")
+    begin, refused = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        target = thread._target.__name__  # type: ignore[attr-defined]
+        if target in ("_speak", "_listen_to") and refused.count(target) < 2:
+            refused.append(target)
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    one.tell(Knowledge(committed=True))
+    three.wait_until(lambda: len(refused) == 4 and two.known().committed, 20.0)
+
+
+def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Any) -> None:
+    one, two = three.join("n1"), three.join("n2")
+    join = two._join
+    two._join = lambda other: join(other._replace(decided=None))  # as an older version does
+    one.tell(Knowledge(committed=True, decided=1.0))
+    three.wait_until(lambda: one._peers["n2"].heard and one._peers["n2"].not_before > time.monotonic() + 1.0, 10.0)
+    assert two.known() == Knowledge(committed=True)

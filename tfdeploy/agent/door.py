@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List
 
 from tfdeploy.agent import tls
 
-MAX_MESSAGE_BYTES = 1 << 20  # a thousand tasks, each ended with a long reason
+MAX_MESSAGE_BYTES = 1 << 22  # a thousand tasks, each ended with a long reason in any script (six bytes a character)
 TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 32  # that others may have open here
 
@@ -57,7 +57,22 @@ class Door:
                     return
                 time.sleep(0.1)  # out of descriptors
                 continue
-            threading.Thread(target=self._listen_to, args=(plain, self._admit(plain)), daemon=True).start()
+            self._let_in(plain)
+
+    def _let_in(self, plain: socket.socket) -> None:
+        """Where there is no descriptor or no thread for it, it hangs up: members try again."""
+        admission = None
+        try:
+            admission = self._admit(plain)
+            threading.Thread(target=self._listen_to, args=(plain, admission), daemon=True).start()
+        except (OSError, RuntimeError):
+            plain.close()
+            if admission is not None:
+                self._dismiss(admission)
+
+    def _dismiss(self, admission: int) -> None:
+        with self._lock:
+            self._open.pop(admission).close()
 
     def _admit(self, plain: socket.socket) -> int:
         """Counts a connection; where there are too many, the oldest is hung up: members need milliseconds."""
@@ -83,8 +98,7 @@ class Door:
         except (OSError, ValueError):
             pass  # a stranger, or a peer that will try again
         finally:
-            with self._lock:
-                self._open.pop(admission).close()
+            self._dismiss(admission)
 
 
 def receive(channel: ssl.SSLSocket) -> Any:

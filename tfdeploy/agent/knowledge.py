@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 from tfdeploy.agent import wire
 
-_MAX_TEXT = 300
+MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
 ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6
 Fields = Dict[str, Any]
@@ -153,7 +153,7 @@ def _checked(fields: Any, key: str, words: "tuple[str, ...]") -> Fields:
     plain = (str, int, float, bool, type(None))
     if len(fields) > 12 or not all(isinstance(one, plain) for one in fields.values()):
         raise ValueError("not plain")
-    return {str(name)[:40]: one[:_MAX_TEXT] if isinstance(one, str) else one for name, one in fields.items()}
+    return {str(name)[:40]: one[:MAX_TEXT] if isinstance(one, str) else one for name, one in fields.items()}
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Fields:
@@ -170,7 +170,7 @@ def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) 
         "up": status.up,
         "exit_code": status.exit_code,
         "signal": status.signal,
-        "reason": status.reason[:_MAX_TEXT] if status.reason else None,
+        "reason": status.reason[:MAX_TEXT] if status.reason else None,
     }
     return {name: one for name, one in fields.items() if one is not None}
 

@@ -25,7 +25,7 @@ SLOW_S = 2.0
 AT_ONCE = 16  # conversations that we have begun
 EXCHANGE_S = 10.0
 SETTLE_S = 0.02  # news that come together go out together
-GONE_S = 3.0  # a port refused for so long: no minder is there any more, and none was started again
+GONE_S = 10.0  # a port refused for so long: no minder is there any more, and none was started again, on a busy host either
 _BACKOFF_S = (0.2, 8.0)
 CALM_S = 60.0  # both, once there is no hurry
 
@@ -181,7 +181,10 @@ class Mesh:
                 for peer in chosen:
                     peer.busy, peer.tried = True, now
             for peer in chosen:
-                threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
+                try:
+                    threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
+                except RuntimeError:  # no more threads for this user now
+                    self._missed(peer, refused=False)
             time.sleep(SETTLE_S)
 
     def _due(self, now: float) -> List[_Peer]:
@@ -217,24 +220,32 @@ class Mesh:
 
     def _speak(self, peer: _Peer) -> None:
         try:
-            self._exchange(peer.address)
+            self._exchange(peer)
         except (OSError, ValueError) as error:
-            refused = isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, Stranger))
-            with self._lock:
-                peer.failures += 1
-                peer.refused = (peer.refused or time.monotonic()) if refused else None
-                pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self._longest_pause_s)
-                peer.not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
+            self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, Stranger)))
         finally:
             with self._lock:
                 peer.busy = False
                 self._lock.notify_all()
 
-    def _exchange(self, address: wire.MeshHost) -> None:
-        with self.call(address) as channel:
-            channel.sendall(self._message())
+    def _missed(self, peer: _Peer, refused: bool) -> None:
+        with self._lock:
+            peer.busy = False
+            peer.failures += 1
+            peer.refused = (peer.refused or time.monotonic()) if refused else None
+            pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self._longest_pause_s)
+            peer.not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
+
+    def _exchange(self, peer: _Peer) -> None:
+        with self.call(peer.address) as channel:
+            with self._lock:
+                said, message = self._digest, self._message()
+            channel.sendall(message)
             value = door.receive(channel)
-        self._heard(address.host, self._body(value, address.host))
+        self._heard(peer.address.host, self._body(value, peer.address.host))
+        with self._lock:
+            if said == self._digest != peer.digest:  # it heard all, and does not take all of it: of another version, say
+                peer.not_before = time.monotonic() + self._longest_pause_s
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:

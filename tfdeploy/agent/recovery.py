@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
-from tfdeploy.agent.knowledge import Knowledge, decided, ending_of, in_words, is_final, is_outdated, serves, too_early
+from tfdeploy.agent.knowledge import MAX_TEXT, Knowledge, decided, ending_of, in_words, is_final, is_outdated, serves, too_early
 
 OVER = ("ended", "lost")
 QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
@@ -60,7 +60,7 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: Dict[str, Any]) 
     """The gang's next round, after the death of that attempt: Knowledge.round."""
     death = ending_of(status)
     told = {"n": action.n, "time": death["time"], "task": action.task}
-    told["reason"] = in_words(dict(death, task=action.task))
+    told["reason"] = in_words(dict(death, task=action.task))[:MAX_TEXT]
     return dict(told, **{name: count[name] for name in ("count", "quick", "delay_s")})
 
 

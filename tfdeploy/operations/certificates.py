@@ -1,6 +1,6 @@
 """A certificate authority for one run and a key pair for each of its hosts, made in memory.
 
-The only door to `cryptography`. Valid from 2000 to 9999, so that a host whose clock is off can join.
+The only door to `cryptography`. Valid from 1970 to 9999, so that a host whose clock is off can join, or begins at zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
             .issuer_name(issuer)
             .public_key(public)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(datetime.datetime(2000, 1, 1, tzinfo=datetime.timezone.utc))
+            .not_valid_before(datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc))
             .not_valid_after(datetime.datetime(9999, 12, 31, tzinfo=datetime.timezone.utc))
         )
 
