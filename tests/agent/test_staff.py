@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 from tfdeploy.agent.actions import View
 from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.paths import take_lock
 from tfdeploy.agent.recovery import recover
 from tfdeploy.agent.staff import Staff
 
@@ -28,6 +31,19 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(ho
     cluster.wait_until(lambda: paths.status("worker:0").round == 2)
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     cluster.wait_until(lambda: (staff.reap(), not staff.look()["worker:0"].supervised)[1])
+
+
+def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
+    """A supervisor that finds its lock taken goes, and its task counts as lost."""
+    path = str(tmp_path / "lock")
+    looks = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(looks, fcntl.LOCK_SH)  # it has no processor just now
+    later = threading.Timer(0.5, os.close, (looks,))
+    later.start()
+    held = take_lock(path)
+    later.join()
+    assert held is not None and take_lock(path) is None
+    os.close(held)
 
 
 def test_a_start_that_the_system_refuses_is_tried_again(hosts: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -114,6 +115,20 @@ def test_stop_works_with_its_helpers_dead(hosts: Any, bystander: Any, supervisor
     assert not any(proc.same(who) for who in everyone)
     assert cluster.status("r1", "worker:0").outcome == "stopped"
     assert cluster.state("r1", "n1").phase == "ended" and bystander.poll() is None
+
+
+def test_a_frozen_minder_keeps_no_stop(hosts: Any) -> None:
+    cluster = hosts("n1")
+    launch_stubborn(cluster)
+    minder = cluster.state("r1", "n1").minder_pid
+    os.kill(minder, signal.SIGSTOP)
+    try:
+        answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
+        assert answer["survivors"] == [] and cluster.alive("r1") == []
+    finally:
+        os.kill(minder, signal.SIGCONT)
+    state = cluster.wait_ended("r1")["n1"]
+    assert state.stop_requested and state.first_death is None
 
 
 def test_another_run_on_the_same_host_is_untouched(hosts: Any, tmp_path: Any, agent_dir: str) -> None:

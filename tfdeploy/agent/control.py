@@ -23,6 +23,7 @@ from tfdeploy.agent.watch import watch
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL to nothing left
 SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from saying that all has ended
+UNHEARD_S = 3.0  # a minder that does not even begin by then is frozen
 LOOK_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
@@ -138,11 +139,15 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
 def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
     """Waits for the minder to end the run; where there is none, does it. Returns the survivors."""
     tasks = [spec.task for spec in paths.part().tasks]
-    deadline = time.monotonic() + grace_s + KILL_WITHIN_S
+    begun = time.monotonic()
+    deadline = begun + grace_s + KILL_WITHIN_S
     pause = 0.005
     while _phase(paths) != "ended" and time.monotonic() < deadline:
         if not is_locked(paths.file("minder.lock")) and _end_without_minder(paths, grace_s, reason):
             break
+        if time.monotonic() - begun >= UNHEARD_S and _phase(paths) not in ("ending", "ended"):
+            for task in tasks:
+                tell_supervisor(paths, task, reason, grace_s)
         if pause >= LOOK_S and not _lives(paths, tasks):
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)

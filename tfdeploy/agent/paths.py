@@ -19,6 +19,7 @@ from tfdeploy.agent.atomic import read_json, write_bytes, write_json
 WORDS = ("start", "commit", "abort", "stop")
 LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
 _ROOM_BYTES = 1024
+_HELD_S, _LOOKED_AT_S = 0.05, 5.0  # how long a lock is tried for, by who is in the way
 
 
 def agent_command(*words: str) -> List[str]:
@@ -104,17 +105,26 @@ class RunPaths:
 def take_lock(path: str) -> Optional[int]:
     """An open file that holds the lock until it is closed or its process dies; None: somebody else holds it.
 
-    Who only looks (is_locked) is in the way for microseconds: that is waited out.
+    Who only looks (is_locked) is in the way for microseconds, on a busy host for longer: that is waited out.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for pause in (0.001, 0.004, 0.015, 0.03, 0.0):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except OSError:
-            time.sleep(pause)
-    os.close(descriptor)
-    return None
+    begun = time.monotonic()
+    while not _flocked(descriptor, fcntl.LOCK_EX):
+        looked_at = _flocked(descriptor, fcntl.LOCK_SH)  # beside those who look
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        if time.monotonic() - begun >= (_LOOKED_AT_S if looked_at else _HELD_S):
+            os.close(descriptor)
+            return None
+        time.sleep(0.002)
+    return descriptor
+
+
+def _flocked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def is_locked(path: str) -> bool:
