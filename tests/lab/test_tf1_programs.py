@@ -64,6 +64,7 @@ OTHERS = (
     Program(
         "ingraph_sum", "ingraph", {"chief:0": r"mean 49\.50"}, ("ingraph_sum.py:5 gives way",), roles={"worker": ["n2", "n3"]}
     ),
+    Program("ingraph_local", "ingraph", {"chief:0": r"mean 49\.50"}, ("job is called local",), roles={"worker": ["n2", "n3"]}),
     Program("hello_local_job", "async", {"worker:0": r"the sum of squares is 25\.0"}, ("its job local stands for worker",)),
 )
 

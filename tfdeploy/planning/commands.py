@@ -5,6 +5,7 @@ A command is a tuple of words from here to the host; nothing here quotes.
 
 from __future__ import annotations
 
+import ast
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from tfdeploy.model.job import Job
 from tfdeploy.planning import flags
 from tfdeploy.planning.flags import Flag
 from tfdeploy.planning.program import PYTHON, Program, own_end
+from tfdeploy.planning.takes import last_name
+
+_READERS = ("TFConfigClusterResolver", "MultiWorkerMirroredStrategy", "ParameterServerStrategy", "RunConfig")
+_NAME_THEM = "name what it needs in the command, as in `python train.py {job_name} {task_index}`"
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,9 @@ def _note(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, .
         return f"flags appended because {program.path} defines them: {listed}{kept}{lacking}"
     if own:
         return f"no flags appended{kept}"
-    return f"no flags appended: {program.path} defines none of {' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
+    none = f"no flags appended: {program.path} defines none of {' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
+    alike = job.mode in ("async", "sync") and not _reads_tf_config(program)
+    return none if not alike else f"{none}, which it does not seem to read: {_NAME_THEM}"
 
 
 def _no_index(names: set[str]) -> str:
@@ -96,3 +103,14 @@ def _no_index(names: set[str]) -> str:
     if "job_name" not in names or "task_index" in names:
         return ""
     return "; none of them is the task's index: name all that it needs in the command, as in `--ITS_FLAG={task_index}`"
+
+
+def _reads_tf_config(program: Program) -> bool:
+    """By its name, or through what TensorFlow makes of it."""
+    for tree in program.trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value == "TF_CONFIG":
+                return True
+            if isinstance(node, ast.Attribute | ast.Name) and last_name(node) in _READERS:
+                return True
+    return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,15 +43,18 @@ def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
         return Program(None, unread=unread, script=_script(command))
     path, base = named
-    if path not in sources:
+    files = _one_per_task(path, sources) if "{" in path else [path] if path in sources else []
+    if not files:
         return Program(path, unread=f"{path} is not among the Python files of the code")
     trees: dict[str, ast.Module] = {}
-    try:
-        trees[path] = _parse(sources[path])
-    except (SyntaxError, ValueError) as error:
-        return Program(path, unread=_unreadable(path, error), python2=_python2(path, sources[path], error))
-    old = _follow(path, base, sources, trees)
-    return Program(path, tuple(trees.values()), paths=tuple(trees), python2=old)
+    old: list[tuple[str, str]] = []
+    for file in files:
+        try:
+            trees[file] = _parse(sources[file])
+        except (SyntaxError, ValueError) as error:
+            return Program(path, unread=_unreadable(file, error), python2=_python2(file, sources[file], error))
+        old += _follow(file, base, sources, trees)
+    return Program(path, tuple(trees.values()), paths=tuple(trees), python2=tuple(dict.fromkeys(old)))
 
 
 def main_block(node: ast.stmt) -> bool:
@@ -88,6 +92,12 @@ def _word(command: tuple[str, ...]) -> int | None:
         if word.endswith(".py") or before == "-m":
             return at
     return 0 if command[0].endswith(".py") else None
+
+
+def _one_per_task(path: str, sources: Mapping[str, str]) -> list[str]:
+    """The files that `{job_name}{task_index}.py` may be."""
+    pattern = re.compile("[^/]*".join(re.escape(part) for part in re.split(r"\{\w+\}", path)))
+    return sorted(file for file in sources if pattern.fullmatch(file))
 
 
 def _script(command: tuple[str, ...]) -> str | None:

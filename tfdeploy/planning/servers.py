@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning import uses
+from tfdeploy.planning import uses, written
 from tfdeploy.planning.modes import rules
 from tfdeploy.planning.program import Program
 
 MODULE = "tfdeploy_server"  # on PYTHONPATH of every task: tfdeploy/runtime/site
 _SERVERS = ("distribute.Server", "train.Server")
+_JOB = re.compile(r"/job:([A-Za-z]\w*)")
 
 
 @dataclass(frozen=True)
 class Served:
-    """The roles whose tasks are plain servers instead of the program, and why."""
+    """The roles whose tasks are plain servers instead of the program, and why. `job`: the name of the workers' job, where the
+    program has one of its own for it."""
 
     roles: Collection[str] = ()
     note: str | None = None
+    job: str = ""
 
 
 def served(job: Job, program: Program, roles: Collection[str]) -> Served:
@@ -30,7 +36,10 @@ def served(job: Job, program: Program, roles: Collection[str]) -> Served:
         return Served()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
     if job.mode == "ingraph":
-        return Served(mode.serves, f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0")
+        named = own_job(program)
+        called = f"; the workers' job is called {named}, as in the program" if named else ""
+        told = f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0{called}"
+        return Served(mode.serves, told, named)
     if program.unread:
         return Served(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
     found = [use for use in uses.of_tensorflow(program) if use.name.removeprefix("compat.v1.") in _SERVERS]
@@ -39,7 +48,19 @@ def served(job: Job, program: Program, roles: Collection[str]) -> Served:
     return Served(mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none")
 
 
-def argv(python: str, facts: HostFacts) -> tuple[str, ...]:
+def own_job(program: Program) -> str:
+    """The one job ("local") on which a program of another word than "worker" places its operations; "" where there is none.
+
+    A client only names devices: a server of another job than theirs has none of them.
+    """
+    texts = (node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    named = {name for text in texts if isinstance(text, str) for name in _JOB.findall(text)}
+    named |= {name for each in written.clusters(program) for name in each.counts}
+    strange = sorted(named - set(ROLES) - {"master"})
+    return strange[0] if len(strange) == 1 and "worker" not in named else ""
+
+
+def argv(python: str, facts: HostFacts, served: Served) -> tuple[str, ...]:
     """`python`: the first word of the program's own command on that host."""
     own = python.rpartition("/")[2].startswith("python")
-    return (python if own else str(facts.python), "-m", MODULE)
+    return (python if own else str(facts.python), "-m", MODULE, *((served.job,) if served.job else ()))

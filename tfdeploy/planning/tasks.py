@@ -51,7 +51,7 @@ def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> T
         address="" if recipe.stands else layout.endpoints.get(seat.task, ""),
         port=None if recipe.stands else layout.ports.get(seat.task),
         gpus=seat.gpus,
-        argv=servers.argv(argv[0], facts) if seat.role in recipe.served.roles else argv,
+        argv=servers.argv(argv[0], facts, recipe.served) if seat.role in recipe.served.roles else argv,
         env=environment.environment(job, seat, layout.cluster, direct, values, recipe.chosen),
         deciding=seat.task in layout.deciding,
         why=seat.why,

@@ -16,12 +16,13 @@ _ALWAYS: Dict[str, Tuple[str, ...]] = {
     "tensorflow.python.training.saver": ("whole_checkpoints",),
     "tensorflow.python.training.sync_replicas_optimizer": ("synchronous",),
     "tensorflow.python.training.coordinator": ("prompt_end",),
+    "tensorflow.python.training.server_lib": ("patient_ps",),
     "tensorflow.python.training.session_manager": ("prompt_start",),
     "tensorflow.python.client.session": ("device_filters", "planned_target"),
     "tensorflow.python.checkpoint.checkpoint_options": ("own_disk",),
 }
 _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
-    "tensorflow.python.training.server_lib": ("planned_cluster",),
+    "tensorflow.python.training.server_lib": ("patient_ps", "planned_cluster"),
     "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": ("planned_tf_config",),
 }
 _VERSION1: Dict[str, Tuple[str, ...]] = {
@@ -31,6 +32,7 @@ _VERSION1: Dict[str, Tuple[str, ...]] = {
     "tensorflow.contrib.layers": ("absent",),
     "tensorflow.contrib.learn": ("absent",),
     "tensorflow.contrib.learn.python.learn.datasets": ("absent",),
+    "tensorflow.contrib.training": ("absent",),
     "tensorflow.examples": ("absent",),
     "tensorflow.examples.tutorials": ("absent",),
     "tensorflow.examples.tutorials.mnist": ("absent",),

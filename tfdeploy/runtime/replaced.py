@@ -45,6 +45,7 @@ CONTRIB: Dict[str, Tuple[str, ...]] = {
         "xavier_initializer_conv2d",
     ),
     "learn": ("datasets.mnist.read_data_sets", "python.learn.datasets.mnist.read_data_sets"),
+    "training": ("GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn"),
 }
 
 _CONTRIB = "a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place"

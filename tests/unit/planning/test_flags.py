@@ -184,3 +184,17 @@ def test_a_role_without_an_index_is_said() -> None:
     assert "none of them is the task's index" in commands.appended(job, found).note
     found = program.read(job.command, {"train.py": TASK_ID})
     assert commands.appended(job, found).note.endswith("--job_name --task_id")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys\nname, index = sys.argv[1:]", True),
+        ("import os, json\njson.loads(os.environ['TF_CONFIG'])", False),
+        ("r = tf.distribute.cluster_resolver.TFConfigClusterResolver()", False),
+    ],
+)
+def test_a_program_that_nobody_tells_who_it_is_is_said(text: str, said: bool) -> None:
+    job = Job("j", "async", ("python", "train.py"), "/code")
+    note = commands.appended(job, program.read(job.command, {"train.py": text})).note
+    assert ("{job_name} {task_index}" in note) == said

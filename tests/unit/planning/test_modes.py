@@ -10,7 +10,7 @@ import pytest
 
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.facts import Gpu, HostFacts
-from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, RoleRule
 from tfdeploy.planning import gpus, legacy_keras, program, servers
 from tfdeploy.planning.checks import roles as check_roles
@@ -206,3 +206,24 @@ def test_who_serves(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
 def test_a_program_that_cannot_be_read_serves_itself() -> None:
     told = servers.served(asked("coordinator"), program.read(("bash", "t.sh"), {}), ("ps", "worker"))
     assert not told.roles and "must serve ps and worker itself" in str(told.note)
+
+
+@pytest.mark.parametrize(
+    ("lines", "job"),
+    [
+        (('tf.device("/job:local/task:1")',), "local"),
+        (('tf.train.ClusterSpec({"cluster": ["pc-1:2222", "pc-2:2222"]})', 'tf.device("/job:ps/task:0")'), "cluster"),
+        (('tf.device("/job:worker/task:%d" % i)', 'tf.device("/job:local/task:1")'), ""),
+        (('tf.device("/job:left/task:0")', 'tf.device("/job:right/task:0")'), ""),
+        (('tf.Session("grpc://" + hosts[0])',), ""),
+    ],
+)
+def test_servers_are_of_the_job_that_the_client_names(
+    lines: tuple[str, ...], job: str, facts_of: Callable[..., HostFacts]
+) -> None:
+    found = program.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
+    told = servers.served(asked("ingraph"), found, ("worker",))
+    assert told.job == job
+    assert (f"called {job}," in (told.note or "")) == bool(job)
+    facts = facts_of(Host("n1", "192.0.2.1"))
+    assert servers.argv("python3", facts, told)[1:] == ("-m", "tfdeploy_server", *([job] if job else []))

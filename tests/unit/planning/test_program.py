@@ -84,3 +84,11 @@ def test_a_broken_module_does_not_hide_the_program() -> None:
     found = program.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
     assert found.unread is None
     assert len(found.trees) == 1
+
+
+def test_a_program_of_its_own_for_each_task() -> None:
+    sources = {"a/ps0.py": "import x", "a/worker1.py": "import tensorflow", "a/x.py": "", "a/b/ps0.py": "", "worker1.py": ""}
+    found = program.read(("python", "a/{job_name}{task_index}.py"), sources)
+    assert (found.path, found.paths) == ("a/{job_name}{task_index}.py", ("a/ps0.py", "a/x.py", "a/worker1.py"))
+    assert found.imports_tensorflow
+    assert "is not among" in (program.read(("python", "{job_name}-main.py"), sources).unread or "")

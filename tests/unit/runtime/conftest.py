@@ -29,6 +29,17 @@ def environment(task=None, mode="async", **more):
 
 
 @pytest.fixture
+def task_environment():
+    """task_environment("ps:0", "sync", paths=[...]) -> the environment of a task that a test starts itself."""
+
+    def make(task, mode, *, paths=()):
+        env = environment(task, mode)
+        return {**env, "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], *map(str, paths)])}
+
+    return make
+
+
+@pytest.fixture
 def run_python(tmp_path):
     """run_python(code, task=..., paths=[...]) -> the ended process; a temporary folder is its working directory."""
 

@@ -134,6 +134,10 @@ said["failures"] = [failure(code) for code in (
     "from tensorflow.examples.tutorials.mnist import input_data as i; i.read_data_sets('elsewhere')",
     "from tensorflow.examples.tutorials.mnist import input_data as i; i.read_data_sets('idx')", "tf.no_such_name",
 )]
+with tf.Graph().as_default():
+    greedy = tf.contrib.training.GreedyLoadBalancingStrategy(2, tf.contrib.training.byte_size_load_fn)
+    with tf.device(tf.train.replica_device_setter(ps_tasks=2, ps_strategy=greedy)):
+        said["balanced"] = [tf.get_variable("v%d" % size, [size]).device[-1] for size in (100, 10, 20, 60, 30, 5)]
 said["hasattr"] = [hasattr(tf.contrib, "slim"), hasattr(tf, "no_such_name"), hasattr(tf.contrib, "layers")]
 print(json.dumps(said))
 """
@@ -166,6 +170,7 @@ def test_what_a_program_finds_in_the_real_one(run_python, tmp_path):
         "epochs": 1,
         "plain": [[20, 28, 28, 1], "uint8", 1],
         "pickled": True,
+        "balanced": ["0", "1", "1", "1", "1", "0"],
         "hasattr": [False, False, True],
     }
     assert [text.partition(" ")[0] for text in failures[:8]] == [

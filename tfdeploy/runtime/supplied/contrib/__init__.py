@@ -1,5 +1,5 @@
 """The few names of tf.contrib that distributed programs of TensorFlow 1 use; words for the rest come from absent.py."""
 
-from tensorflow.contrib import framework, layers, learn
+from tensorflow.contrib import framework, layers, learn, training
 
-__all__ = ["framework", "layers", "learn"]
+__all__ = ["framework", "layers", "learn", "training"]
