@@ -11,6 +11,7 @@ import pytest
 
 from tfdeploy.agent import family, layout
 from tfdeploy.agent.atomic import read_json
+from tfdeploy.agent.paths import is_locked
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
@@ -181,3 +182,15 @@ def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: An
     states = cluster.wait_ended("r1")
     assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
     assert cluster.status("r1", "worker:1").attempt == 1 and cluster.alive("r1") == []
+
+
+def test_a_minder_that_dies_while_no_task_runs_on_its_host_is_replaced(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, restart_backoff_s=[4.0, 4.0])
+    cluster.wait_state("r1", "worker:1", "running")
+    killed(cluster, "r1", "worker:1")
+    cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n2").again)
+    cluster.wait_until(lambda: not is_locked(family.supervisor_lock(cluster.hosts["n2"].paths("r1"), "worker:1")))
+    os.kill(cluster.state("r1", "n2").minder_pid, signal.SIGKILL)
+    cluster.wait_until(lambda: attempt(cluster, "r1", "worker:1") == (2, "running"), 30.0)

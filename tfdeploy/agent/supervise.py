@@ -19,15 +19,15 @@ from tfdeploy.agent import family, oom, proc, spawn, wire
 from tfdeploy.agent.atomic import append_line, read_json
 from tfdeploy.agent.loglayout import LogWriter
 from tfdeploy.agent.masking import Mask
-from tfdeploy.agent.paths import RunPaths, agent_command, is_locked, take_lock
+from tfdeploy.agent.paths import RunPaths, take_lock
 from tfdeploy.agent.ready import Readiness
+from tfdeploy.agent.standby import MIND_S, mind, stand_by
 
 STOP_FILE = "stop.json"
 LEFTOVER_GRACE_S = 2.0  # for what the program left running when it ended by itself
 _READ_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _FLUSH_S = 2.0  # how often a growing log shows in the status
-_MINDER_S = 1.5
 _LOOK_S = 0.1  # while something is to end
 _SAVE_FOR_S = 600.0  # a last status that a full disk refuses is tried again for so long
 
@@ -173,7 +173,7 @@ class Supervisor:
         if now >= self.next_flush and self._flush_due():
             self._save()
         if now >= self.next_minder:
-            self.next_minder = now + _MINDER_S
+            self.next_minder = now + MIND_S
             mind(self.paths)
 
     def _look(self, now: float) -> None:
@@ -269,23 +269,6 @@ class Supervisor:
             pass  # full: the status matters more
 
 
-def mind(paths: RunPaths) -> None:
-    """Starts a minder again if it has died while its run has not ended."""
-    if is_locked(paths.file("minder.lock")) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
-        return
-    # Not as the subreaper: the minder is to be nobody's child, so that it never counts as part of a task.
-    proc.become_subreaper(False)
-    try:
-        with open(paths.file("minder.log"), "ab") as log:
-            subprocess.call(
-                agent_command("minder", paths.host_dir), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-    except OSError:
-        pass
-    finally:
-        proc.become_subreaper()
-
-
 def main(argv: List[str]) -> int:
     """supervise HOST_DIR TASK ATTEMPT [ROUND]"""
     os.umask(0o077)
@@ -300,8 +283,10 @@ def main(argv: List[str]) -> int:
     except OSError:
         pass  # a full disk: its task is found by its other marks
     proc.become_subreaper()
-    Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1).run()
-    mind(paths)  # what comes after this end is the minder's, who may have died just now
+    one = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
+    one.run()
+    os.close(lock)
+    stand_by(paths, one.part)
     return 0
 
 

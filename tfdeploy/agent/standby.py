@@ -1,0 +1,53 @@
+"""A supervisor's second duty: there is a minder for as long as its run has not ended on this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import List
+
+from tfdeploy.agent import family, proc, wire
+from tfdeploy.agent.paths import RunPaths, agent_command, is_locked
+
+MIND_S = 1.5
+
+
+def mind(paths: RunPaths) -> None:
+    """Starts a minder again if it has died while its run has not ended."""
+    if is_locked(paths.file("minder.lock")) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
+        return
+    # Not as the subreaper: the minder is to be nobody's child, so that it never counts as part of a task.
+    proc.become_subreaper(False)
+    try:
+        with open(paths.file("minder.log"), "ab") as log:
+            subprocess.call(
+                agent_command("minder", paths.host_dir), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+    except OSError:
+        pass
+    finally:
+        proc.become_subreaper()
+
+
+def stand_by(paths: RunPaths, part: wire.HostPart) -> None:
+    """What comes after this end is the minder's, and it may die before it has done it: somebody sees to it that there is one
+    until the run has ended here or another supervisor lives. Not this process: its end says that the attempt is over."""
+    mind(paths)
+    locks = [family.supervisor_lock(paths, spec.task) for spec in part.tasks]
+    if not _is_last(paths, locks) or os.fork() > 0:
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    pause = 0.1
+    while _is_last(paths, locks):
+        mind(paths)
+        time.sleep(pause)
+        pause = min(pause * 1.5, MIND_S)
+    os._exit(0)
+
+
+def _is_last(paths: RunPaths, locks: List[str]) -> bool:
+    if any(map(is_locked, locks)) or not os.path.isdir(paths.host_dir):
+        return False
+    return paths.state().phase != "ended"
