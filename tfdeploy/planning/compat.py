@@ -40,11 +40,12 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
     hosts = facts or {}
     found = tuple(use for use in uses.of_tensorflow(program) if not use.guarded)
     choice, why = _choice(job, program, found, hosts)
+    asked_for = found if choice == "v1" else tuple(use for use in found if _since(use)) if job.compat == "auto" else ()
     return Compat(
         choice,
         why,
         _python2_notes(program, hosts),
-        (*_python2_refusals(program, hosts), *(_refusals(found, hosts) if choice == "v1" else ())),
+        (*_python2_refusals(program, hosts), *_refusals(asked_for, hosts)),
         written.clusters(program),
     )
 
@@ -54,7 +55,7 @@ def check(compat: Compat, program: Program) -> None:
     if not compat.refusals:
         return
     where, what, instead = compat.refusals[0]
-    others = [f"{at}: {name} ({way})" for at, name, way in compat.refusals[1:]]
+    others = [f"{at}: {name}" + (f" ({way})" if way != instead else "") for at, name, way in compat.refusals[1:]]
     more = f"; also {'; '.join(others[:_SHOWN])}" if others else ""
     left = f"; and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
     raise Refused(f"{program.path or 'the program'} cannot run as it is: {what}{more}{left}", where=where, next=instead)
@@ -103,11 +104,11 @@ def _choice(
 def _refusals(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
     seen: set[str] = set()
     for use in found:
-        instead = replaced.in_place(use.name)
+        instead = replaced.in_place(_plain(use))
         if instead is None or use.name in seen or (_since(use) and not _gone(use, hosts)):
             continue
         seen.add(use.name)
-        yield use.where, f"tf.{use.name} is not in TensorFlow 2", f"in its place: {instead}"
+        yield use.where, f"tf.{use.name} is not in TensorFlow {_from(use)}", f"in its place: {instead}"
     yield from _without_keras_2(found, hosts)
 
 
@@ -134,12 +135,21 @@ def _python2_notes(program: Program, hosts: Mapping[str, HostFacts]) -> tuple[st
     )
 
 
+def _plain(use: Use) -> str:
+    return use.name.removeprefix("compat.v1.")
+
+
 def _since(use: Use) -> bool:
-    return use.name.split(".")[0] in replaced.SINCE
+    return _plain(use).split(".")[0] in replaced.SINCE
+
+
+def _from(use: Use) -> str:
+    """ "2", or "2.16 and later" for what was in it before."""
+    return "{}.{} and later".format(*replaced.SINCE[_plain(use).split(".")[0]][0]) if _since(use) else "2"
 
 
 def _gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
-    since, _ = replaced.SINCE[use.name.split(".")[0]]
+    since, _ = replaced.SINCE[_plain(use).split(".")[0]]
     return any((_version(each) or (0, 0)) >= since for each in hosts.values())
 
 

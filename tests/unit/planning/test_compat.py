@@ -145,6 +145,17 @@ def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inve
     assert whole.refusals == ()
 
 
+@pytest.mark.parametrize("name", ["estimator.RunConfig", "compat.v1.estimator.Estimator"])
+def test_an_estimator_of_a_tensorflow_2_program_is_refused_too(name, facts_of, inventory):
+    host = inventory(worker="n1").hosts[0]
+    text = f"{TF}s = tf.distribute.MultiWorkerMirroredStrategy()\ntf.{name}(s)\n"
+    ((where, what, instead),) = decide(text, hosts={"n1": facts_of(host, tensorflow="2.21.0")}).refusals
+    assert (where, what) == ("train.py:3", f"tf.{name} is not in TensorFlow 2.16 and later")
+    assert "TensorFlow 2.15 or older" in instead
+    assert decide(text, hosts={"n1": facts_of(host, tensorflow="2.15.0")}).refusals == ()
+    assert decide(text, replace(JOB, compat="none"), hosts={"n1": facts_of(host, tensorflow="2.21.0")}).refusals == ()
+
+
 def test_builtins_of_python_2_are_noted_unless_the_program_brings_them():
     assert "xrange at train.py:1 is Python 2" in decide("for i in xrange(3): pass").notes[0]
     assert decide("from six.moves import xrange\nfor i in xrange(3): pass").notes == ()
