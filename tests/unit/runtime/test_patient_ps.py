@@ -1,4 +1,4 @@
-"""A ps whose program ends after it has waited for the workers stays until it is told to end; one that fails, or is no ps, does not."""
+"""A ps that ends after it has waited for the workers stays until it is told to end; one that fails, or is no ps, does not."""
 
 from __future__ import annotations
 
