@@ -25,7 +25,7 @@ SLOW_S = 2.0
 AT_ONCE = 16  # conversations that we have begun
 EXCHANGE_S = 10.0
 SETTLE_S = 0.02  # news that come together go out together
-GONE_S = 10.0  # a port refused for so long: no minder is there any more, and none was started again, on a busy host either
+GONE_S = 3.0  # a port refused for so long: no minder is there any more, and none was started again
 _BACKOFF_S = (0.2, 8.0)
 CALM_S = 60.0  # both, once there is no hurry
 

@@ -6,6 +6,7 @@ HostUnreachable, once and for good: the session makes a new one.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -155,7 +156,8 @@ class FramedChannel:
         except (OSError, EOFError, paramiko.SSHException) as broken:
             error = HostUnreachable(f"the connection ended: {clean(str(broken).encode())}", where=self._host)
         self._lose(error)
-        self._channel.close()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may end at this very moment
+            self._channel.close()
 
     def _more(self, timeout_s: float) -> bool:
         """Feeds what came to the frames. False at the end."""

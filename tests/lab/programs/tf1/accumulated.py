@@ -55,8 +55,7 @@ def train(server):
             if sess.should_stop():
                 break
             _, n = sess.run([apply_op, step])
-            if n % 10 == 0:
-                print("worker", FLAGS.task_index, "step", n, "loss", value)
+            print("worker", FLAGS.task_index, "step", n, "loss", value)
 
 
 def main(argv=None):
