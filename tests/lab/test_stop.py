@@ -16,6 +16,7 @@ from commandline import Tfdeploy, ended
 from conditions import wait_for
 from jobs import write_job
 from remains import assert_nothing_left
+from runside import host_state
 
 from tfdeploy.lab import Lab
 
@@ -139,12 +140,11 @@ def test_two_stops_at_once(operator: Tfdeploy) -> None:
 
 @pytest.mark.fault("51 Ctrl-C in a stop")
 def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy) -> None:
-    write_job(operator, "leave", "stubborn.py", stop={"grace": "2s"})
+    write_job(operator, "leave", "stubborn.py", stop={"grace": "4s"})
     launch(operator, "leave-1")
     stopping = operator.start("stop", "leave-1")
-    wait_for(
-        lambda: operator.json("status", "leave-1")["state"] != "running" or stopping.poll() is not None, 20, "it is stopping"
-    )
+    hosts = operator.lab.hosts
+    wait_for(lambda: any(host_state(operator, "leave-1", "leave", host)["stop_requested"] for host in hosts), 20, "it is heard")
     os.killpg(stopping.pid, signal.SIGINT)
     said, _ = stopping.communicate(timeout=20)
     assert stopping.returncode in (0, 130) and "Traceback" not in said, said
