@@ -10,9 +10,12 @@ from collections.abc import Callable
 
 import pytest
 from commandline import Tfdeploy, ended
+from conditions import wait_for
 from eventpipe import EventPipe
+from hostside import on_host
 from jobs import write_job
 from remains import NO_PORTS, assert_nothing_left
+from runside import task_folder
 
 from tfdeploy.agent import wire
 from tfdeploy.lab import Lab
@@ -54,6 +57,8 @@ def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe:
     launching = operator.start("launch", "--name", "slow-start-1", *pipe.words)
     pipe.hold_at("task", state="starting")
     pipe.go_on()
+    log = f"{task_folder('slow-start-1', 'slow-start', 'n2', 'worker:0')}/out.log"
+    wait_for(lambda: "not yet" in on_host(operator.lab, "n2", f"cat {log}", check=False), 20, "it prints")
     interrupt(launching)
     code, said = ended(launching, 20)
     assert code == 130, said
