@@ -41,9 +41,18 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
             assert [each["why"] for each in links._knock(doors)] == ["no answer"]
 
 
+def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
+    mesh = [wire.MeshHost(f"n{number}", f"10.0.0.{number}", 2222) for number in range(hosts)]
+    peers = [wire.Peer(f"ps:{number}", "ps", f"n{number}", serves=True, address=f"10.0.0.{number}:2223") for number in range(ps)]
+    return wire.HostPart("r1", "j", "async", host, "d", "c", mesh=mesh, peers=peers)
+
+
 def test_every_host_begins_with_its_neighbour() -> None:
-    mesh = [wire.MeshHost(f"n{number}", f"10.0.0.{number}", 2222) for number in range(4)]
-    peers = [wire.Peer(f"ps:{number}", "ps", f"n{number}", address=f"10.0.0.{number}:2223") for number in range(4)]
-    part = wire.HostPart("r1", "j", "async", "n2", "d", "c", mesh=mesh, peers=peers)
-    found = [(door.host, door.task) for door in links._doors(part)]
-    assert found == [("n3", ""), ("n0", ""), ("n1", ""), ("n3", "ps:3"), ("n0", "ps:0"), ("n1", "ps:1")]
+    part = part_of("n2", 4, ps=4)
+    found = [(door.host, door.task) for door in links._doors(part, links._asked(part))]
+    assert found == [("n3", ""), ("n3", "ps:3"), ("n0", ""), ("n0", "ps:0"), ("n1", ""), ("n1", "ps:1")]
+
+
+def test_of_many_hosts_each_asks_the_next_and_those_that_serve() -> None:
+    asked = links._asked(part_of("n30", 1000, ps=2))
+    assert asked == [*(f"n{number}" for number in range(31, 34)), "n0", "n1"]

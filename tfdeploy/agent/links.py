@@ -12,8 +12,9 @@ from tfdeploy.agent import knock, runs, wire
 from tfdeploy.agent.call import Call, Verb
 from tfdeploy.agent.doctor import CLOSED, OPEN
 
-MOST_TASKS = 256  # of the others' tasks that one host knocks at: in a large run every task is still knocked at by many
-ENOUGH = 64  # that do not answer: more of them say nothing new
+MANY = 16  # hosts of a run in which not all knock at all: a kernel's table of neighbours is full at 1024, in a lab for all hosts
+NEXT = 3  # of so many that come after it each host knocks at the ports then,
+SERVING = 8  # and of so many that serve
 
 
 class _Door(NamedTuple):
@@ -26,26 +27,33 @@ class _Door(NamedTuple):
 
 
 def links(call: Call) -> Dict[str, Any]:
-    """{"shut": [{"host", "task", "address", "why"}]}: the ports of the others that are not reached from here."""
+    """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: whom it knocked at, and what is not reached from here."""
+    part = runs.paths_of(call).part()
+    asked = _asked(part)
+    doors = _doors(part, asked)
     shut: List[Dict[str, str]] = []
-    doors = _doors(runs.paths_of(call).part())
     for first in range(0, len(doors), knock.AT_ONCE):
-        if len(shut) >= ENOUGH:
-            break
         shut += _knock(doors[first : first + knock.AT_ONCE])
-    return {"shut": shut}
+    return {"asked": asked, "shut": shut}
 
 
-def _doors(part: wire.HostPart) -> List[_Door]:
-    """The others' ports, the mesh's first; each host begins with who comes after it, so that not all knock at one."""
+def _asked(part: wire.HostPart) -> List[str]:
+    """The other hosts at whose ports this one knocks, those first that come after it: not all knock at one at once."""
     hosts = [each.host for each in part.mesh]
     own = hosts.index(part.host)
-    place = {host: (number - own) % len(hosts) for number, host in enumerate(hosts)}
-    mesh = [_Door(each.host, "", _address(each.address, each.port)) for each in part.mesh]
-    tasks = [_Door(each.host, each.task, each.address) for each in part.peers if each.address]
-    for doors in (mesh, tasks):
-        doors.sort(key=lambda door: place[door.host])
-    return [door for door in mesh + tasks[:MOST_TASKS] if door.host != part.host]
+    others = hosts[own + 1 :] + hosts[:own]
+    if len(hosts) <= MANY:
+        return others
+    serving = {peer.host for peer in part.peers if peer.serves}
+    return others[:NEXT] + [host for host in others[NEXT:] if host in serving][:SERVING]
+
+
+def _doors(part: wire.HostPart, asked: List[str]) -> List[_Door]:
+    doors = []
+    for host in asked:
+        doors += [_Door(host, "", _address(each.address, each.port)) for each in part.mesh if each.host == host]
+        doors += [_Door(host, peer.task, peer.address) for peer in part.peers if peer.host == host and peer.address]
+    return doors
 
 
 def _knock(doors: List[_Door]) -> List[Dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -40,7 +41,8 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     answers = all_or_error("links", ask_all(fleet, plan, "run.links", timeout_s=WITHIN_S))
     shut = [Shut(seen_from=host, **each) for host, answer in answers.items() for each in answer["shut"]]
     if shut:
-        raise refusal(shut, hosts_of(plan))
+        asked = Counter(to for answer in answers.values() for to in answer["asked"])
+        raise refusal(shut, hosts_of(plan), asked)
 
 
 def open_to_us(plan: Plan) -> str | None:
@@ -67,13 +69,13 @@ def _our_end(host: HostPlan) -> str | None:
         return None
 
 
-def refusal(shut: Sequence[Shut], hosts: Sequence[Host]) -> Refused:
-    """One line for a host that no other reaches, one for each other pair."""
+def refusal(shut: Sequence[Shut], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
+    """One line for a host that no other reaches, one for each other pair. `asked`: by how many others each was."""
     pairs: dict[tuple[str, str], list[Shut]] = {}
     for each in shut:
         pairs.setdefault((each.seen_from, each.host), []).append(each)
     named = {host.name: host for host in hosts}
-    alone = [name for name in named if len(hosts) > 2 and sum(to == name for _, to in pairs) == len(hosts) - 1]
+    alone = [name for name in named if 1 < asked.get(name, 0) == sum(to == name for _, to in pairs)]
     lines = [f"no other host reaches {name}: {_doors(_first_to(pairs, name))}" for name in alone]
     lines += [f"{seen_from} does not reach {to}: {_doors(doors)}" for (seen_from, to), doors in pairs.items() if to not in alone]
     more = [f"and {len(lines) - MOST_LINES} more pairs"] if len(lines) > MOST_LINES else []

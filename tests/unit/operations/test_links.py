@@ -5,6 +5,7 @@ from __future__ import annotations
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.links import Shut, refusal
 
+ASKED = {"n1": 3, "n2": 3, "n3": 3, "n4": 3}
 HOSTS = [Host(f"n{number}", f"10.0.0.{number}") for number in range(1, 33)]
 
 
@@ -13,7 +14,7 @@ def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> Shu
 
 
 def test_a_pair_is_one_line_with_all_its_ports() -> None:
-    error = refusal([shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", why="closed")], HOSTS[:4])
+    error = refusal([shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", why="closed")], HOSTS[:4], ASKED)
     assert error.exit_code == 3
     assert error.what.splitlines()[1:] == [
         "  n2 does not reach n3: no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)",
@@ -24,7 +25,7 @@ def test_a_pair_is_one_line_with_all_its_ports() -> None:
 
 def test_a_host_that_no_other_reaches_is_one_line() -> None:
     doors = [shut(host, "n3", task) for host in ("n1", "n2", "n4") for task in ("", "worker:1")]
-    error = refusal([*doors, shut("n3", "n1")], HOSTS[:4])
+    error = refusal([*doors, shut("n3", "n1")], HOSTS[:4], ASKED)
     assert error.what.splitlines()[1:] == [
         "  no other host reaches n3: no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)",
         "  n3 does not reach n1: no answer at 10.0.0.1:2222",
@@ -32,10 +33,10 @@ def test_a_host_that_no_other_reaches_is_one_line() -> None:
 
 
 def test_of_two_hosts_both_are_named() -> None:
-    assert "n1 does not reach n2" in refusal([shut("n1", "n2")], HOSTS[:2]).what
+    assert "n1 does not reach n2" in refusal([shut("n1", "n2")], HOSTS[:2], {"n1": 1, "n2": 1}).what
 
 
 def test_many_pairs_are_counted() -> None:
     doors = [shut(one.name, two.name) for one in HOSTS[:16] for two in HOSTS[16:]]
-    lines = refusal(doors, HOSTS).what.splitlines()
+    lines = refusal(doors, HOSTS, {}).what.splitlines()
     assert len(lines) == 12 and lines[-1] == "  and 246 more pairs"
