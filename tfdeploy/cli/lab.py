@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
             gpus=args.gpus,
         )
         _say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
+        if found.kind == "isolated":
+            _say(f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its hosts are reached")
         return _answer(args, found, str(found.inventory))
     if args.lab_verb == "down":
         lab.down(args.name)

@@ -256,7 +256,8 @@ class RunProgress:
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)
-        self._cause = event.data.get("cause") or (None if self.state in ("succeeded", "stopped") else self._cause)
+        keeps = self.final and self.state not in ("succeeded", "stopped")  # what goes on again is well again
+        self._cause = event.data.get("cause") or (self._cause if keeps else None)
         self.left_files = event.data.get("left_files") or self.left_files
         if self.final:
             self.ended = event.time

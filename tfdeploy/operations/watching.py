@@ -28,6 +28,7 @@ class Watch:
         self.left: set[str] = set()  # hosts where nobody minds the run though it has not ended: see resume.py
         self._settled: set[str] = set()
         self._state: str | None = None
+        self._cause: str | None = None
         self._taking = threading.Lock()
 
     def look(self) -> RunView:
@@ -43,10 +44,10 @@ class Watch:
         return self.view()
 
     def tell(self, view: RunView) -> None:
-        """Emits the run's state where it is news."""
-        if view.state == self._state:
+        """Emits the run's state where it is news, and that it is well again."""
+        if view.state == self._state and (self._cause is None or view.cause is not None):
             return
-        self._state = view.state
+        self._state, self._cause = view.state, view.cause
         left = {host: list(paths) for host, paths in view.left_files.items()}
         data = {"state": view.state, "cause": view.cause, "left_files": left}
         self.emit(Event("run", time.time(), run=self.plan.run, data=data))

@@ -103,6 +103,13 @@ def test_the_first_death_in_time_is_the_cause_until_the_operation_names_one() ->
     assert progress.ended == 1040.0
 
 
+def test_what_goes_on_again_is_well_again() -> None:
+    progress = fold([event("run", 1000.0, state="lost", cause="worker:0 on n2 lost: host rebooted")])
+    assert progress.cause == "worker:0 on n2 lost: host rebooted"
+    progress.apply(event("run", 1010.0, state="running", cause=None))
+    assert progress.cause is None
+
+
 def test_success_has_no_cause() -> None:
     progress = fold([*a_run(), event("run", 1040.0, state="succeeded")])
     assert (progress.cause, progress.first_death) == (None, None)

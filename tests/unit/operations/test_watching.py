@@ -1,0 +1,35 @@
+"""What a watch tells of a run, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfdeploy.model.events import Event
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.status import RunView
+from tfdeploy.operations.watching import Watch
+
+PLAN = Plan("r1", "j", "async", 1.0, "me@here", "c0ffee", ("python", "x.py"), {}, (), (), (), ())
+
+
+def view(state: str, cause: str | None = None) -> RunView:
+    return RunView("r1", "j", "async", state, 1.0, None, (), cause=cause)
+
+
+def test_a_state_is_told_once_and_that_all_is_well_again() -> None:
+    told: list[Event] = []
+    fleet: Any = None
+    watch = Watch(fleet, PLAN, told.append)
+    for each in (
+        view("running", "n3 rebooted"),
+        view("running", "n3 rebooted"),
+        view("running"),
+        view("running"),
+        view("succeeded"),
+    ):
+        watch.tell(each)
+    assert [(event.data["state"], event.data["cause"]) for event in told] == [
+        ("running", "n3 rebooted"),
+        ("running", None),
+        ("succeeded", None),
+    ]
