@@ -28,6 +28,7 @@ class LoopbackTunnel:
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._closed = False
         self._server = _listen(local_ports)
         self.port = int(self._server.getsockname()[1])
         threading.Thread(target=self._accept, name=f"tunnel-{host}", daemon=True).start()
@@ -37,6 +38,7 @@ class LoopbackTunnel:
             self._server.shutdown(socket.SHUT_RDWR)  # wakes up accept
         self._server.close()
         with self._lock:
+            self._closed = True
             still = list(self._open)
         for sock in still:
             with contextlib.suppress(OSError):
@@ -52,7 +54,10 @@ class LoopbackTunnel:
     def _carry(self, sock: socket.socket) -> None:
         with self._lock:
             self._open.add(sock)
+            late = self._closed  # accepted just before the end: nobody else would hang it up
         try:
+            if late:
+                return
             with contextlib.suppress(TfdeployError), contextlib.closing(self._dial()) as channel:
                 back = threading.Thread(target=_pump, args=(channel.recv, sock.sendall, lambda: _end(sock)), daemon=True)
                 back.start()
