@@ -14,7 +14,7 @@ import pytest
 
 AGENT = Path(__file__).resolve().parents[2]
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.bound import main; sys.exit(main(sys.argv[1:]))"
-# starts one that left its session and ignores TERM, says both pids, and waits
+# starts one that left its session and ignores TERM, says both pids (each line at one stroke: both have one pipe), and waits
 PROGRAM = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", '''
@@ -23,12 +23,12 @@ if os.fork():
     os._exit(0)
 os.setsid()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print(os.getpid(), flush=True)
+os.write(1, b"%d\\\\n" % os.getpid())
 time.sleep(600)
 '''])
 child.wait()
 open(os.path.join(os.environ["TMPDIR"], "trace"), "w").close()
-print(os.getpid(), flush=True)
+os.write(1, b"%d\\n" % os.getpid())
 time.sleep(600)
 """
 

@@ -103,6 +103,13 @@ def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Any, tmp_p
     assert not one.known().committed
 
 
+def test_who_goes_says_so_to_those_where_nothing_runs_any_more(three: Any) -> None:
+    one, other = three.join("n1", ended("worker:2")), three.join("n3")
+    one.tell(ended("worker:0"))  # as far as n1 knows, nobody of n3 needs to hear it
+    one.say_farewell()
+    assert "worker:0" in other.known().ended
+
+
 @pytest.mark.fault("57 garbage and silence between the minders")
 def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "TIMEOUT_S", 0.5)

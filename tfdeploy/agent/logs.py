@@ -5,17 +5,14 @@ Bytes are passed on as they lie on disk; splitting and searching them is the con
 
 from __future__ import annotations
 
-import time
 from typing import Any, Dict, List
 
+from tfdeploy.agent import changes, inotify
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.logreader import PIECE_BYTES, LogReader, Piece
 from tfdeploy.agent.logseek import start_of_last, start_of_since
 from tfdeploy.agent.paths import RunPaths
 from tfdeploy.agent.runs import is_left, is_live, paths_of, writes_no_more
-
-POLL_S = 0.05
-LOOK_S = 0.25  # how often a silent task is asked whether it has ended
 
 
 def logs(call: Call) -> Dict[str, Any]:
@@ -29,11 +26,13 @@ def logs(call: Call) -> Dict[str, Any]:
     wanted = call.args.get("tasks")
     tasks = [task for task in here if wanted is None or task in wanted]
     readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task)) for task in tasks}
+    watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED)
     try:
-        ended = _send(call, paths, readers)
+        ended = _send(call, paths, readers, watcher)
         cursors = {task: reader.offset for task, reader in readers.items()}
         return {"ended": ended, "left": ended and is_left(paths), "cursors": cursors}
     finally:
+        watcher.close()
         for reader in readers.values():
             reader.close()
 
@@ -52,16 +51,15 @@ def _start(call: Call, paths: RunPaths, task: str) -> int:
     return start
 
 
-def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader]) -> bool:
+def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: inotify.Watcher) -> bool:
     follow, limit = bool(call.args.get("follow")), call.args.get("limit_bytes")
     open_tasks = list(readers)
+    news = changes.of_run(paths, open_tasks)
+    over: List[str] = []
     sent = 0
-    looked = 0.0
     while not call.cancelled.is_set():
-        over: List[str] = []  # before reading: what they wrote until they ended is then read
-        if not follow or time.monotonic() - looked >= LOOK_S:
-            looked = time.monotonic()
-            over = _over(paths, open_tasks)
+        if news.any():
+            over = _over(paths, open_tasks)  # before reading: what they wrote until they ended is then read
         moved = 0
         for task in list(open_tasks):
             piece = readers[task].read(PIECE_BYTES)
@@ -76,7 +74,7 @@ def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader]) -> bool:
         if (limit is not None and sent >= limit) or (not follow and not moved):
             return False
         if not moved:
-            call.cancelled.wait(POLL_S)
+            watcher.wait(call.cancelled)
     return False
 
 

@@ -28,6 +28,7 @@ SETTLE_S = 0.02  # news that come together go out together
 GONE_S = 3.0  # a port refused for so long: no minder is there any more, and none was started again
 _BACKOFF_S = (0.2, 8.0)
 CALM_S = 60.0  # both, once there is no hurry
+FAREWELL_S = 1.0
 
 
 class Stranger(ValueError):
@@ -122,6 +123,22 @@ class Mesh:
     def notify(self) -> None:
         """The minder is to look again."""
         self._changed()
+
+    def say_farewell(self) -> None:
+        """Before we go: once more to some who may wait for our end though nothing runs there any more, and would look for us
+        in vain. Who does not answer at once may find that out."""
+        with self._lock:
+            untold = [peer for peer in self._peers.values() if peer.digest != self._digest and peer.refused is None]
+        random.shuffle(untold)
+        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._fanout]]
+        until = time.monotonic() + FAREWELL_S
+        try:
+            for call in calls:
+                call.start()
+        except RuntimeError:  # no more threads for this user now
+            return
+        for call in calls:
+            call.join(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
         with self._lock:

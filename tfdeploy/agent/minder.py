@@ -346,6 +346,7 @@ class Minder:
             self._know(self.known.join(self.mesh.known()))
             if self.known.abort is None and self.paths.word("stop") is not None:  # only now: those who are away must hear it
                 self._act(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
+        self.mesh.say_farewell()
         self.mesh.close()
 
 

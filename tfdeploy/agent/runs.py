@@ -76,9 +76,10 @@ def _as_the_doctor_says(status: wire.TaskStatus, state: wire.HostRunState) -> wi
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:
     """It has ended, and its minder has said that it does not start again."""
-    status, state, part = task_status(paths, task), paths.state(), paths.part()
+    status = task_status(paths, task)
     if status.state not in OVER:
         return False
+    state, part = paths.state(), paths.part()
     peer = next((one for one in part.peers if one.task == task), None)
     if state.phase == "ended" or peer is None or part.restart_max == 0 or not peer.on_death:
         return True

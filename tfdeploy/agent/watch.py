@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List
 
-from tfdeploy.agent import runs, wire
+from tfdeploy.agent import changes, inotify, runs, wire
 from tfdeploy.agent.call import Call
 from tfdeploy.agent.paths import RunPaths
-
-LOOK_S = 0.1
-ANYWAY_S = 2.0  # a death that nobody could write down changes no file
 
 
 def watch(call: Call) -> Dict[str, Any]:
     """Ends when the run has ended on this host, or when nobody of it is left to say so."""
     paths = runs.paths_of(call)
     tasks = [spec.task for spec in paths.part().tasks]
-    files = [paths.file("state.json")] + [os.path.join(paths.task_dir(task), "status.json") for task in tasks]
+    watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
+    news = changes.of_run(paths, tasks)
     seen: Dict[str, Dict[str, Any]] = {}
-    stamps: Optional[List[Optional[Tuple[int, int]]]] = None
-    since_s = ANYWAY_S
-    while True:
-        now = [_stamp(file) for file in files]
-        if now != stamps or since_s >= ANYWAY_S:
-            stamps, since_s = now, 0.0
-            if _send_news(call, paths, tasks, seen):
-                return {}
-        if call.cancelled.wait(LOOK_S):
-            return {}
-        since_s += LOOK_S
-
-
-def _stamp(file: str) -> Optional[Tuple[int, int]]:
-    """Every write is a rename: another inode, or at least another time."""
     try:
-        about = os.stat(file)
-    except OSError:
-        return None
-    return about.st_ino, about.st_mtime_ns
+        while not (news.any() and _send_news(call, paths, tasks, seen)) and not call.cancelled.is_set():
+            watcher.wait(call.cancelled)
+    finally:
+        watcher.close()
+    return {}
 
 
 def _send_news(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Dict[str, Any]]) -> bool:
