@@ -159,3 +159,6 @@ def test_words_for_what_starts_again() -> None:
     waits = first_words(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
     assert waits == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
     assert first_words(view(w1=DONE)) == {}
+    used_up = dict(COUNT, attempt=0, count=3)  # by the attempts before: this death is not counted yet
+    assert first_words(view(w1=DEAD, counts={"worker:1": used_up})) == {}
+    assert first_words(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}

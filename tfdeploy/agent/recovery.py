@@ -112,7 +112,7 @@ def _is_left_alone(view: View, peer: wire.Peer) -> bool:
 
 
 def _given_up(part: wire.HostPart, status: wire.TaskStatus) -> str:
-    return "%s, after %d restarts (restart.max)" % (how(status), part.restart_max)
+    return "%s, after %d restart%s (restart.max)" % (how(status), part.restart_max, "s" * (part.restart_max != 1))
 
 
 def how(status: wire.TaskStatus) -> str:
@@ -180,9 +180,19 @@ def first_words(view: View) -> Dict[str, str]:
         if status.state not in OVER or is_last(view.part, peer, view.known, status):
             continue
         outdated = peer.gang and status.round < view.known.round_number
+        if not outdated and _counted(view, peer, status)["count"] > view.part.restart_max:
+            continue
         first = "once another host of the run answers, " if view.astray else ""
         words[spec.task] = _broken(view) + _awaited(view) if outdated else "%sstarts again: %s" % (first, how(status))
     return words
+
+
+def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> Dict[str, Any]:
+    """The count with this death, also where it has not been taken down yet."""
+    count = view.counts.get(peer.task)
+    if count is not None and count["attempt"] == status.attempt:
+        return count
+    return account(view.known.round if peer.on_death == "gang" else count, status, view.part.restart_backoff_s, 0.0)
 
 
 def _awaited(view: View) -> str:

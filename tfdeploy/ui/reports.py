@@ -44,6 +44,8 @@ def show_status(terminal: Terminal, view: RunView, now: float) -> None:
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _say(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     show_left_files(terminal, view.left_files)
+    if view.state == "failed" and view.first_death:
+        _say(terminal, "next: ", f"tfdeploy logs {view.run} --task {view.first_death} -n 100", "")
 
 
 def task_state(task: TaskView) -> str:
