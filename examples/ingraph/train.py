@@ -30,7 +30,7 @@ CENTRES = np.random.RandomState(0).randn(CLASSES, FEATURES)
 def clouds(random, count):
     """Points around ten centres, and which centre each belongs to."""
     labels = random.randint(CLASSES, size=count)
-    return CENTRES[labels] + 1.2 * random.randn(count, FEATURES), labels
+    return CENTRES[labels] + random.randn(count, FEATURES), labels
 
 
 def logits_of(points):
