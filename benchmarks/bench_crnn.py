@@ -3,6 +3,10 @@
 Counted while all workers train: from the latest one's first line of progress to the earliest one's last. Starting and
 ending are no part of it, but of the CPU of the hosts, which is counted whole. All hosts and the client share this machine's
 cores.
+
+A machine whose speed changes from minute to minute drowns a percent in noise. So besides both train at the same time on
+the same hosts, each with one worker: whether a task under tfdeploy makes its steps at the price of one by hand. What
+tfdeploy's own processes cost falls on both there, and is in the figures of the turns.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,7 +29,7 @@ import rivals
 from figures import Figures, options, say
 from place import REPOSITORY, USER, Place, a_lab
 
-PORT = 2222
+PORT = 3330  # outside of what tfdeploy may take
 RUN_S = 300.0
 STEP = re.compile(r"step (\d+) loss")
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -51,6 +56,8 @@ def main() -> None:
                 f"name: bench\nmode: async\nenv: {{TF_CPP_MIN_LOG_LEVEL: '2'}}\ncommand: {command}\n"
             )
             measure(place, steps, args.rounds, figures)
+            if workers == 1:
+                measure_at_once(place, steps, args.rounds, figures)
 
 
 def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
@@ -84,16 +91,35 @@ def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
 def trained(place: Place, train: Callable[[], Progress]) -> Trained:
     before = place.served()
     progress = train()
-    return Trained(rate(progress), place.served() - before)
+    return Trained(rate(progress, common_span(progress)), place.served() - before)
 
 
-def rate(progress: Progress) -> float:
-    """Global steps per second while all workers train."""
-    begin = max(lines[0][0] for lines in progress.values())
-    end = min(lines[-1][0] for lines in progress.values())
-    within = [line for line in progress["worker:0"] if begin <= line[0] <= end]
+def measure_at_once(place: Place, steps: int, rounds: int, figures: Figures) -> None:
+    ratios = []
+    for number in range(rounds):
+        with ThreadPoolExecutor(2) as pool:
+            hand = pool.submit(by_hand, place, steps, f"at-once-{number}")
+            progress, theirs = under_tfdeploy(place), hand.result()
+        both = common_span(progress, theirs)
+        ratios.append(rate(progress, both) / rate(theirs, both))
+        say(f"round {number + 1}, at once: {ratios[-1]:.3f} for {both[1] - both[0]:.0f} s")
+    ratio = statistics.median(ratios)
+    figures.add(
+        "crnn, 1 ps + 1 worker, both at once", ratio, "x", ratio=ratio, against="by hand over ssh", goal=0.98, at_least=True
+    )
+
+
+def common_span(*runs: Progress) -> tuple[float, float]:
+    """From when to when all workers of all these runs train, UTC seconds."""
+    lines = [lines for progress in runs for lines in progress.values()]
+    return max(each[0][0] for each in lines), min(each[-1][0] for each in lines)
+
+
+def rate(progress: Progress, span: tuple[float, float]) -> float:
+    """Global steps per second within that span."""
+    within = [line for line in progress["worker:0"] if span[0] <= line[0] <= span[1]]
     if len(within) < 2:
-        raise SystemExit(f"the workers hardly trained at the same time: {progress}; take more --steps")
+        raise SystemExit(f"they hardly trained at the same time: {progress}; take more --steps")
     (first, low), (last, high) = within[0], within[-1]
     return (high - low) / (last - first)
 
