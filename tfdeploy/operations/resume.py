@@ -1,6 +1,7 @@
 """A host that lost all of a run, by a reboot, goes on with it when somebody who follows the run finds it so.
 
 Asked of the host only while no other host says that the run is over. What then starts again there is the minder's to decide.
+Where the others say that an operator stopped it meanwhile, the host is told so: its secrets go, as they did elsewhere.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ TRIES, AGAIN_S = 60, 1.0
 
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Whether the run is minded there now. Raises TfdeployError where it may be later: no answer, a port taken, a full disk."""
-    if is_over(fleet, plan):
+    over, stopped = _how_it_is(fleet, plan)
+    if over and not stopped:
         return False
+    verb = "run.stop" if stopped else "run.resume"
     (one,) = (each for each in hosts_of(plan) if each.name == host)
     try:
-        answer = fleet.each((one,), lambda session: session.agent().call("run.resume", {"run": plan.run, "job": plan.job}))[host]
+        answer = fleet.each((one,), lambda session: session.agent().call(verb, {"run": plan.run, "job": plan.job}))[host]
         if isinstance(answer, TfdeployError):
             raise answer
     except AgentError as error:
         if error.code in NEVER:
             return False
         raise
-    return True
+    return not stopped
 
 
 def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], None], stop: threading.Event) -> bool:
@@ -57,14 +60,16 @@ def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], N
     return False
 
 
-def is_over(fleet: Fleet, plan: Plan) -> bool:
-    """Whether any host that answers knows that the run was stopped, has failed or has succeeded."""
+def _how_it_is(fleet: Fleet, plan: Plan) -> tuple[bool, bool]:
+    """Whether any host that answers knows that the run was stopped, has failed or has succeeded; and whether it was stopped."""
     answers, _ = split(ask_all(fleet, plan, "run.status", again=False, timeout_s=15.0))
+    states = [answer.get("host_state") and wire.from_wire(wire.HostRunState, answer["host_state"]) for answer in answers.values()]
+    if any(state and state.stop_requested for state in states):
+        return True, True
+    if not all(states) or any(state.abort_reason or state.first_death for state in states):
+        return True, False
     outcomes = {}
-    for answer in answers.values():
-        state = wire.from_wire(wire.HostRunState, answer["host_state"]) if answer.get("host_state") else None
-        if state is None or state.stop_requested or state.abort_reason or state.first_death:
-            return True
+    for answer, state in zip(answers.values(), states, strict=True):
         outcomes.update({task: fields.get("outcome") for task, fields in state.ended_tasks.items()})
         outcomes.update({fields["task"]: fields.get("outcome") for fields in answer.get("tasks", ())})
-    return bool(plan.deciding) and all(outcomes.get(task) == "succeeded" for task in plan.deciding)
+    return bool(plan.deciding) and all(outcomes.get(task) == "succeeded" for task in plan.deciding), False
