@@ -65,6 +65,20 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
     assert_nothing_left(operator, "reboot-1", "reboot")
 
 
+@pytest.mark.fault("50 a host is off during the stop, and boots: followed, it keeps nothing")
+def test_a_host_that_boots_after_the_stop_is_told_by_who_follows(operator: Tfdeploy) -> None:
+    write_job(operator, "late", "quick.py", "--steps=100000", restart=RESTART)
+    operator.run("launch", "--detach", "--name", "late-1", exit_code=0)
+    running(operator, "late-1")
+    following, seen = follow(operator, operator.home / "followed", "logs", "-f", "late-1")
+    wait_for(lambda: "worker:1" in seen(), 30, "it follows")
+    operator.lab.kill("n3")
+    operator.run("stop", "late-1", exit_code=4)
+    operator.lab.boot("n3")
+    assert_nothing_left(operator, "late-1", "late")
+    assert following.wait(timeout=60) in (0, 4), seen()
+
+
 @pytest.mark.long
 @pytest.mark.fault("40 a host is rebooted: its followed lines go on")
 @pytest.mark.parametrize("words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")])

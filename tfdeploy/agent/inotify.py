@@ -27,8 +27,8 @@ class Watcher:
         self._awoke = 0.0
 
     def wait(self, cancelled: threading.Event) -> None:
-        """Until there is news since the last return, it is cancelled, or SLICE_S have passed. The first time not at all: the
-        caller has not looked since we began."""
+        """Until there is news since the last return, or for SLICE_S: by then a cancellation is noticed too. The first time not
+        at all: the caller has not looked since we began."""
         if self._poll is None:
             self._begin()
             return

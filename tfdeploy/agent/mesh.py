@@ -28,7 +28,7 @@ SETTLE_S = 0.02  # news that come together go out together
 GONE_S = 3.0  # a port refused for so long: no minder is there any more, and none was started again
 _BACKOFF_S = (0.2, 8.0)
 CALM_S = 60.0  # both, once there is no hurry
-FAREWELL_S = 1.0
+FAREWELL_S = 1.0  # at most, for the last words of who goes
 
 
 class Stranger(ValueError):
