@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentside import Client, make_run
@@ -34,6 +36,30 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client
         "e-live": (True, "running", None),
     }
     assert rows["b-rebooted"]["tasks"][0]["outcome"] == "lost"
+
+
+ROUND = {"n": 3, "reason": "worker:1 on n2 killed by signal 9"}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "of_round", "died", "why"),
+    [
+        (1, 1, {}, None),
+        (2, 1, {"attempt": 1, "how": "exit code 3"}, "started again: exit code 3"),
+        (3, 1, {"attempt": 1, "how": "exit code 3"}, None),  # of an attempt before that
+        (3, 3, {"attempt": 1, "how": "exit code 3"}, "the gang started again: worker:1 on n2 killed by signal 9"),
+        (2, 2, {}, None),  # a round that is over
+    ],
+)
+def test_why_there_is_another_attempt(tmp_path: Path, attempt: int, of_round: int, died: dict[str, Any], why: str | None) -> None:
+    task = make_run(tmp_path, "run", "committed", state="running", attempt=attempt, round=of_round)
+    paths = runs.run_paths(str(tmp_path), "job", "run")
+    assert paths is not None
+    state = dataclasses.replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
+    (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
+    with (task / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert runs.task_status(paths, "worker:0").began_again == why
 
 
 def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,8 @@ def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator:
         kill(operator, run, task)
     for task in before:
         wait_again(operator, run, task, 2)
-        assert row_of(operator, run, task)["address"] == before[task]["address"]
+        row = row_of(operator, run, task)
+        assert (row["address"], row["reason"]) == (before[task]["address"], "started again: killed by signal 9")
     operator.wait_until("succeeded", run)
     chief = said(operator, run, "worker:0")
     resumed = [int(step) for step in re.findall(r"^starting at step (\d+)", chief, re.MULTILINE)]

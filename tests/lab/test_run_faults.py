@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -105,16 +106,16 @@ _time.time = _jumping_time
 
 
 @contextmanager
-def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[[int], None]]:
-    """jump(seconds): from then on the clock of every host is so far off, for all of the agent's processes."""
+def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[..., None]]:
+    """jump(seconds, *hosts): from then on the clock of all hosts, or of these, is so far off, for the agent's processes."""
     hosts = operator.lab.hosts
     operator.run("runs", exit_code=0)  # the agent lies there
     module = "~/tfdeploy/.agent/*/tfdeploy/agent/__init__.py"
     for host in hosts:
         on_host(operator.lab, host, f"for each in {module}; do cp -p $each $each.whole; cat >> $each <<'EOF'\n{JUMPS}\nEOF\ndone")
 
-    def jump(seconds: int) -> None:
-        for host in hosts:
+    def jump(seconds: int, *there: str) -> None:
+        for host in there or hosts:
             on_host(operator.lab, host, f"echo {seconds} > /tmp/clock-jump.new && mv /tmp/clock-jump.new /tmp/clock-jump")
 
     try:
@@ -141,6 +142,32 @@ def test_a_clock_that_jumps_ends_nothing_early_and_nothing_late(operator: Tfdepl
     tasks = [task_status(operator, "jumps-1", "jumps", host, task) for host, task in (("n2", "worker:0"), ("n3", "worker:1"))]
     assert all(task["outcome"] == "succeeded" and 0 < task["lived_s"] < time.monotonic() - began for task in tasks), tasks
     assert_nothing_left(operator, "jumps-1", "jumps")
+
+
+@pytest.mark.fault("43 a clock three seconds ahead names no wrong cause")
+def test_what_died_first_is_the_cause_though_its_host_s_clock_is_ahead(operator: Tfdeploy) -> None:
+    write_job(operator, "skewed", "quick.py", "--steps=100000", **ONCE)
+    with jumping_clocks(operator) as jump:
+        jump(3, "n2")
+        launch(operator, "skewed-1")
+        minders = {host: host_state(operator, "skewed-1", "skewed", host)["minder_pid"] for host in ("n2", "n3")}
+        for host, minder in minders.items():
+            kill(operator, host, minder, number=signal.SIGSTOP)  # else the second task is stopped for the first one's death
+        for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
+            kill(operator, host, task_status(operator, "skewed-1", "skewed", host, task)["pid"])
+
+            def ended(host: str = host, task: str = task) -> bool:
+                return task_status(operator, "skewed-1", "skewed", host, task)["state"] == "ended"
+
+            wait_for(ended, SOON_S, "its end is written down")
+        for host, minder in minders.items():
+            kill(operator, host, minder, number=signal.SIGCONT)
+        operator.wait_until("failed", "skewed-1", timeout_s=SOON_S)
+    status = operator.json("status", "skewed-1", exit_code=6)
+    assert status["first_death"] == "worker:0"
+    ends = {task["task"]: task["ended"] for task in status["tasks"]}
+    assert ends["worker:0"] < ends["worker:1"], ends
+    assert_nothing_left(operator, "skewed-1", "skewed")
 
 
 # --- disk and memory

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Optional
 
-from tfdeploy.agent import family, wire
+from tfdeploy.agent import family, runclock, wire
 from tfdeploy.agent.loglayout import LOG
 from tfdeploy.agent.paths import RunPaths, take_lock
 
@@ -28,7 +27,7 @@ def bury(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
         if family.end(paths, [task], 0.0):
             return False
         status.state = "lost" if outcome == "lost" else "ended"
-        status.outcome, status.reason, status.ended = outcome, reason, time.time()
+        status.outcome, status.reason, status.ended = outcome, reason, runclock.now(paths.part())
         status.lived_s = _lived_s(paths, status)
         try:
             paths.write_status(status)
@@ -42,7 +41,7 @@ def bury(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
     """At least: to the last word it wrote. By a clock that may have jumped: only the count of failed starts hangs on it."""
     try:
-        last = os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
+        last = runclock.of(paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime)
     except OSError:
         return None
     return None if status.started is None else round(max(0.0, last - status.started), 3)

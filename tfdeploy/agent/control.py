@@ -10,7 +10,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, List
 
-from tfdeploy.agent import burial, endgame, family, proc, runs, wire
+from tfdeploy.agent import burial, endgame, family, proc, runclock, runs, wire
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import Call, Verb, VerbError
 from tfdeploy.agent.decide import STOPPED_BY_OPERATOR
@@ -177,7 +177,7 @@ def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
         if all(buried):
             endgame.forget_secrets(paths)
             state = paths.state()
-            state.phase, state.ended = "ended", time.time()
+            state.phase, state.ended = "ended", runclock.now(part)
             state.stop_requested = state.stop_requested or paths.word("stop") is not None
             if paths.word("abort") is not None:
                 state.abort_reason = state.abort_reason or reason

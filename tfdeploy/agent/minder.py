@@ -16,8 +16,23 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import actions, burial, decide, endgame, holding, knowledge, messenger, proc, recovery, rounds, supply, wire
-from tfdeploy.agent.atomic import append_line, read_json, write_json
+from tfdeploy.agent import (
+    actions,
+    burial,
+    decide,
+    endgame,
+    holding,
+    knowledge,
+    messenger,
+    proc,
+    recovery,
+    rounds,
+    runclock,
+    statefile,
+    supply,
+    wire,
+)
+from tfdeploy.agent.atomic import append_line, read_json
 from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock
 from tfdeploy.agent.knowledge import Knowledge
@@ -166,7 +181,7 @@ class Minder:
         count = recovery.account(said, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
-        self._journal("died", task=peer.task, how=recovery.how(status), **count)
+        self._journal("died", task=peer.task, **count)
         self._save()
 
     def _know(self, known: Knowledge) -> None:
@@ -271,7 +286,7 @@ class Minder:
             return True
         if isinstance(action, decide.Phase):
             return self._enter(action.phase)
-        fields: Dict[str, object] = {"host": self.part.host, "time": time.time()}
+        fields: Dict[str, object] = {"host": self.part.host, "time": runclock.now(self.part)}
         if isinstance(action, decide.Commit):
             self._know(self.known._replace(committed=True))
         else:
@@ -292,12 +307,12 @@ class Minder:
 
     def _enter(self, phase: str) -> bool:
         if phase == "started":
-            self.state.started = time.time()
+            self.state.started = runclock.now(self.part)
             self.state.marks["started"] = time.monotonic()
         if phase == "ended":
             self._release()
             self.state.left_files = endgame.left_files(self.paths, self.part)
-            self.state.ended = time.time()
+            self.state.ended = runclock.now(self.part)
         self.state.phase = phase
         self._save()
         self._journal(phase)
@@ -312,20 +327,8 @@ class Minder:
         endgame.forget_secrets(self.paths)
 
     def _save(self) -> None:
-        """state.json: a pure function of what is known, so that all hosts end up saying the same."""
-        state, abort = self.state, self.known.abort
-        death = knowledge.first_death(self.part.peers, self.known)
-        state.first_death = death
-        state.ended_tasks = self.known.ended
-        if abort is not None:
-            state.stop_requested = state.stop_requested or abort["kind"] == "stop"
-            if abort["kind"] == "failed":
-                state.abort_reason = knowledge.in_words(death) if death is not None else None
-            elif abort["kind"] == "abort":
-                state.abort_reason = str(abort["reason"])
         try:
-            write_json(self.paths.file("knowledge.json"), self.known.as_json())
-            write_json(self.paths.file("state.json"), wire.to_wire(state))
+            statefile.save(self.paths, self.part, self.state, self.known)
             self.saved = True
         except OSError:
             self.saved = not os.path.isdir(self.paths.host_dir)  # a full disk; or purged

@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
-from tfdeploy.agent import consult, doctor, knock, proc, traffic, vitals, wire
+from tfdeploy.agent import consult, doctor, knock, proc, runclock, traffic, vitals, wire
 from tfdeploy.agent.doctor import Facts, Finding
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.mesh import Mesh
@@ -194,7 +194,9 @@ class Rounds:
         found = {}
         for task, finding in findings.items():
             attempt, before = self._vitals[task][0], self._health.get(task)
-            since = before.since if before is not None and before.attempt == attempt else time.time() - signs[task].still_s
+            since = runclock.now(self._part) - signs[task].still_s
+            if before is not None and before.attempt == attempt:
+                since = before.since
             found[task] = Ailment(attempt, finding.reason, since, self._sure.get(task, 0) >= SURE)
         return found
 

@@ -68,10 +68,20 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
 
 
 def _as_the_doctor_says(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
+    if status.attempt > 1:
+        status = dataclasses.replace(status, began_again=_why_again(status, state))
     said = state.health.get(status.task)
     if said is None or status.state != "running" or said["attempt"] != status.attempt:
         return status
     return dataclasses.replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
+
+
+def _why_again(status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
+    """How the attempt before ended, or whose death began the gang's round. None: that was not taken down."""
+    if status.round > 1 and state.round is not None and state.round["n"] == status.round:
+        return "the gang started again: %s" % state.round.get("reason")
+    count = state.restarts.get(status.task, {})
+    return "started again: %s" % count["how"] if count.get("attempt") == status.attempt - 1 and "how" in count else None
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:

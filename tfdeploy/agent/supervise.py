@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Dict, List, Optional
 
-from tfdeploy.agent import family, oom, proc, spawn, wire
+from tfdeploy.agent import family, oom, proc, runclock, spawn, wire
 from tfdeploy.agent.atomic import append_line, read_json
 from tfdeploy.agent.loglayout import LogWriter
 from tfdeploy.agent.masking import Mask
@@ -92,7 +92,7 @@ class Supervisor:
 
     def _start(self) -> None:
         env = spawn.environment(self.paths, self.spec, self.attempt, os.environ, self.secrets)
-        self.status.started = time.time()
+        self.status.started = runclock.now(self.part)
         self.born = time.monotonic()
         try:
             pid, out, err = spawn.spawn(self.spec.argv, env, self.paths.cwd)
@@ -241,7 +241,7 @@ class Supervisor:
             status.reason = said.get("reason", "its supervisor was told to end it")
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
-        status.state, status.ended = "ended", time.time()
+        status.state, status.ended = "ended", runclock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
         self._journal("ended", outcome=status.outcome, exit_code=status.exit_code, signal=status.signal, reason=status.reason)

@@ -157,6 +157,7 @@ class HostPart:
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])  # the first pause, and the longest
     stall_after_s: float = 0.0  # a task that does nothing for so long is stalled; 0: nobody looks
     stall_action: str = "report"  # or "restart": the culprit is also ended, as if it had failed
+    ahead_s: float = 0.0  # this host's clock before the others', as the launch found it; 0 where that may be an error
     supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
     version: int = VERSION
 
@@ -187,6 +188,7 @@ class TaskStatus:
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
     round: int = 1  # how often the gang had started when this attempt did
+    began_again: Optional[str] = None  # why there is an attempt after the first, in words: filled in where a status is read
     lived_s: Optional[float] = None  # of an attempt that ended, by a clock that does not jump
     version: int = VERSION
 
@@ -214,6 +216,7 @@ class HostRunState:
     # task -> {"attempt", "word": "stalled", "reason", "since": when it was last seen to do anything}
     health: Dict[str, Dict[str, Any]] = field(default_factory=dict)
     restarts: Dict[str, Dict[str, Any]] = field(default_factory=dict)  # task -> recovery.Count: starts that failed lately
+    round: Optional[Dict[str, Any]] = None  # the gang's latest new start: Knowledge.round
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
     version: int = VERSION

@@ -133,11 +133,18 @@ class IsolatedLab(StoredLab):
         starter.start(self.root, self.state, order)
 
     def _networks(self) -> dict[str, Any]:
-        operator = f"{wires.subnet(self.root)}.{wires.OPERATOR}"
         return {
             "switch": {"ip": wires.bridge_lines(), "late": [], "tc": []},
-            "operator": {"ip": [], "late": wires.card_lines(operator), "tc": []},
+            "operator": {"ip": [], "late": self._card(self._operator_address), "tc": []},
         }
+
+    @property
+    def _operator_address(self) -> str:
+        return f"{wires.subnet(self.root)}.{wires.OPERATOR}"
+
+    def _card(self, address: str) -> list[str]:
+        everybody = {**{host.name: host.address for host in self.state.hosts}, "operator": self._operator_address}
+        return wires.card_lines(address) + wires.neighbour_lines(str(self.root), everybody)
 
     def _write_sshd(self, host: HostState, place: Path) -> None:
         config = sshd.config(
@@ -173,7 +180,7 @@ class IsolatedLab(StoredLab):
             "console": str(place / "console.log"),
             "pid_file": "/run/sshd.pid",
             "sshd": [sshd.program("sshd", "openssh-server"), "-D", "-e", "-f", "/etc/ssh/lab_sshd_config"],
-            "ip": wires.card_lines(host.address),
+            "ip": self._card(host.address),
             "tc": wires.shape(wires.CARD, self.state.rate),
             "reserved": None,
         }

@@ -71,7 +71,9 @@ def task_view(
         loss=loss,
         started=status.started,
         ended=status.ended,
-        reason=status.reason or stall_words(status.health_reason, status.health_since, last_known=unreachable),
+        reason=status.reason
+        or stall_words(status.health_reason, status.health_since, last_known=unreachable)
+        or status.began_again,
         up=status.up,
         log_lost_bytes=status.log_lost_bytes,
     )

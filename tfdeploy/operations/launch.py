@@ -19,6 +19,7 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
+from tfdeploy.operations.clocks import compare_clocks
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.keepsync import Spread, spread_keep
 from tfdeploy.operations.links import check_links, open_to_us
@@ -173,7 +174,7 @@ def _sources(shipment: Shipment) -> dict[str, str]:
 
 
 def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
-    parts = host_parts(plan)
+    parts = host_parts(plan, compare_clocks(fleet, plan))
     certs = certificates(plan.run, parts)
     secrets = {name: secret.reveal() for name, secret in asked.secrets.items()}
     fields = plan_to_json(plan)

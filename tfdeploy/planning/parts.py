@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 
 from tfdeploy.agent import wire
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 
 
-def host_parts(plan: Plan) -> dict[str, wire.HostPart]:
-    """host -> its part, for run.prepare. Secrets and certificates are not in it."""
+def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
+    """host -> its part, for run.prepare. Secrets and certificates are not in it. `ahead_s`: hosts' clocks, before the others'."""
     digest = plan.digest
-    return {host.host: _part(plan, host, digest) for host in plan.hosts}
+    return {host.host: _part(plan, host, digest, ahead_s.get(host.host, 0.0)) for host in plan.hosts}
 
 
-def _part(plan: Plan, host: HostPlan, digest: str) -> wire.HostPart:
+def _part(plan: Plan, host: HostPlan, digest: str, ahead_s: float) -> wire.HostPart:
     return wire.HostPart(
         run=plan.run,
         job=plan.job,
@@ -34,6 +35,7 @@ def _part(plan: Plan, host: HostPlan, digest: str) -> wire.HostPart:
         supply_from=plan.supply_from,
         stall_after_s=plan.stall_after_s,
         stall_action=plan.stall_action,
+        ahead_s=ahead_s,
     )
 
 

@@ -92,7 +92,7 @@ def test_other_placeholders_do_not_stop_flags(make: Callable[..., Plan]) -> None
 def test_python_is_the_hosts_interpreter(make: Callable[..., Plan], first: str) -> None:
     plan = make(command=(first, "train.py"), said={"n2": {"python": "/opt/venv/bin/python"}})
     assert task(plan, "worker:0").argv[0] == "/opt/venv/bin/python"
-    assert host_parts(plan)["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
+    assert host_parts(plan, {})["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
 
 
 def test_an_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> None:
@@ -139,7 +139,7 @@ def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(make: Ca
 
 def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
     plan = make(keep=("checkpoints",), data={"digits": "/code/data/digits"}, stop_grace_s=3.0)
-    parts = host_parts(plan)
+    parts = host_parts(plan, {"n2": 1.5})
     assert {name: [spec.task for spec in part.tasks] for name, part in parts.items()} == {
         "n1": ["ps:0"],
         "n2": ["worker:0"],
@@ -154,6 +154,7 @@ def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> No
     assert (part.mesh[0].host, part.mesh[0].address, part.mesh[0].port) == ("n1", "192.0.2.1", 2223)
     assert (part.keep, part.links, part.stop_grace_s) == (["checkpoints"], {"data/digits": "digits"}, 3.0)
     assert part.plan_digest == plan.digest
+    assert {name: each.ahead_s for name, each in parts.items()} == {"n1": 0.0, "n2": 1.5, "n3": 0.0}
 
 
 def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:

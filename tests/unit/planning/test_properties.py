@@ -151,7 +151,7 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
     again = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
     assert again == plan
     assert again.digest == plan.digest
-    for part in host_parts(plan).values():
+    for part in host_parts(plan, {}).values():
         assert wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part)))) == part
 
 
