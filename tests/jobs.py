@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from commandline import Tfdeploy
+from hostside import on_host
 
 PROGRAMS = Path(__file__).parent / "lab" / "programs"
 
@@ -18,6 +19,12 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
     job["restart"] = {"max": 0}  # what dies shows what it does to the run; tests of restarts say otherwise
     rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
     (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")
+
+
+def open_gate(operator: Tfdeploy, run: str, job: str, *hosts: str) -> None:
+    """Programs of the run that wait at their --gate go on, on all hosts or these."""
+    for host in hosts or operator.lab.hosts:
+        on_host(operator.lab, host, f"touch ~/tfdeploy/{job}/runs/{run}/cwd/gate")
 
 
 def narrow_inventory(operator: Tfdeploy, **defaults: object) -> None:

@@ -13,7 +13,7 @@ import pytest
 from commandline import Tfdeploy
 from conditions import wait_for
 from eventpipe import EventPipe
-from jobs import write_job
+from jobs import open_gate, write_job
 from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
@@ -57,7 +57,7 @@ def steps_of(operator: Tfdeploy, run: str, task: str) -> list[int]:
 def test_a_run_whose_tfdeploy_was_killed_ends_well_and_a_newcomer_sees_all_of_it(
     operator: Tfdeploy, newcomer: Tfdeploy, pipe: EventPipe
 ) -> None:
-    write_job(operator, "orphan", "quick.py", "--steps=150", finish={"grace": "5s"})
+    write_job(operator, "orphan", "quick.py", "--steps=150", "--gate=30", finish={"grace": "5s"})
     kill(operator, "launch", "--wait", "--name", "orphan-1", pipe=pipe)
     found = newcomer.json("status", "orphan-1")
     assert (found["run"], found["job"], found["mode"], found["state"]) == ("orphan-1", "orphan", "async", "running")
@@ -65,6 +65,7 @@ def test_a_run_whose_tfdeploy_was_killed_ends_well_and_a_newcomer_sees_all_of_it
         ("ps:0", "worker:0", "worker:1", "worker:2"), "running"
     )
     assert next(row for row in newcomer.json("runs", "--all")["runs"] if row["run"] == "orphan-1")["live"]
+    open_gate(newcomer, "orphan-1", "orphan")
     newcomer.wait_until("succeeded", "orphan-1", timeout_s=60)
     assert_nothing_left(newcomer, "orphan-1", "orphan")
     for task in ("worker:0", "worker:1", "worker:2"):
@@ -102,7 +103,7 @@ def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(operator: Tfdep
 @pytest.mark.fault("35 a host cut off while its logs are followed")
 def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) -> None:
     """The run goes on, and who follows its logs gets every line once."""
-    write_job(operator, "cut", "quick.py", "--steps=100", "--pause=0.1")
+    write_job(operator, "cut", "quick.py", "--steps=100", "--gate=90", "--pause=0.1")
     operator.run("launch", "--detach", "--name", "cut-1", exit_code=0)
     followed = operator.home / "followed"
     with followed.open("w") as out:
@@ -112,6 +113,7 @@ def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) ->
         others = followed.read_text().count("worker:2")
         wait_for(lambda: followed.read_text().count("worker:2") > others + 30, 30, "the others are still followed")
         operator.lab.heal("n3")
+        open_gate(operator, "cut-1", "cut")
         assert following.wait(timeout=60) == 0
     lines = [json.loads(line) for line in followed.read_text().splitlines() if line.startswith("{")]
     for task in ("worker:0", "worker:1", "worker:2"):

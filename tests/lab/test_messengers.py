@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from commandline import Tfdeploy
 from conditions import wait_for
-from jobs import write_job
+from jobs import open_gate, write_job
 from remains import assert_nothing_left, remains
 
 from tfdeploy.lab import Lab
@@ -64,8 +64,9 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
 @pytest.mark.parametrize(("flags", "state"), [(("--steps=100",), "succeeded"), (("--steps=100", "--failat=90"), "failed")])
 def test_the_end_of_a_run_reaches_a_host_that_was_away(operator: Tfdeploy, flags: tuple[str, ...], state: str) -> None:
     run = f"away-{state}"
-    launch(operator, run, *flags, "--slowly=worker:1")
+    launch(operator, run, *flags, "--gate=20")
     operator.lab.cut(AWAY)
+    open_gate(operator, run, run, "n1", "n2", "n4")
     operator.wait_until(state, run, timeout_s=90)
     wait_for(lambda: messengers(operator, run) == ["n1", "n2", "n4"], 30, "the others wait for it")
     assert operator.marked(AWAY, run)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from commandline import Tfdeploy
 from conditions import wait_for
-from jobs import write_job
+from jobs import open_gate, write_job
 from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
@@ -84,14 +84,15 @@ def test_a_host_that_boots_after_the_stop_is_told_by_who_follows(operator: Tfdep
 @pytest.mark.parametrize("words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")])
 def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tuple[str, ...]) -> None:
     run = f"follow-{words[0]}"
-    write_job(operator, run, "quick.py", "--steps=120", "--pause=0.1", restart=RESTART)
+    write_job(operator, run, "quick.py", "--steps=60", "--gate=40", restart=RESTART)
     if words[0] == "logs":
         operator.run("launch", "--detach", "--name", run, exit_code=0)
     following, seen = follow(operator, operator.home / "followed", *words, run)
     wait_for(lambda: "worker:1@n3 | step 5 " in seen(), 30, "the first lines")
     reboot(operator, "n3")
-    assert following.wait(timeout=120) == 0, seen()
-    assert seen().count("worker:1@n3 | starting at step 0") == 2
+    wait_for(lambda: seen().count("worker:1@n3 | starting at step 0") == 2, 60, "it starts again")
+    open_gate(operator, run, run)
+    assert following.wait(timeout=60) == 0, seen()
     _first, again = seen().split("worker:1@n3 | starting at step 0")[1:]
     steps = [line for line in again.splitlines() if line.startswith("worker:1@n3 | step ")]
     assert steps and steps[0].startswith("worker:1@n3 | step 1 ")
@@ -103,10 +104,11 @@ def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tu
 @pytest.mark.long
 @pytest.mark.fault("40 all hosts lose power at once")
 def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
-    write_job(operator, "dark", "quick.py", "--steps=60", "--save", keep=["checkpoints"], restart=RESTART)
+    write_job(operator, "dark", "quick.py", "--steps=60", "--gate=30", "--save", keep=["checkpoints"], restart=RESTART)
     following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "dark-1")
     wait_for(lambda: "worker:0@n2 | step 20 " in seen(), 30, "the first steps")
     reboot(operator, *operator.lab.hosts)
+    open_gate(operator, "dark-1", "dark")
     assert following.wait(timeout=120) == 0, seen()
     assert "worker:0@n2 | starting at step 0" in seen() and "done at step 60" in seen()
     chief = operator.run("logs", "dark-1", "--task", "worker:0", "--output", "raw", exit_code=0).stdout
@@ -118,11 +120,14 @@ def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
 @pytest.mark.fault("40 the only host of a run is rebooted")
 def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> None:
     """For a moment all of it is lost: that is not its end."""
-    write_job(operator, "single", "quick.py", "--steps=60", "--save", mode="local", keep=["checkpoints"], restart=RESTART)
+    write_job(
+        operator, "single", "quick.py", "--steps=60", "--gate=30", "--save", mode="local", keep=["checkpoints"], restart=RESTART
+    )
     following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "single-1")
     wait_for(lambda: " | step 20 " in seen(), 30, "the first steps")
     (host,) = {row["host"] for row in rows_of(operator, "single-1").values()}
     reboot(operator, host)
+    open_gate(operator, "single-1", "single", host)
     assert following.wait(timeout=120) == 0, seen()
     assert seen().count("| starting at step") == 2 and "done at step 60" in seen()
     assert_nothing_left(operator, "single-1", "single")

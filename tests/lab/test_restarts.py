@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from commandline import REPOSITORY, Tfdeploy
 from conditions import wait_for
-from jobs import write_job
+from jobs import open_gate, write_job
 from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
@@ -54,7 +54,8 @@ def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator:
         operator,
         "again",
         "quick.py",
-        "--steps=500",
+        "--steps=60",
+        "--gate=40",
         "--save",
         keep=["checkpoints"],
         restart={"max": 3, "backoff": ["100ms", "1s"]},
@@ -68,6 +69,7 @@ def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator:
         wait_again(operator, run, task, 2)
         row = row_of(operator, run, task)
         assert (row["address"], row["reason"]) == (before[task]["address"], "started again: killed by signal 9")
+    open_gate(operator, run, "again")
     operator.wait_until("succeeded", run)
     chief = said(operator, run, "worker:0")
     resumed = [int(step) for step in re.findall(r"^starting at step (\d+)", chief, re.MULTILINE)]

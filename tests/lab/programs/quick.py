@@ -4,6 +4,8 @@
 
 Starts in 0.1 s. Step N of a worker takes --pause seconds and prints `step N loss X`. --save writes the step to
 checkpoints/step and goes on from there; --failat=N ends with exit code 3 at that step; --slowly=worker:1: that one takes 1 s.
+--gate=N: after step N, and each later one, it waits for a file called gate in its folder, so that a test decides when it
+goes on to its end.
 """
 import argparse
 import os
@@ -24,6 +26,7 @@ def parse():
     parser.add_argument("--pause", type=float, default=0.05)
     parser.add_argument("--failat", type=int, default=0)
     parser.add_argument("--slowly", default="")
+    parser.add_argument("--gate", type=int, default=0)
     parser.add_argument("--save", action="store_true")
     return parser.parse_args()
 
@@ -70,6 +73,8 @@ def main():
         print("step %d loss %.4f" % (step, 1.0 / step), flush=True)
         if args.save and args.task_index == 0:
             save(step)
+        while step >= args.gate > 0 and not os.path.exists("gate"):
+            time.sleep(0.05)
     print("done at step %d" % args.steps, flush=True)
     if server is not None:
         server.close()
