@@ -13,6 +13,7 @@ import pytest
 from commandline import Tfdeploy
 from conditions import wait_for
 from eventpipe import EventPipe
+from hostside import on_host
 from jobs import write_job
 from remains import assert_nothing_left
 
@@ -51,10 +52,12 @@ class Nap:
         self.new.run("stop", f"old-{self.step}", exit_code=0)
 
     def launch_again(self) -> None:
-        def launched() -> bool:  # its sessions end when nothing has been heard of it for 30 s
-            return self.new.run("launch", "--detach", "--name", f"new-{self.step}").returncode == 0
+        def unlocked() -> bool:  # its sessions end when nothing has been heard of it for 30 s
+            held = f"for each in ~/tfdeploy/{self.job}/locks/*.lock; do [ ! -e $each ] || flock -n $each true || echo held; done"
+            return not any(on_host(self.new.lab, host, held) for host in self.new.lab.hosts)
 
-        wait_for(launched, 90, "the newer launch has its turn")
+        wait_for(unlocked, 90, "the sessions of the sleeper have ended")
+        self.new.run("launch", "--detach", "--name", f"new-{self.step}", exit_code=0)
 
     def tasks(self) -> dict[str, tuple[int, str]]:
         return {row["task"]: (row["pid"], row["state"]) for row in self.new.json("status", f"new-{self.step}")["tasks"]}
