@@ -17,6 +17,7 @@ import pytest
 from commandline import Tfdeploy
 from conditions import need_root, wait_for
 from faulttable import FaultTable, collected
+from hypothesis import settings
 
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
@@ -26,6 +27,10 @@ ISOLATED_HOSTS = 4
 LOOPBACK_HOSTS = 3
 LABS: list[Lab] = []
 _TEST_LAB = re.compile(r"test-(\d+)-")
+
+
+settings.register_profile("machines are noisy", deadline=None)
+settings.load_profile("machines are noisy")
 
 
 def pytest_configure(config: pytest.Config) -> None:

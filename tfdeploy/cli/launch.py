@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
                     sink(event)
 
         def emit(event: Any) -> None:
-            say(event)
+            if not (args.dry_run and event.kind == "note" and event.data["level"] == "info"):  # the plan that is shown says it
+                say(event)
             record(event)
 
         if args.dry_run:

@@ -6,6 +6,7 @@ Input is a RunView or the rows of the contract's JSON, so that `--json` and this
 from __future__ import annotations
 
 import re
+import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,11 +16,12 @@ from tfdeploy.model.status import RunView
 from tfdeploy.model.taskview import TaskView
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.tables import cut, show_rows
+from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
 from tfdeploy.ui.terminal import Terminal
 
 Fields = Mapping[str, Any]
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
+_NARROWEST = 20  # columns for what is told beside a label
 MOST_NEXT = 5  # lines of what to type next
 
 
@@ -34,9 +36,9 @@ def show_status(terminal: Terminal, view: RunView, now: float) -> None:
     headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "address", "reason"]
     rows = [_task_row(task) for task in view.tasks]
     kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
-    show_rows(terminal, [headers[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    _show_tasks(terminal, [headers[i] for i in kept], [[row[i] for i in kept] for row in rows])
     if view.cause:
-        _say(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
+        _tell(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
     if view.unreachable:
         _say(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
     for task in view.tasks:
@@ -46,6 +48,17 @@ def show_status(terminal: Terminal, view: RunView, now: float) -> None:
     show_left_files(terminal, view.left_files)
     if view.state == "failed" and view.first_death:
         _say(terminal, "next: ", f"tfdeploy logs {view.run} --task {view.first_death} -n 100", "")
+
+
+def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -> None:
+    """The table; where it is too wide, whole reasons under it instead of cut ones in it."""
+    widest = max(map(cells, table_lines(headers, rows, None)), default=0)
+    if terminal.width is None or widest <= terminal.width or headers[-1] != "reason":
+        show_rows(terminal, headers, rows)
+        return
+    show_rows(terminal, headers[:-1], [row[:-1] for row in rows])
+    for tasks, reason in fold_equal({row[0]: row[-1] for row in rows if row[-1]}):
+        _tell(terminal, f"{fold_names(tasks)}: ", reason)
 
 
 def task_state(task: TaskView) -> str:
@@ -170,7 +183,7 @@ def show_plan(
 ) -> None:
     """`launch --dry-run`: what would run where, how, and why."""
     for name, text in heading:
-        _say(terminal, f"{name:<9} ", text, "bold")
+        _tell(terminal, f"{name:<9} ", text, "bold")
     terminal.write("\n")
     show_rows(terminal, columns, rows)
     terminal.write("\n")
@@ -215,6 +228,17 @@ def _when(started: object) -> str:
     if isinstance(started, (int, float)):
         return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(started))
     return str(started or "")
+
+
+def _tell(terminal: Terminal, label: str, text: str, style: str = "") -> None:
+    """All of it, in as many lines as it takes. The label is ours, the text foreign."""
+    width = terminal.width or 1 << 30
+    label = cut(label, width - 1)
+    indent = " " * (len(label) if width - len(label) >= _NARROWEST else 2)
+    lines = textwrap.wrap(clean(text), width, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False)
+    for line in lines or [label]:
+        terminal.write(label + terminal.paint(cut(line[len(label) :], width - len(label)), style) + "\n")
+        label = indent
 
 
 def _say(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
