@@ -27,7 +27,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Any:
 
 @pytest.mark.fault("35 hosts are cut off again and again")
 def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
-    write_job(operator, "cuts", "quick.py", "--steps=1000000", "--pause=0.02")
+    write_job(operator, "cuts", "quick.py", "--steps=1000000")
     path = operator.home / "events"
     watching = operator.start("launch", "--wait", "--name", "cuts-1", "--events", str(path), stdout=subprocess.DEVNULL)
 

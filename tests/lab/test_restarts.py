@@ -98,7 +98,7 @@ def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(operator: 
     folder = operator.home / "mirrored_keras"
     shutil.copytree(REPOSITORY / "examples" / "mirrored_keras", folder, ignore=shutil.ignore_patterns("__pycache__"))
     operator.cwd = folder
-    run = operator.run("launch", "--detach", "--", "python", "train.py", "--epochs=12", exit_code=0).stdout.strip()
+    run = operator.run("launch", "--detach", "--", "python", "train.py", "--epochs=8", exit_code=0).stdout.strip()
     wait_for(lambda: "Epoch 4/" in said(operator, run, "worker:0"), TRAINED_S, "the fourth epoch")
     kill(operator, run, "worker:1")
     operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
@@ -118,7 +118,7 @@ def test_a_ps_takes_the_coordinator_with_it_and_leaves_the_workers(operator: Tfd
     folder = operator.home / "coordinator"
     shutil.copytree(REPOSITORY / "examples" / "coordinator", folder, ignore=shutil.ignore_patterns("__pycache__"))
     operator.cwd = folder
-    words = ("--ps", "1", "--workers", "2", "--", "python", "train.py", "--steps=3000")
+    words = ("--ps", "1", "--workers", "2", "--", "python", "train.py", "--steps=2000")
     run = operator.run("launch", "--detach", *words, exit_code=0).stdout.strip()
     wait_for(lambda: re.search(r"^step \d+ loss", said(operator, run, "chief:0"), re.MULTILINE), TRAINED_S, "the first steps")
     kill(operator, run, "ps:0")
