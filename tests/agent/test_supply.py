@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tfdeploy.agent import layout, sockets, supply, wire
 from tfdeploy.agent.knowledge import Knowledge
@@ -45,3 +49,49 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> 
         answer.set()
         for one in meshes.values():
             one.close()
+
+
+def carried(path: Path, file: supply.File, folder: Path, change: Callable[[bytes], bytes] = bytes) -> bytes:
+    """What arrives of `path` as `file`, where the wire makes `change` of its bytes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        def give() -> None:
+            there, back = socket.socketpair()
+            with there, back, back.makefile("rb") as arriving:
+                supply._send(there, str(path), file[1])  # type: ignore[arg-type]
+                there.shutdown(socket.SHUT_WR)
+                ours.sendall(change(arriving.read()))
+            ours.shutdown(socket.SHUT_WR)
+
+        giving = threading.Thread(target=give)
+        giving.start()
+        try:
+            supply._receive(theirs, str(folder), file)  # type: ignore[arg-type]
+        finally:
+            giving.join()
+    return (folder / file[0]).read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes(range(256)) * 300])
+def test_a_file_comes_as_it_was_with_its_time(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model").write_bytes(content)
+    assert carried(tmp_path / "model", ("ckpt/model", len(content), 10**18), tmp_path / "new") == content
+    assert (tmp_path / "new" / "ckpt" / "model").stat().st_mtime_ns == 10**18
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(lambda data: b"y" + data[1:], "another content"), (lambda data: data[:-1], "too early"), (lambda data: b"", "too early")],
+)
+def test_what_comes_otherwise_is_refused(tmp_path: Path, change: Callable[[bytes], bytes], said: str) -> None:
+    (tmp_path / "model").write_bytes(b"x" * 1000)
+    with pytest.raises(ValueError, match=said):
+        carried(tmp_path / "model", ("ckpt/model", 1000, 10**18), tmp_path / "new", change)
+
+
+def test_what_was_cut_short_since_it_was_listed_is_not_sent(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(b"x" * 10)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(ValueError, match="shorter by now"):
+        supply._send(ours, str(tmp_path / "model"), 11)  # type: ignore[arg-type]

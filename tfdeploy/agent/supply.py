@@ -1,8 +1,8 @@
 """The chief's keep goes to the other hosts of the gang before it starts again, from minder to minder, over the mesh.
 
-Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns, sha256] of every file; then
-a line with the numbers of those that are lacking; then their bytes, one after the other. Nothing is put in place before
-every byte has the right sum. Without this a gang that restores from its own disks never finds together again.
+Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns] of every file; then a line
+with the numbers of those that are lacking; then each one's bytes and the sha256 of what was read there. Nothing is put in
+place before all have come with the right sums. Without this a gang that restores from its own disks never finds together again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PATIENCE_S = 120.0  # while the other side reads what it keeps
 MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
 _BLOCK_BYTES = 1 << 18
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets the others write what nobody is to read
-_SUM = re.compile(r"[0-9a-f]{64}\Z")
-File = Tuple[str, int, int, str]  # path, size, mtime_ns, sha256
+_SUM_BYTES = hashlib.sha256().digest_size
+File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
 class Offers:
@@ -46,15 +46,11 @@ class Offers:
         if not isinstance(question, dict) or "keep" not in question:
             raise ValueError("an unknown question")
         root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
-        files = [[path, size, at, _sum(os.path.join(root, path))] for path, size, at in _files(self._paths, self._part)]
+        files = _files(self._paths, self._part)
         channel.settimeout(PATIENCE_S)
         channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        for path in _chosen(
-            json.loads(tls.read_line(channel, MOST_LINE_BYTES).decode("ascii")), [str(file[0]) for file in files]
-        ):
-            with open(os.path.join(root, path), "rb") as stream:
-                for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
-                    channel.sendall(block)
+        for path, size, _ in _chosen(json.loads(tls.read_line(channel, MOST_LINE_BYTES).decode("ascii")), files):
+            _send(channel, os.path.join(root, path), size)
 
 
 class Supplier:
@@ -114,69 +110,80 @@ class Supplier:
             channel.settimeout(PATIENCE_S)
             files = _checked(json.loads(tls.read_line(channel, MOST_LINE_BYTES).decode("ascii")), self._part.keep)
             have = {path: (size, at) for path, size, at in _files(paths, self._part)}
-            lacking = [n for n, (path, size, at, _) in enumerate(files) if have.get(path) != (size, at)]
-            names = {path for path, _, _, _ in files}
+            lacking = [n for n, (path, size, at) in enumerate(files) if have.get(path) != (size, at)]
+            names = {path for path, _, _ in files}
             aside = [path for path in have if os.path.basename(path) == RECORD and path not in names]
             chosen = [files[n] for n in lacking]
             with self._still(number):
-                folder = keepers.make_room(paths.workdir, paths.job, sum(size for _, size, _, _ in chosen))
+                folder = keepers.make_room(paths.workdir, paths.job, sum(size for _, size, _ in chosen))
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
             for each in chosen:
                 with self._still(number):
                     pass
                 _receive(channel, folder, each)
         with self._still(number):
-            missing = keepers.put_in_place(paths.workdir, paths.job, [(path, size, at) for path, size, at, _ in chosen], aside)
+            missing = keepers.put_in_place(paths.workdir, paths.job, chosen, aside)
         if missing:
             raise ValueError("%s did not come whole" % missing[0])
 
 
-def _files(paths: RunPaths, part: wire.HostPart) -> List[Tuple[str, int, int]]:
+def _files(paths: RunPaths, part: wire.HostPart) -> List[File]:
     rows = keep_rows(paths.workdir, paths.job, part.keep)
     return [(path, size, at) for path, size, at, link in rows if link is None and not _OF_A_WORKER.search(path)]
 
 
-def _chosen(value: Any, paths: List[str]) -> List[str]:
+def _chosen(value: Any, files: List[File]) -> List[File]:
     numbers = value.get("send") if isinstance(value, dict) else None
-    if not isinstance(numbers, list) or not all(isinstance(each, int) and 0 <= each < len(paths) for each in numbers):
+    if not isinstance(numbers, list) or not all(isinstance(each, int) and 0 <= each < len(files) for each in numbers):
         raise ValueError("not a choice of files")
-    return [paths[each] for each in numbers]
+    return [files[each] for each in numbers]
 
 
 def _checked(value: Any, keep: List[str]) -> List[File]:
     files: List[File] = []
     rows = value.get("files") if isinstance(value, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 4 for row in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
         raise ValueError("not a list of files")
-    for path, size, at, digest in rows:
-        if not isinstance(size, int) or not isinstance(at, int) or min(size, at) < 0 or not _SUM.match(str(digest)):
+    for path, size, at in rows:
+        if not isinstance(size, int) or not isinstance(at, int) or min(size, at) < 0:
             raise ValueError("not a file of the keep folders")
-        files.append((keepers.inside(path, keep), size, at, digest))
+        files.append((keepers.inside(path, keep), size, at))
     return files
 
 
 def _receive(channel: ssl.SSLSocket, folder: str, file: File) -> None:
     """One file into `folder`. Raises ValueError when its sum is another."""
-    path, size, at, wanted = file
+    path, size, at = file
     whole = os.path.join(folder, path)
     os.makedirs(os.path.dirname(whole), mode=0o700, exist_ok=True)
-    digest, left = hashlib.sha256(), size
+    digest = hashlib.sha256()
     with open(whole, "wb") as stream:
-        while left > 0:
-            block = channel.recv(min(left, _BLOCK_BYTES))
-            if not block:
-                raise ValueError("%s ended too early" % path)
+        for block in _received(channel, size):
             stream.write(block)
             digest.update(block)
-            left -= len(block)
-    if digest.hexdigest() != wanted:
+    if digest.digest() != b"".join(_received(channel, _SUM_BYTES)):
         raise ValueError("%s came with another content" % path)
     os.utime(whole, ns=(at, at))
 
 
-def _sum(path: str) -> str:
+def _received(channel: ssl.SSLSocket, left: int) -> Iterator[bytes]:
+    while left > 0:
+        block = channel.recv(min(left, _BLOCK_BYTES))
+        if not block:
+            raise ValueError("the connection ended too early")
+        left -= len(block)
+        yield block
+
+
+def _send(channel: ssl.SSLSocket, path: str, left: int) -> None:
+    """So many bytes of it, and their sum. Raises ValueError where there are fewer by now."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(_BLOCK_BYTES), b""):
+        while left > 0:
+            block = stream.read(min(left, _BLOCK_BYTES))
+            if not block:
+                raise ValueError("%s is shorter by now" % path)
+            channel.sendall(block)
             digest.update(block)
-    return digest.hexdigest()
+            left -= len(block)
+    channel.sendall(digest.digest())
