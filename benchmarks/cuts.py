@@ -8,7 +8,6 @@ One host of three with workers (or n1) is cut off from everybody, healed, and ag
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import subprocess
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from misfortune import Tfdeploy, figure, operators, options, spread
+from misfortune import Events, Tfdeploy, figure, operators, options, spread
 
 from conditions import wait_for  # isort: skip
 from jobs import write_job  # isort: skip
@@ -37,7 +36,7 @@ def main() -> int:
         events = operator.home / "events"
         watching = operator.start("launch", "--wait", "--name", RUN, "--events", str(events), stdout=subprocess.DEVNULL)
         story = Story(events)
-        wait_for(lambda: story.read() and story.lines.get("n4"), SEEN_S, "the run prints")
+        wait_for(lambda: story.count("n4"), SEEN_S, "the run prints")
         back, shown, long_enough, lost = [], [], 0, 0
         for number in range(args.cuts):
             host = chance.choice(operator.lab.hosts[1:])
@@ -66,25 +65,17 @@ class Story:
     """The events file, read as it grows."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._at, self._half = path, 0, b""
+        self._events = Events(path)
         self.lines: dict[str, list[tuple[int, str, str]]] = {}  # host -> (offset, task, line)
         self.news: list[tuple[str, str]] = []  # (host, what)
 
-    def read(self) -> bool:
-        if not self._path.exists():
-            return False
-        with self._path.open("rb") as file:
-            file.seek(self._at)
-            data = self._half + file.read()
-            self._at = file.tell()
-        *whole, self._half = data.split(b"\n")
-        for event in map(json.loads, whole):
+    def read(self) -> None:
+        for event in self._events.fresh():
             if event["kind"] == "line":
                 row = (event["data"]["offset"], event["task"], event["data"]["line"])
                 self.lines.setdefault(event["host"], []).append(row)
             elif event["kind"] == "host":
                 self.news.append((event["host"], str(event["data"].get("state", event["data"]))))
-        return True
 
     def count(self, host: str) -> int:
         self.read()

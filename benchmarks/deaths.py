@@ -123,9 +123,12 @@ class Watch:
         said = self.tfdeploy("logs", self.run, "--task", self.case.shown, "--output", "raw")
         return [int(step) for step in re.findall(self.case.step, said, re.MULTILINE)]
 
-    def victim(self) -> dict[str, Any]:
+    def tasks(self) -> list[dict[str, Any]]:
         tasks: list[dict[str, Any]] = json.loads(self.tfdeploy("status", self.run, "--json"))["tasks"]
-        return next(task for task in tasks if task["task"] == self.case.victim)
+        return tasks
+
+    def victim(self) -> dict[str, Any]:
+        return next(task for task in self.tasks() if task["task"] == self.case.victim)
 
     def kill(self) -> None:
         self.wait(lambda: self.victim()["state"] == "running", "the task runs before it is killed")
@@ -134,8 +137,9 @@ class Watch:
         subprocess.run(self.place.lab.on(victim["host"], ["kill", "-KILL", str(victim["pid"])]), check=True)
 
     def is_back(self) -> bool:
-        victim = self.victim()
-        return bool(victim["attempt"] > self.attempt and victim["state"] == "running")
+        """All of a gang, with what was killed."""
+        back = self.tasks() if self.case.mode == "mirrored" else [self.victim()]
+        return all(task["attempt"] > self.attempt and task["state"] == "running" for task in back)
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WITHIN_S

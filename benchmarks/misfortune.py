@@ -6,10 +6,13 @@ These are counts that must be 0, beside times: not rivals, so they are not part 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from place import REPOSITORY, Place, a_lab
 
@@ -44,6 +47,24 @@ def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
 
 def _operator(place: Place, number: int) -> Tfdeploy:
     return Tfdeploy(place.lab, place.home / f"operator-{number}")
+
+
+class Events:
+    """A file of `--events`, read as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at, self._half = path, 0, b""
+
+    def fresh(self) -> list[dict[str, Any]]:
+        """What has come since the last call; nothing while there is no file."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            data = self._half + file.read()
+            self._at = file.tell()
+        *whole, self._half = data.split(b"\n")
+        return [json.loads(line) for line in whole]
 
 
 def figure(what: str, value: object) -> None:
