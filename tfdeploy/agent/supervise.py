@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Dict, List, Optional
 
-from tfdeploy.agent import family, oom, proc, runclock, spawn, wire
+from tfdeploy.agent import family, lastwords, oom, proc, runclock, spawn, wire
 from tfdeploy.agent.atomic import append_line, read_json
 from tfdeploy.agent.loglayout import LogWriter
 from tfdeploy.agent.masking import Mask
@@ -241,6 +241,8 @@ class Supervisor:
             status.reason = said.get("reason", "its supervisor was told to end it")
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
+        elif status.outcome in ("failed", "killed") and status.reason is None:
+            status.reason = lastwords.blame(self.folder, self.spec.task)
         status.state, status.ended = "ended", runclock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()

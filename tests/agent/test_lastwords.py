@@ -1,0 +1,43 @@
+"""Whom TensorFlow blames: what TensorFlow 2.21 printed when a worker of a mirrored gang of three had been frozen for 10 s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.agent import lastwords
+from tfdeploy.agent.loglayout import LOG
+
+ERROR = b"""tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:
+
+Collective ops is aborted by: \
+Error reported from /job:worker/task:1: The following tasks are unhealthy (stopped sending heartbeats):
+/job:worker/replica:0/task:1
+The tasks have crashed. \
+Check the task logs for an earlier error, or scheduler events (e.g. preemption, eviction) to debug further.
+The error could be from a previous operation. Restart your program to reset.
+\t [[{{node CollectiveReduceV2_3}}]] [Op:__inference_train_function_1634]
+"""
+TWO = ERROR.replace(b"task:1\nThe", b"task:1\n/job:chief/replica:0/task:0\nThe")
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "blamed"),
+    [
+        (ERROR, "worker:0", "TensorFlow heard nothing more of worker:1"),
+        (ERROR, "worker:1", None),  # it was cut off, and says what it was told
+        (TWO, "worker:0", "TensorFlow heard nothing more of chief:0, worker:1"),
+        (ERROR + ERROR.replace(b"/task:1", b"/task:2"), "worker:0", "TensorFlow heard nothing more of worker:2"),
+        (ERROR + b"." * (1 << 20), "worker:0", None),  # long ago: it went on after that
+        (b"ValueError: unhealthy (stopped sending heartbeats): me\n", "worker:0", None),
+        (b"", "worker:0", None),
+    ],
+)
+def test_the_silent_ones_are_named(tmp_path: Path, said: bytes, own: str, blamed: str | None) -> None:
+    (tmp_path / LOG).write_bytes(b"step 1 loss 0.5\n" + said)
+    assert lastwords.blame(str(tmp_path), own) == blamed
+
+
+def test_no_log_is_no_blame(tmp_path: Path) -> None:
+    assert lastwords.blame(str(tmp_path), "worker:0") is None
