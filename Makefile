@@ -1,8 +1,8 @@
 # Thin lines: each target says which tool does it.
 PY := .venv/bin/python
 TESTS := tests/lab tests/contract tests/agent tests/golden tests/unit
-# Most tests wait most of the time: three at once for two cores. Long files first, for a file is one worker's.
-SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+# Most tests wait most of the time: four at once for two cores. Long files first, for a file is one worker's.
+SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
 .PHONY: setup check test faults soak demo bench lock
