@@ -64,10 +64,10 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
         status = paths.status(task)  # it may have ended in between
         return status if status.state in OVER else _lost(status, "its supervisor died")
-    return _as_the_doctor_says(status, state)
+    return _as_its_minder_says(status, state)
 
 
-def _as_the_doctor_says(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
+def _as_its_minder_says(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
     if status.attempt > 1:
         status = dataclasses.replace(status, began_again=_why_again(status, state))
     said = state.health.get(status.task)

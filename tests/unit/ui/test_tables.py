@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,15 @@ def test_status() -> None:
         "lost of the log of worker:1: 4.7 MB: the disk of n3 was full",
         "next: tfdeploy logs digits-1 --task worker:1 -n 100",
     ]
+
+
+def test_a_narrow_terminal_is_told_whole_reasons_under_the_table() -> None:
+    why = "the gang started again: worker:2 on n4 failed: TensorFlow heard nothing more of worker:1"
+    tasks = tuple(replace(each, reason=why if each.state == "running" else None) for each in VIEW.tasks)
+    text = shown(60, reports.show_status, replace(VIEW, tasks=tasks), 2000.0)
+    table, _, below = text.partition("ps:0,worker:0: ")
+    assert "reason" not in table and "gang" not in table
+    assert " ".join(below.partition("cause:")[0].split()) == why
 
 
 def test_exec_folds_equal_outputs() -> None:
