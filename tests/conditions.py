@@ -16,7 +16,7 @@ POLL_S = 0.05
 def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
     """The first true value of `condition`. Fails with `what` and the last value at the deadline.
 
-    Looks no more than a third of the time: one that starts a program would keep a core from what it waits for.
+    Looks no more than a quarter of the time: one that starts a program would keep a core from what it waits for.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -26,7 +26,7 @@ def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
         now = time.monotonic()
         if now > deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {what} (last: {value!r})")
-        time.sleep(max(POLL_S, 2 * (now - looked)))
+        time.sleep(max(POLL_S, 3 * (now - looked)))
 
 
 def in_ci() -> bool:
