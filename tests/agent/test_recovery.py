@@ -147,7 +147,7 @@ def test_rule(name: str) -> None:
 )
 def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay_s: float) -> None:
     status = TaskStatus("r1", "worker:1", "n1", attempt=5, exit_code=3, lived_s=lived_s)
-    told = {"attempt": 5, "count": count, "quick": quick, "delay_s": delay_s, "how": "exit code 3"}
+    told = {"attempt": 5, "round": 1, "count": count, "quick": quick, "delay_s": delay_s, "how": "exit code 3"}
     assert account(before, status, [1.0, 60.0], 1.0) == told
     assert account(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
 

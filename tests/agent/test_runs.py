@@ -39,24 +39,36 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client
 
 
 ROUND = {"n": 3, "reason": "worker:1 on n2 killed by signal 9"}
+ALONE, TOGETHER = "started again: exit code 3", "the gang started again: worker:1 on n2 killed by signal 9"
+
+
+def died(attempt: int, of_round: int) -> dict[str, Any]:
+    return {"attempt": attempt, "round": of_round, "how": "exit code 3"}
 
 
 @pytest.mark.parametrize(
-    ("attempt", "of_round", "died", "why"),
+    ("gang", "attempt", "of_round", "died", "why"),
     [
-        (1, 1, {}, None),
-        (2, 1, {"attempt": 1, "how": "exit code 3"}, "started again: exit code 3"),
-        (3, 1, {"attempt": 1, "how": "exit code 3"}, None),  # of an attempt before that
-        (3, 3, {"attempt": 1, "how": "exit code 3"}, "the gang started again: worker:1 on n2 killed by signal 9"),
-        (2, 2, {}, None),  # a round that is over
+        (True, 1, 1, {}, None),
+        (False, 2, 1, died(1, 1), ALONE),
+        (False, 3, 1, died(1, 1), None),  # of an attempt before that
+        (True, 3, 3, died(1, 1), TOGETHER),
+        (True, 3, 3, died(2, 2), TOGETHER),  # it began the round
+        (True, 4, 3, died(3, 3), ALONE),  # it died since
+        (False, 3, 3, died(2, 2), ALONE),  # the gang's round began meanwhile, without it
+        (True, 2, 2, {}, None),  # a round that is over
     ],
 )
-def test_why_there_is_another_attempt(tmp_path: Path, attempt: int, of_round: int, died: dict[str, Any], why: str | None) -> None:
+def test_why_there_is_another_attempt(
+    tmp_path: Path, gang: bool, attempt: int, of_round: int, died: dict[str, Any], why: str | None
+) -> None:
     task = make_run(tmp_path, "run", "committed", state="running", attempt=attempt, round=of_round)
     paths = runs.run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     state = dataclasses.replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
+    part = dataclasses.replace(paths.part(), peers=[wire.Peer("worker:0", "worker", "n1", True, False, "gang", gang)])
+    (Path(paths.host_dir) / "part.json").write_text(json.dumps(wire.to_wire(part)))
     with (task / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert runs.task_status(paths, "worker:0").began_again == why

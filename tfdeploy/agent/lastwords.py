@@ -17,11 +17,12 @@ _UNHEALTHY = re.compile(rb"unhealthy \(stopped sending heartbeats\):((?:\s*/job:
 _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
-def blame(task_dir: str, own: str) -> Optional[str]:
-    """ "TensorFlow heard nothing more of worker:1"; None: it says nothing of the kind."""
+def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
+    """ "TensorFlow heard nothing more of worker:1"; None: it says nothing of the kind in the log's last `said_bytes`, which are
+    this attempt's."""
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, said_bytes)))
             silent = [task for task in silent_tasks(stream.read()) if task != own]
     except OSError:
         return None

@@ -41,7 +41,7 @@ def recovers(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wir
 
 
 def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> Dict[str, Any]:
-    """The count of failed starts after this one: {"attempt", "count", "quick", "delay_s"}, and how this one ended.
+    """The count of failed starts after this one: {"attempt", "round", "count", "quick", "delay_s", "how": it ended}.
 
     `chance`: 0 to 1, spreads the pauses."""
     said = before or {}
@@ -53,7 +53,8 @@ def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
-    return {"attempt": status.attempt, "count": count + 1, "quick": quick, "delay_s": delay_s, "how": how(status)[:MAX_TEXT]}
+    which = {"attempt": status.attempt, "round": status.round, "how": how(status)[:MAX_TEXT]}
+    return {**which, "count": count + 1, "quick": quick, "delay_s": delay_s}
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: Dict[str, Any]) -> Dict[str, Any]:

@@ -64,24 +64,27 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
         status = paths.status(task)  # it may have ended in between
         return status if status.state in OVER else _lost(status, "its supervisor died")
-    return _as_its_minder_says(status, state)
+    return _as_its_minder_says(paths, status, state)
 
 
-def _as_its_minder_says(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
+def _as_its_minder_says(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
     if status.attempt > 1:
-        status = dataclasses.replace(status, began_again=_why_again(status, state))
+        status = dataclasses.replace(status, began_again=_why_again(paths, status, state))
     said = state.health.get(status.task)
     if said is None or status.state != "running" or said["attempt"] != status.attempt:
         return status
     return dataclasses.replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
 
 
-def _why_again(status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
+def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
     """How the attempt before ended, or whose death began the gang's round. None: that was not taken down."""
-    if status.round > 1 and state.round is not None and state.round["n"] == status.round:
-        return "the gang started again: %s" % state.round.get("reason")
     count = state.restarts.get(status.task, {})
-    return "started again: %s" % count["how"] if count.get("attempt") == status.attempt - 1 and "how" in count else None
+    died = count.get("attempt") == status.attempt - 1 and "how" in count
+    alone = died and count.get("round") == status.round  # since the gang's round began
+    of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
+    if of_gang and not alone and state.round is not None and state.round["n"] == status.round:
+        return "the gang started again: %s" % state.round.get("reason")
+    return "started again: %s" % count["how"] if died else None
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:

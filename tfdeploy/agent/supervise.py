@@ -40,6 +40,7 @@ class Supervisor:
         self.attempt = attempt
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
+        self.log_began = self.log.end
         self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
         self.secrets = {name: str(text) for name, text in (read_json(paths.file("env.json")) or {}).items()}
         self.mask = Mask(self.secrets.values())
@@ -242,7 +243,7 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
-            status.reason = lastwords.blame(self.folder, self.spec.task)
+            status.reason = lastwords.blame(self.folder, self.spec.task, self.log.end - self.log_began)
         status.state, status.ended = "ended", runclock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
