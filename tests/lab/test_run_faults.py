@@ -1,13 +1,10 @@
-"""What happens to a run on its hosts: keepers killed, pids used again, clocks, disks and memory that give out."""
+"""What happens to a run on its hosts: keepers killed, pids used again, disks and memory that give out."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,86 +87,6 @@ def test_strangers_that_have_the_pids_of_a_run_are_not_signalled(operator: Tfdep
         operator.run("stop", "reused-1", "--now", exit_code=0)
         assert_nothing_left(operator, "reused-1", "reused")
         assert there.untouched()
-
-
-# --- clocks
-
-JUMPS = """
-import os as _os, time as _time
-_true_time = _time.time
-def _jumping_time():
-    try:
-        return _true_time() + float(open("/tmp/clock-jump").read())
-    except (OSError, ValueError):
-        return _true_time()
-_time.time = _jumping_time
-"""
-
-
-@contextmanager
-def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[..., None]]:
-    """jump(seconds, *hosts): from then on the clock of all hosts, or of these, is so far off, for the agent's processes."""
-    hosts = operator.lab.hosts
-    operator.run("runs", exit_code=0)  # the agent lies there
-    module = "~/tfdeploy/.agent/*/tfdeploy/agent/__init__.py"
-    for host in hosts:
-        on_host(operator.lab, host, f"for each in {module}; do cp -p $each $each.whole; cat >> $each <<'EOF'\n{JUMPS}\nEOF\ndone")
-
-    def jump(seconds: int, *there: str) -> None:
-        for host in there or hosts:
-            on_host(operator.lab, host, f"echo {seconds} > /tmp/clock-jump.new && mv /tmp/clock-jump.new /tmp/clock-jump")
-
-    try:
-        yield jump
-    finally:
-        for host in hosts:
-            on_host(operator.lab, host, f"rm -f /tmp/clock-jump; for each in {module}; do mv $each.whole $each; done")
-
-
-@pytest.mark.fault("43 clocks that jump a day ahead and a day back")
-def test_a_clock_that_jumps_ends_nothing_early_and_nothing_late(operator: Tfdeploy) -> None:
-    write_job(operator, "jumps", "quick.py", "--steps=60", "--gate=40", finish={"grace": "5s"})
-    day = 24 * 3600
-    began = time.monotonic()
-    with jumping_clocks(operator) as jump:
-        launch(operator, "jumps-1")
-        for seconds in (day, -day, 0):
-            jump(seconds)
-            before = host_state(operator, "jumps-1", "jumps", "n1")["phase"]
-            assert before == "committed"
-        jump(-day)
-        open_gate(operator, "jumps-1", "jumps")
-        operator.wait_until("succeeded", "jumps-1")
-        jump(0)
-    tasks = [task_status(operator, "jumps-1", "jumps", host, task) for host, task in (("n2", "worker:0"), ("n3", "worker:1"))]
-    assert all(task["outcome"] == "succeeded" and 0 < task["lived_s"] < time.monotonic() - began for task in tasks), tasks
-    assert_nothing_left(operator, "jumps-1", "jumps")
-
-
-@pytest.mark.fault("43 a clock three seconds ahead names no wrong cause")
-def test_what_died_first_is_the_cause_though_its_host_s_clock_is_ahead(operator: Tfdeploy) -> None:
-    write_job(operator, "skewed", "quick.py", "--steps=100000", **ONCE)
-    with jumping_clocks(operator) as jump:
-        jump(3, "n2")
-        launch(operator, "skewed-1")
-        minders = {host: host_state(operator, "skewed-1", "skewed", host)["minder_pid"] for host in ("n2", "n3")}
-        for host, minder in minders.items():
-            kill(operator, host, minder, number=signal.SIGSTOP)  # else the second task is stopped for the first one's death
-        for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
-            kill(operator, host, task_status(operator, "skewed-1", "skewed", host, task)["pid"])
-
-            def ended(host: str = host, task: str = task) -> bool:
-                return task_status(operator, "skewed-1", "skewed", host, task)["state"] == "ended"
-
-            wait_for(ended, SOON_S, "its end is written down")
-        for host, minder in minders.items():
-            kill(operator, host, minder, number=signal.SIGCONT)
-        operator.wait_until("failed", "skewed-1", timeout_s=SOON_S)
-    assert "cause: worker:0 on n2 " in operator.run("status", "skewed-1", exit_code=0).stdout
-    tasks = {task["task"]: task for task in operator.json("status", "skewed-1")["tasks"]}
-    assert tasks["worker:1"]["reason"] == "after worker:0 died"
-    assert tasks["worker:0"]["ended"] < tasks["worker:1"]["ended"], tasks
-    assert_nothing_left(operator, "skewed-1", "skewed")
 
 
 # --- disk and memory
