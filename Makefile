@@ -5,6 +5,9 @@ TESTS := tests/lab tests/contract tests/agent tests/golden tests/unit
 SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
+# Where it is set, each of a suite's six hundred clients would compile itself again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup check test faults soak demo bench lock
 
 setup:

@@ -1,7 +1,5 @@
 """`python -m tfdeploy` is `tfdeploy`."""
 
-import sys
+from tfdeploy.cli.main import program
 
-from tfdeploy.cli.main import main
-
-sys.exit(main())
+program()

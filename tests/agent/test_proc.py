@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conditions import wait_for
 
-from tfdeploy.agent import proc, sockets
+from tfdeploy.agent import proc, sockets, traffic
 
 
 @pytest.fixture
@@ -148,11 +148,15 @@ def test_a_port_that_somebody_has_is_not_held(address: str, options: Any) -> Non
             sockets.hold(taken.getsockname()[1])
 
 
-def test_who_listens_is_read_and_not_tried(child: Any) -> None:
+@pytest.mark.parametrize("family", ["AF_INET", "AF_INET6"])
+@pytest.mark.parametrize("kernel", ["sock_diag", "none"])
+def test_who_listens_is_read_and_not_tried(child: Any, monkeypatch: pytest.MonkeyPatch, kernel: str, family: str) -> None:
+    if kernel == "none":
+        monkeypatch.setattr(traffic, "listening", lambda: None)
     port = free_port()
     held = sockets.hold(port)
     script = (
-        "import socket,sys; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
+        f"import socket,sys; s=socket.socket(socket.{family}); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
         f"s.bind(('', {port})); s.listen(1); print(1, flush=True); sys.stdin.read()"
     )
     try:

@@ -16,7 +16,7 @@ import pytest
 
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused
 from tfdeploy.transport import channel
-from tfdeploy.transport.agentzip import agent_zip
+from tfdeploy.transport.agentzip import agent_name
 from tfdeploy.transport.fleet import SshFleet
 
 
@@ -30,7 +30,7 @@ def test_it_is_put_there_once_and_answers(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", "MaxSessions 1")
     agent = fleet.session(sshd.host).agent()
     assert agent.hello["workdir"] == str(sshd.home / "tfdeploy")
-    folder = sshd.home / "tfdeploy/.agent" / agent_zip()[0]
+    folder = sshd.home / "tfdeploy/.agent" / agent_name()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert abs(agent.clock_skew_s) < 5

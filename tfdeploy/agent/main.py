@@ -16,11 +16,15 @@ WORDS = ("serve", "minder", "supervise", "bound")
 
 
 def main(argv: List[str]) -> int:
-    """Runs `argv[0]` with the rest as its arguments; returns the exit code."""
+    """Runs `argv[0]` with the rest as its arguments, and ends the process: our threads may be left as they are."""
     if not argv or argv[0] not in WORDS:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(WORDS))
         return 2
     if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     code = importlib.import_module("tfdeploy.agent." + argv[0]).main(argv[1:])
-    return int(code)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(int(code))  # tearing the interpreter down would take longer than many a word

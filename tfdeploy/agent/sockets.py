@@ -1,4 +1,4 @@
-"""Ports: holding them from prepare on, and who listens on one, read from /proc and never by connecting.
+"""Ports: holding them from prepare on, and who listens on one, asked of the kernel and never by connecting.
 
 A held port is bound and never listened on. TensorFlow binds beside the holder because both set SO_REUSEPORT
 (TF_GRPC_REUSE_PORT=true); nobody else can. Source: docs of the design, measured.
@@ -10,6 +10,8 @@ import os
 import socket
 import time
 from typing import Iterable, Optional, Set
+
+from tfdeploy.agent import traffic
 
 _LISTEN = "0A"
 
@@ -69,6 +71,14 @@ def _bind(held: socket.socket, port: int) -> None:
 
 def listeners(port: int) -> Set[str]:
     """The inodes of the sockets that listen on `port`, IPv4 and IPv6."""
+    told = traffic.listening()
+    if told is not None:
+        return {str(inode) for inode, its_port in told.items() if its_port == port}
+    return _listed(port)
+
+
+def _listed(port: int) -> Set[str]:
+    """The same where the kernel has no sock_diag."""
     inodes: Set[str] = set()
     wanted = "%04X" % port
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -28,12 +28,22 @@ class Traffic(NamedTuple):
 
 def look() -> Optional[Traffic]:
     """All TCP sockets of this network namespace; None: this kernel does not tell."""
+    return _ask(_STATES, 1 << (_INFO - 1))
+
+
+def listening() -> Optional[Dict[int, int]]:
+    """inode -> port of those that listen. /proc/net/tcp says it too, but walks the whole table of connections: milliseconds."""
+    found = _ask(1 << _LISTEN, 0)
+    return None if found is None else found.listening
+
+
+def _ask(states: int, extensions: int) -> Optional[Traffic]:
     found = Traffic({}, {})
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as link:
             link.settimeout(_WITHIN_S)
             for family in (socket.AF_INET, socket.AF_INET6):
-                asked = struct.pack("=BBBBL", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _STATES) + b"\0" * 48
+                asked = struct.pack("=BBBBL", family, socket.IPPROTO_TCP, extensions, 0, states) + b"\0" * 48
                 link.send(_HEAD.pack(_HEAD.size + len(asked), _SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, family, 0) + asked)
                 while not _take(link.recv(1 << 17), found):
                     pass

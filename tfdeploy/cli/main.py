@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 VERBS = {
     "init": "write a commented tfdeploy.yaml and inventory",
@@ -27,6 +30,21 @@ NOT_BUILT = ("check",)
 MODULES = {"exec": "execute"}
 
 
+def program() -> NoReturn:
+    """What is installed as `tfdeploy`: ends at once when main has ended. All our threads may be left as they are, and tearing
+    down an interpreter with its six hundred modules takes a fifth of a quick verb's time."""
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass  # who read it has read enough
+    except OSError as error:
+        os.write(2, f"what was printed is not whole: {error.strerror}\n".encode())
+        code = code or 1
+    os._exit(code)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code of the contract. Never a traceback, but for a bug (70)."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -48,12 +66,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return _bug()
+        print(f"this machine: {error.filename or 'where the output goes'}: {error.strerror}; free some space", file=sys.stderr)
+        return 1
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
-        import traceback
+        return _bug()
 
-        traceback.print_exc()
-        print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
-        return 70
+
+def _bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
+    return 70
 
 
 def _deaf_to_ctrl_c() -> None:
@@ -140,8 +167,6 @@ def _wants_json(words: list[str]) -> bool:
 
 def _silence_stdout() -> None:
     """The reader has gone: keep the interpreter from complaining at exit."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

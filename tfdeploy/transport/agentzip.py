@@ -1,12 +1,14 @@
-"""The agent as it travels: one zip, the same bytes for the same source, named by its hash.
+"""The agent as it travels: one zip, the same bytes for the same source, named by the hash of what is in it.
 
-It holds what runs on hosts (agent, runtime, errors) and a `__main__.py`. Built in memory, once per process.
+It holds what runs on hosts (agent, runtime, errors) and a `__main__.py`. Built in memory, at most once per process: most
+hosts have it, and the name alone shows that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import threading
 import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
@@ -22,14 +24,30 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@lru_cache(maxsize=1)
-def agent_zip() -> tuple[str, bytes]:
-    """(name of its content: 16 hex digits, the zip)."""
-    members = dict(_members(Path(tfdeploy.__file__).parent))
-    return pack({"__main__.py": _MAIN, **members})
+_TURN = threading.RLock()  # all hosts ask at once: one thread does it for all
 
 
-def pack(members: dict[str, bytes]) -> tuple[str, bytes]:
+def agent_name() -> str:
+    """16 hex digits: equal for equal content."""
+    with _TURN:
+        return _name()
+
+
+def agent_zip() -> bytes:
+    """What a host unpacks that does not have it."""
+    with _TURN:
+        return _packed()
+
+
+def name_of(members: dict[str, bytes]) -> str:
+    """Pure. Lengths are hashed too, so that no two contents look alike."""
+    said = hashlib.sha256()
+    for name in sorted(members):
+        said.update(f"{name}\0{len(members[name])}\0".encode() + members[name])
+    return said.hexdigest()[:16]
+
+
+def pack(members: dict[str, bytes]) -> bytes:
     """Pure: the same members give the same bytes."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
@@ -38,7 +56,22 @@ def pack(members: dict[str, bytes]) -> tuple[str, bytes]:
             facts.compress_type = zipfile.ZIP_DEFLATED
             facts.external_attr = 0o600 << 16
             archive.writestr(facts, members[name])
-    return hashlib.sha256(packed.getvalue()).hexdigest()[:16], packed.getvalue()
+    return packed.getvalue()
+
+
+@lru_cache(maxsize=1)
+def _name() -> str:
+    return name_of(_agent())
+
+
+@lru_cache(maxsize=1)
+def _packed() -> bytes:
+    return pack(_agent())
+
+
+@lru_cache(maxsize=1)
+def _agent() -> dict[str, bytes]:
+    return {"__main__.py": _MAIN, **dict(_members(Path(tfdeploy.__file__).parent))}
 
 
 def _members(package: Path) -> Iterator[tuple[str, bytes]]:

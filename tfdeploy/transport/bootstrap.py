@@ -7,6 +7,7 @@ that nothing needs quoting. Login shells may print whatever they like before our
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import time
@@ -16,7 +17,7 @@ import paramiko
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
-from tfdeploy.transport.agentzip import agent_zip
+from tfdeploy.transport.agentzip import agent_name, agent_zip
 from tfdeploy.transport.causes import clean
 from tfdeploy.transport.pump import Pump
 
@@ -25,7 +26,7 @@ START_S = 60.0
 _TOO_OLD = 99
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
-# runs on the host, on any Python 3.8 or newer, with standard input at `HASH SIZE WORKDIR`; it imports as little as it can
+# runs on the host, on any Python 3.8 or newer, with standard input at `NAME WORKDIR`; it imports as little as it can
 PROGRAM = b"""
 import sys
 sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
@@ -60,7 +61,7 @@ def serve(folder, workdir): # in this process: a second interpreter would cost a
     sys.exit(main(["serve", "--workdir", workdir]))
 def start():
     os.umask(0o077)
-    name, size, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 2)
+    name, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 1)
     workdir = os.path.expanduser(workdir)
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)
@@ -70,8 +71,9 @@ def start():
         serve(folder, workdir)
     say("=tfdeploy-need=")
     import hashlib
+    digest, size = sys.stdin.buffer.readline().decode().split()
     data = sys.stdin.buffer.read(int(size))
-    if hashlib.sha256(data).hexdigest()[:16] != name:
+    if hashlib.sha256(data).hexdigest() != digest:
         fail("workdir", "the agent did not arrive whole")
     unpack(data, folder)
     try:
@@ -108,12 +110,13 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
     """
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
-    name, packed = agent_zip()
+    name = agent_name()
     channel.exec_command(command(python))
     talk = _Talk(channel, host)
-    talk.send(PROGRAM + f"{name} {len(packed)} {workdir}\n".encode(errors="surrogateescape"))
+    talk.send(PROGRAM + f"{name} {workdir}\n".encode(errors="surrogateescape"))
     if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
-        talk.send(packed)
+        packed = agent_zip()
+        talk.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
     talk.line(wire.GREETING)
     return talk.pump, talk.rest
 
