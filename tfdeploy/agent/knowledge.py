@@ -51,6 +51,11 @@ class Knowledge(NamedTuple):
     def round_number(self) -> int:
         return 1 if self.round is None else int(self.round["n"])
 
+    @property
+    def is_over(self) -> bool:
+        """How tasks end from now on changes nothing for the others."""
+        return self.abort is not None or self.decided is not None
+
     def as_json(self) -> Fields:
         stands = {host: list(stand) for host, stand in self.stands.items()}
         return dict(self._asdict(), stands=stands)

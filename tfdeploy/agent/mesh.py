@@ -18,33 +18,15 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from tfdeploy.agent import door, knowledge, tls, wire
 from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.rota import Peer, Rota
 
-FEW = 8  # peers: all of them hear of news at once. With more, it travels on by those who heard it,
-FANOUT = 4  # and each minder tells so many at once and asks the others slowly: n hosts, 4n handshakes instead of n * n
-SLOW_S = 2.0
-AT_ONCE = 16  # conversations that we have begun
-EXCHANGE_S = 10.0
 SETTLE_S = 0.02  # news that come together go out together
 GONE_S = 3.0  # a port refused for so long: no minder is there any more, and none was started again
-_BACKOFF_S = (0.2, 8.0)
-CALM_S = 60.0  # both, once there is no hurry
 FAREWELL_S = 1.0  # at most, for the last words of who goes
 
 
 class Stranger(ValueError):
     """Whoever listens there is not that host's minder of this run."""
-
-
-class _Peer:
-    def __init__(self, address: wire.MeshHost) -> None:
-        self.address = address
-        self.digest = Knowledge().digest()  # of what it knew when we last heard: nothing, at the beginning
-        self.heard: Optional[float] = None
-        self.failures = 0
-        self.not_before = 0.0
-        self.busy = False
-        self.tried = 0.0
-        self.refused: Optional[float] = None  # since when its host answers that nobody listens
 
 
 class Mesh:
@@ -67,15 +49,11 @@ class Mesh:
         self._lock = threading.Condition()
         self._known = known
         self._digest = known.digest()
-        self._peers = {one.host: _Peer(one) for one in part.mesh if one.host != part.host}
-        self._fanout = FEW if len(part.mesh) - 1 <= FEW else FANOUT
-        self._at_once = 0  # how many more may be told now
-        self._next_slow = 0.0 if len(part.mesh) - 1 <= FEW else time.monotonic() + SLOW_S
-        self._attend_s: Optional[float] = None
-        self._exchange_s, self._longest_pause_s = EXCHANGE_S, _BACKOFF_S[1]
-        self._closed = False
-        self._next_exchange = time.monotonic() + EXCHANGE_S * random.random()
+        nothing = Knowledge().digest()
+        self._peers = {one.host: Peer(one, nothing) for one in part.mesh if one.host != part.host}
         self._begun = time.monotonic()
+        self._rota = Rota(self._peers, self._begun)
+        self._closed = False
         self._door = door.Door(listener, server, list(self._peers), self._answer)
         threading.Thread(target=self._speak_loop, daemon=True).start()
 
@@ -111,14 +89,13 @@ class Mesh:
     def attend(self, every_s: float) -> None:
         """From now on nobody who still has something running goes unasked for longer than that."""
         with self._lock:
-            if self._attend_s != every_s:
-                self._attend_s = every_s
+            if self._rota.attend(every_s):
                 self._lock.notify_all()
 
     def calm_down(self) -> None:
         """From now on who does not answer is seldom asked. Who asks us is answered as before."""
         with self._lock:
-            self._attend_s, self._exchange_s, self._longest_pause_s = None, CALM_S, CALM_S
+            self._rota.calm_down()
 
     def notify(self) -> None:
         """The minder is to look again."""
@@ -130,7 +107,7 @@ class Mesh:
         with self._lock:
             untold = [peer for peer in self._peers.values() if peer.digest != self._digest and peer.refused is None]
         random.shuffle(untold)
-        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._fanout]]
+        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._rota.fanout]]
         until = time.monotonic() + FAREWELL_S
         try:
             for call in calls:
@@ -153,14 +130,13 @@ class Mesh:
             joined = self._known.join(other)
             if joined == self._known:
                 return False
+            late = joined.is_over and joined == self._known._replace(ended=joined.ended)
             self._known, self._digest = joined, joined.digest()
-            self._at_once = self._fanout
-            for peer in self._peers.values():
-                peer.failures, peer.not_before = 0, 0.0
+            self._rota.news(late, time.monotonic())
             self._lock.notify_all()
             return True
 
-    def _concerned(self) -> List[_Peer]:
+    def _concerned(self) -> List[Peer]:
         """Peers with a task that has not ended as far as we know."""
         running = {peer.host for task, peer in self._tasks.items() if self._comes_more(task, peer)}
         return [peer for host, peer in self._peers.items() if host in running]
@@ -191,9 +167,10 @@ class Mesh:
                 if self._closed:
                     return
                 now = time.monotonic()
-                chosen = self._due(now)
+                concerned = self._concerned()
+                chosen = self._rota.due(concerned, self._digest, now)
                 if not chosen:
-                    self._lock.wait(self._pause_s(now))
+                    self._lock.wait(min(self._rota.pause_s(concerned, self._digest, now), door.TIMEOUT_S))
                     continue
                 for peer in chosen:
                     peer.busy, peer.tried = True, now
@@ -204,38 +181,7 @@ class Mesh:
                     self._missed(peer, refused=False)
             time.sleep(SETTLE_S)
 
-    def _due(self, now: float) -> List[_Peer]:
-        room = AT_ONCE - sum(peer.busy for peer in self._peers.values())
-        free = [peer for peer in self._concerned() if not peer.busy]
-        random.shuffle(free)
-        lacking = [peer for peer in free if peer.digest != self._digest and peer.not_before <= now]
-        chosen = lacking[: max(min(room, self._at_once), 0)]
-        self._at_once -= len(chosen)
-        if lacking and not chosen and now >= self._next_slow:
-            chosen = lacking[:1]
-            self._next_slow = now + (SLOW_S * random.uniform(0.5, 1.5) if len(self._peers) > FEW else 0.0)
-        chosen += [peer for peer in free if self._unheard(peer) <= now and peer not in chosen]
-        if now >= self._next_exchange:
-            self._next_exchange = now + self._exchange_s * random.uniform(0.8, 1.2)
-            chosen += [peer for peer in free if peer not in chosen][:1]
-        return chosen[: max(room, 0)]
-
-    def _pause_s(self, now: float) -> float:
-        if sum(peer.busy for peer in self._peers.values()) >= AT_ONCE:
-            return door.TIMEOUT_S  # whoever is done wakes us
-        free = [peer for peer in self._concerned() if not peer.busy]
-        news = min((peer.not_before for peer in free if peer.digest != self._digest), default=float("inf"))
-        unheard = min((self._unheard(peer) for peer in free), default=float("inf"))
-        soonest = min(self._next_exchange, unheard, news if self._at_once > 0 else max(news, self._next_slow))
-        return max(0.01, soonest - now)
-
-    def _unheard(self, peer: _Peer) -> float:
-        """When it will have gone unasked for too long (monotonic)."""
-        if self._attend_s is None:
-            return float("inf")
-        return max(peer.tried, peer.heard or 0.0) + self._attend_s
-
-    def _speak(self, peer: _Peer) -> None:
+    def _speak(self, peer: Peer) -> None:
         try:
             self._exchange(peer)
         except (OSError, ValueError) as error:
@@ -245,15 +191,12 @@ class Mesh:
                 peer.busy = False
                 self._lock.notify_all()
 
-    def _missed(self, peer: _Peer, refused: bool) -> None:
+    def _missed(self, peer: Peer, refused: bool) -> None:
         with self._lock:
             peer.busy = False
-            peer.failures += 1
-            peer.refused = (peer.refused or time.monotonic()) if refused else None
-            pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self._longest_pause_s)
-            peer.not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
+            self._rota.missed(peer, refused, time.monotonic())
 
-    def _exchange(self, peer: _Peer) -> None:
+    def _exchange(self, peer: Peer) -> None:
         with self.call(peer.address) as channel:
             with self._lock:
                 said, message = self._digest, self._message()
@@ -262,7 +205,7 @@ class Mesh:
         self._heard(peer.address.host, self._body(value, peer.address.host))
         with self._lock:
             if said == self._digest != peer.digest:  # it heard all, and does not take all of it: of another version, say
-                peer.not_before = time.monotonic() + self._longest_pause_s
+                peer.not_before = time.monotonic() + self._rota.longest_pause_s
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:

@@ -1,0 +1,136 @@
+"""Whom a minder talks to, and when: by a clock of our own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tfdeploy.agent import rota, wire
+
+OLD, NEW = "old", "new"
+
+
+@pytest.fixture(autouse=True)
+def _first_exchange_after_nine_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rota.random, "random", lambda: 0.9)
+
+
+def peers(count: int) -> dict[str, rota.Peer]:
+    return {f"n{n}": rota.Peer(wire.MeshHost(f"n{n}", f"10.0.0.{n}", 9), OLD) for n in range(1, count + 1)}
+
+
+def due(made: rota.Rota, those: dict[str, rota.Peer], now: float) -> list[rota.Peer]:
+    """Those who are due hear all at once."""
+    chosen = made.due(list(those.values()), NEW, now)
+    for peer in chosen:
+        peer.digest, peer.heard = NEW, now
+    return chosen
+
+
+def lacking(those: dict[str, rota.Peer]) -> int:
+    return sum(peer.digest != NEW for peer in those.values())
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(3, 3), (rota.FEW, rota.FEW), (63, rota.FANOUT)])
+def test_news_goes_to_a_few_at_once_and_of_many_to_some(count: int, at_once: int) -> None:
+    those = peers(count)
+    made = rota.Rota(those, 0.0)
+    made.news(False, 0.0)
+    assert len(due(made, those, 0.0)) == at_once
+
+
+def test_of_many_the_others_hear_slowly_and_ever_more_slowly() -> None:
+    those = peers(40)
+    made = rota.Rota(those, 0.0)
+    made.news(False, 0.0)
+    due(made, those, 0.0)
+    when: list[float] = []
+    now = 0.0
+    while now < 60.0:
+        now += made.pause_s(list(those.values()), NEW, now)
+        before = lacking(those)
+        due(made, those, now)
+        when += [now] * (before - lacking(those))
+    first, last = [at for at in when if at <= 20], [at for at in when if at > 40]
+    assert len(first) > 4 and 0 < len(last) < len(first)
+
+
+def test_endings_after_the_end_go_out_together_and_to_one() -> None:
+    those = peers(63)
+    made = rota.Rota(those, 0.0)
+    made.news(True, 0.0)
+    latest = rota.LATE_S * 63
+    assert not due(made, those, 0.1)
+    made.news(True, 0.2)  # does not put it off: news that never stops is told nevertheless
+    assert 0 < made.pause_s(list(those.values()), NEW, 0.2) <= latest
+    assert len(due(made, those, latest)) == 1
+
+
+def test_what_matters_does_not_wait_for_them() -> None:
+    those = peers(63)
+    made = rota.Rota(those, 0.0)
+    made.news(True, 0.0)
+    made.news(False, 0.1)
+    assert len(due(made, those, 0.1)) == rota.FANOUT
+
+
+def test_a_few_hear_of_late_endings_at_once_too() -> None:
+    those = peers(3)
+    made = rota.Rota(those, 0.0)
+    made.news(True, 0.0)
+    assert len(due(made, those, 0.0)) == 3
+
+
+def test_who_does_not_answer_is_asked_again_with_growing_pauses() -> None:
+    those = peers(1)
+    made, peer = rota.Rota(those, 0.0), those["n1"]
+    made.news(False, 0.0)
+    asked, now = [], 0.0
+    while now < 60.0:
+        if made.due([peer], NEW, now):
+            asked.append(now)
+            made.missed(peer, False, now)
+        now += made.pause_s([peer], NEW, now)
+    assert 6 <= len(asked) <= 30 and asked[3] < 5.0
+
+
+def test_nobody_goes_unasked_for_longer_than_attended() -> None:
+    those = peers(3)
+    made = rota.Rota(those, 0.0)
+    assert made.attend(1.0) and not made.attend(1.0)
+    now, seen = 0.0, dict.fromkeys(those, 0.0)
+    while now < 20.0:
+        for peer in due(made, those, now):
+            seen[peer.address.host] = peer.tried = now
+        assert all(now - at <= 1.1 for at in seen.values())
+        now += min(made.pause_s(list(those.values()), NEW, now), 0.1)
+
+
+def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
+    """Each ending is told on by all that hear it: with each told to four at once there were some 6,000 conversations."""
+    count = 64
+    random.seed(4)
+    ends = [random.uniform(0.0, 6.0) for _ in range(count)]
+    knows: list[set[int]] = [set() for _ in range(count)]
+    tables = [{f"n{o}": rota.Peer(wire.MeshHost(f"n{o}", "", o), "") for o in range(count) if o != me} for me in range(count)]
+    rotas = [rota.Rota(table, 0.0) for table in tables]
+    talks, now = 0, 0.0
+    while now < 6.0 or any(len(known) < count for known in knows):
+        assert now < 30.0, sorted(len(known) for known in knows)
+        for me in random.sample(range(count), count):
+            if ends[me] <= now and me not in knows[me]:
+                knows[me].add(me)
+                rotas[me].news(True, now)
+            concerned = [peer for peer in tables[me].values() if peer.address.port not in knows[me]]
+            for peer in rotas[me].due(concerned, str(sorted(knows[me])), now):
+                other = peer.address.port
+                talks += 1
+                both = knows[me] | knows[other]
+                for one, told in ((me, other), (other, me)):
+                    if knows[one] != both:
+                        knows[one] = set(both)
+                        rotas[one].news(True, now)
+                    tables[one][f"n{told}"].digest = str(sorted(both))
+        now += 0.05
+    assert talks < 2500
