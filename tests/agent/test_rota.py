@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -40,7 +41,9 @@ def test_news_goes_to_a_few_at_once_and_of_many_to_some(count: int, at_once: int
     assert len(due(made, those, 0.0)) == at_once
 
 
-def test_of_many_the_others_hear_slowly_and_ever_more_slowly() -> None:
+def test_of_many_the_others_hear_slowly_and_ever_more_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rota.random, "uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr(rota, "EXCHANGE_S", 1e6)
     those = peers(40)
     made = rota.Rota(those, 0.0)
     made.news(False, 0.0)
@@ -52,8 +55,8 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly() -> None:
         before = lacking(those)
         due(made, those, now)
         when += [now] * (before - lacking(those))
-    first, last = [at for at in when if at <= 20], [at for at in when if at > 40]
-    assert len(first) > 4 and 0 < len(last) < len(first)
+    pauses = [later - sooner for sooner, later in pairwise(when)]
+    assert len(pauses) > 3 and pauses == sorted(pauses) and pauses[-1] > 2 * pauses[0], when
 
 
 def test_endings_after_the_end_go_out_together_and_to_one() -> None:

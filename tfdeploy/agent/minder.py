@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import select
 import signal
 import socket
@@ -28,14 +27,13 @@ from tfdeploy.agent import (
     recovery,
     rounds,
     runclock,
-    statefile,
     supply,
-    wire,
 )
-from tfdeploy.agent.atomic import append_line, read_json
+from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock
 from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.ledger import Ledger
 from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.paths import WORDS, RunPaths, is_locked, take_lock
 from tfdeploy.agent.staff import Staff, tell_supervisor
@@ -48,11 +46,11 @@ class Minder:
         self.paths = paths
         self.part = paths.part()
         self.peers = {peer.task: peer for peer in self.part.peers}
-        self.state = paths.state()
+        self.ledger = Ledger(paths, self.part)
+        self.state = self.ledger.state
         self.takes_over = self.state.minder_pid is not None
         self.rebooted = self.state.boot_id not in (None, proc.boot_id())
         self.astray = self.takes_over and not any(is_locked(supervisor_lock(paths, spec.task)) for spec in self.part.tasks)
-        self.known = Knowledge()
         self.staff = Staff(paths, self.part)
         self.holders: List[socket.socket] = []
         self.wake_reading, self.wake_writing = os.pipe()
@@ -62,7 +60,6 @@ class Minder:
         self.supplier: Optional[supply.Supplier] = None
         self.colleague = Colleague()
         self.rounds: Optional[rounds.Rounds] = None
-        self.saved = True
         self.start_word: Optional[Dict[str, Any]] = None
         self.refused = ""  # what the system said last
 
@@ -70,7 +67,7 @@ class Minder:
 
     def begin(self) -> None:
         """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
-        self._remember()
+        self.ledger.remember()
         self.holders = holding.hold(self.part, beside=self.takes_over and not self.rebooted)
         self._join_mesh()
         self.rounds = rounds.Rounds(self.paths, self.part, self.mesh, self.colleague, self.wake)
@@ -83,8 +80,8 @@ class Minder:
         self.state.marks.setdefault("prepared", time.monotonic())
         if self.astray:
             self.state.marks["back"] = time.monotonic()
-        self._save()
-        self._journal("takes over" if self.takes_over else "prepared")
+        self.ledger.save()
+        self.ledger.journal("takes over" if self.takes_over else "prepared")
 
     def _join_mesh(self) -> None:
         own = next((one for one in self.part.mesh if one.host == self.part.host), None)
@@ -93,13 +90,8 @@ class Minder:
             return
         listener = holding.claim(own.port, self.takes_over)
         offers = supply.Offers(self.paths, self.part, self.colleague.answer)
-        self.mesh = Mesh(self.part, certs, listener, self.known, self.wake, offers.answer)
+        self.mesh = Mesh(self.part, certs, listener, self.ledger.known, self.wake, offers.answer)
         self.supplier = supply.Supplier(self.paths, self.part, self.mesh)
-
-    def _remember(self) -> None:
-        said = read_json(self.paths.file("knowledge.json"))
-        if said is not None:
-            self.known = knowledge.from_json(said, self.peers)
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
@@ -119,12 +111,12 @@ class Minder:
 
     def run(self) -> None:
         fifo = os.open(self.paths.file("minder.fifo"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        while (self.state.phase != "ended" or not self.saved) and os.path.isdir(self.paths.host_dir):
+        while (self.state.phase != "ended" or not self.ledger.saved) and os.path.isdir(self.paths.host_dir):
             if not self._try():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
-            if not self.saved:
-                self._save()
+            if not self.ledger.saved:
+                self.ledger.save()
         self._linger(fifo)
 
     def _try(self) -> bool:
@@ -134,7 +126,7 @@ class Minder:
         except OSError as error:
             changed, said = False, str(error)
             if said != self.refused:
-                self._journal("refused", why=said)
+                self.ledger.journal("refused", why=said)
             self.refused = said
         return changed
 
@@ -159,7 +151,7 @@ class Minder:
 
     def _learn(self, own: Dict[str, decide.Own]) -> None:
         """Own tasks that ended, and what the peers said, become knowledge."""
-        known = self.known if self.mesh is None else self.known.join(self.mesh.known())
+        known = self.ledger.known if self.mesh is None else self.ledger.known.join(self.mesh.known())
         ended = {}
         for task, one in own.items():
             if one.status.state in ("ended", "lost") and not one.supervised and task in self.peers:
@@ -168,52 +160,32 @@ class Minder:
         known = known.join(Knowledge(ended=ended))
         self._know(known._replace(decided=knowledge.decided(self.part.peers, known)))
         for task in ended:
-            self._account(self.peers[task], own[task].status)
-
-    def _account(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
-        """Counts a death once, and says when the task may start again."""
-        before = self.state.restarts.get(peer.task)
-        counted = (before or {}).get("attempt") == status.attempt
-        collateral = peer.gang and status.round < self.known.round_number
-        if counted or collateral or recovery.is_last(self.part, peer, self.known, status):
-            return
-        said = self.known.round if peer.on_death == "gang" else before
-        count = recovery.account(said, status, self.part.restart_backoff_s, random.random())
-        self.state.restarts[peer.task] = count
-        self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
-        self._journal("died", task=peer.task, **count)
-        self._save()
+            self.ledger.account(self.peers[task], own[task].status)
 
     def _know(self, known: Knowledge) -> None:
-        if known != self.known:
-            if known.round_number != self.known.round_number and known.round is not None:
-                name = "round %d" % known.round_number
-                self.state.marks[name] = time.monotonic() + min(float(known.round["delay_s"]), self.part.restart_backoff_s[1])
-                self._journal(name, reason=known.round.get("reason"))
-            self.known = known
-            self._save()
+        self.ledger.learn(known)
         if self.mesh is not None:
-            self.mesh.tell(self.known)
+            self.mesh.tell(known)
 
     def _view(self, own: Dict[str, decide.Own]) -> decide.View:
         words = {name: word for name, word in ((name, self.paths.word(name)) for name in WORDS) if word is not None}
         if "stop" in words and not self.state.stop_requested:
             self.state.stop_requested = True
-            self._save()
+            self.ledger.save()
         now = time.monotonic()
         if self.state.phase == "started" and words.get("start") != self.start_word:
             self.state.marks["started"] = now  # whoever launches is still there, waiting for all to be up
         self.start_word = words.get("start")
-        if "decided" not in self.state.marks and knowledge.decided(self.part.peers, self.known) is not None:
+        if "decided" not in self.state.marks and knowledge.decided(self.part.peers, self.ledger.known) is not None:
             self.state.marks["decided"] = now
-            self._save()
+            self.ledger.save()
         if self.mesh is not None and "decided" in self.state.marks:
             self.mesh.attend((self.part.finish_grace_s + self.part.stop_grace_s) / 4)
         silent = {} if self.mesh is None else self.mesh.silent_s(now, self.state.marks.get("decided"))
         view = decide.View(
             self.part,
             self.state.phase,
-            self.known,
+            self.ledger.known,
             own,
             now,
             self.state.marks,
@@ -230,7 +202,7 @@ class Minder:
             again = {task: words + waits for task, words in again.items()}
         if again != self.state.again:
             self.state.again = again
-            self._save()
+            self.ledger.save()
         return view
 
     def _is_astray(self) -> bool:
@@ -245,21 +217,13 @@ class Minder:
         """Takes down what is stalled, and why; under `restart` who is to blame for it has failed."""
         if self.rounds is None:
             return
-        active = self.state.phase == "committed" and self.known.abort is None and "decided" not in self.state.marks
-        self.rounds.attend(self.known, active)
+        active = self.state.phase == "committed" and self.ledger.known.abort is None and "decided" not in self.state.marks
+        self.rounds.attend(self.ledger.known, active)
         health = {task: one.as_json() for task, one in self.rounds.health().items()}
-        if health != self.state.health:
-            for task in sorted({*health, *self.state.health}):
-                if health.get(task) != self.state.health.get(task):
-                    self._journal("stalled" if task in health else "goes on", task=task, **health.get(task, {}))
-            self.state.health = health
-            self._save()
+        self.ledger.note_health(health)
         for task, one in self.rounds.health().items():
             if one.culprit and self.part.stall_action == "restart":
-                self._on_stall(task, one.reason)
-
-    def _on_stall(self, task: str, reason: str) -> None:
-        tell_supervisor(self.paths, task, "stalled: " + reason, self.part.stop_grace_s, "failed")
+                tell_supervisor(self.paths, task, "stalled: " + one.reason, self.part.stop_grace_s, "failed")
 
     # --- actions
 
@@ -277,32 +241,32 @@ class Minder:
         if isinstance(action, actions.Supply):
             return self._supply(action.n)
         if isinstance(action, actions.Stand):
-            self._know(self.known.join(Knowledge(stands={self.part.host: (action.n, action.stage)})))
-            self._journal("gang", round=action.n, stage=action.stage)
+            self._know(self.ledger.known.join(Knowledge(stands={self.part.host: (action.n, action.stage)})))
+            self.ledger.journal("gang", round=action.n, stage=action.stage)
             return True
         if isinstance(action, actions.NewRound):
             status, count = self.paths.status(action.task), self.state.restarts[action.task]
-            self._know(self.known.join(Knowledge(round=recovery.new_round(action, status, count))))
+            self._know(self.ledger.known.join(Knowledge(round=recovery.new_round(action, status, count))))
             return True
         if isinstance(action, decide.Phase):
             return self._enter(action.phase)
         fields: Dict[str, object] = {"host": self.part.host, "time": runclock.now(self.part)}
         if isinstance(action, decide.Commit):
-            self._know(self.known._replace(committed=True))
+            self._know(self.ledger.known._replace(committed=True))
         else:
             fields.update(kind=action.kind, reason=action.reason[: knowledge.MAX_TEXT])
             if action.grace_s is not None:
                 fields["grace_s"] = action.grace_s
-            self._know(self.known.join(Knowledge(abort=fields)))
-            self._journal("abort", kind=action.kind, reason=action.reason)
+            self._know(self.ledger.known.join(Knowledge(abort=fields)))
+            self.ledger.journal("abort", kind=action.kind, reason=action.reason)
         return True
 
     def _supply(self, number: int) -> bool:
         if self.supplier is None or not self.supplier.has_come(number):
             return False
         self.state.supplied = number
-        self._save()
-        self._journal("supplied", round=number)
+        self.ledger.save()
+        self.ledger.journal("supplied", round=number)
         return True
 
     def _enter(self, phase: str) -> bool:
@@ -314,8 +278,8 @@ class Minder:
             self.state.left_files = endgame.left_files(self.paths, self.part)
             self.state.ended = runclock.now(self.part)
         self.state.phase = phase
-        self._save()
-        self._journal(phase)
+        self.ledger.save()
+        self.ledger.journal(phase)
         return True
 
     def _release(self) -> None:
@@ -326,28 +290,17 @@ class Minder:
             self.supplier.give_up()
         endgame.forget_secrets(self.paths)
 
-    def _save(self) -> None:
-        try:
-            statefile.save(self.paths, self.part, self.state, self.known)
-            self.saved = True
-        except OSError:
-            self.saved = not os.path.isdir(self.paths.host_dir)  # a full disk; or purged
-
-    def _journal(self, what: str, **fields: object) -> None:
-        try:
-            append_line(self.paths.file("journal"), dict(fields, v=wire.VERSION, time=time.time(), what=what))
-        except OSError:
-            pass
-
     def _linger(self, fifo: int) -> None:
         """Until the peers that still have something running know how it ended here."""
         if self.mesh is None:
             return
-        one = messenger.Messenger(self.paths, self.mesh, self.known.committed)
+        one = messenger.Messenger(self.paths, self.mesh, self.ledger.known.committed)
         while one.is_needed():
             self._wait(fifo, one.tick_s)
-            self._know(self.known.join(self.mesh.known()))
-            if self.known.abort is None and self.paths.word("stop") is not None:  # only now: those who are away must hear it
+            self._know(self.ledger.known.join(self.mesh.known()))
+            if (
+                self.ledger.known.abort is None and self.paths.word("stop") is not None
+            ):  # only now: those who are away must hear it
                 self._act(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.say_farewell()
         self.mesh.close()
