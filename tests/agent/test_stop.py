@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, proc
+from tfdeploy.agent import family, proc, runs
 from tfdeploy.agent.call import VerbError
+from tfdeploy.agent.paths import is_locked, take_lock
 
 STUBBORN = """
 import os, signal, sys, time
@@ -117,18 +121,55 @@ def test_stop_works_with_its_helpers_dead(hosts: Any, bystander: Any, supervisor
     assert cluster.state("r1", "n1").phase == "ended" and bystander.poll() is None
 
 
-def test_a_frozen_minder_keeps_no_stop(hosts: Any) -> None:
+@pytest.mark.parametrize("frozen", ["minder", "supervisor", "both"])
+def test_a_frozen_helper_keeps_no_stop(hosts: Any, frozen: str) -> None:
+    cluster = hosts("n1")
+    supervisor = launch_stubborn(cluster)
+    minder = cluster.state("r1", "n1").minder_pid
+    for name, pid in (("minder", minder), ("supervisor", supervisor)):
+        if frozen in (name, "both"):
+            os.kill(pid, signal.SIGSTOP)
+    os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
+    assert answer["survivors"] == [] and cluster.alive("r1") == []
+    state = cluster.wait_ended("r1")["n1"]
+    assert state.stop_requested
+    assert not runs.is_live(cluster.hosts["n1"].paths("r1"))
+
+
+def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: Any, bystander: Any) -> None:
+    cluster = hosts("n1")
+    supervisor = launch_stubborn(cluster)
+    everyone = all_of(cluster, "r1")
+    assert any(family.FOLDER_MARK not in proc.environment(who.pid) for who in everyone)
+    os.kill(supervisor, signal.SIGKILL)
+    cluster.wait_ended("r1")
+    assert not any(proc.same(who) for who in everyone) and bystander.poll() is None
+
+
+def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_beside_it(hosts: Any, bystander: Any) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
-    minder = cluster.state("r1", "n1").minder_pid
-    os.kill(minder, signal.SIGSTOP)
-    try:
-        answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
-        assert answer["survivors"] == [] and cluster.alive("r1") == []
-    finally:
-        os.kill(minder, signal.SIGCONT)
-    state = cluster.wait_ended("r1")["n1"]
-    assert state.stop_requested and state.first_death is None
+    everyone = all_of(cluster, "r1")
+    shutil.rmtree(cluster.hosts["n1"].paths("r1").run_dir)
+    with pytest.raises(VerbError) as caught:
+        cluster.launch("r2", {"worker:0": ("n1", ["sleep", "1000"])})
+    assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(caught.value.next)
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
+    assert answer["survivors"] == []
+    cluster.wait_until(lambda: not any(proc.same(who) for who in everyone))
+    assert bystander.poll() is None
+    with pytest.raises(VerbError):
+        cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
+
+
+def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: Any, bystander: Any) -> None:
+    cluster = hosts("n1")
+    launch_stubborn(cluster)
+    everyone = all_of(cluster, "r1")
+    shutil.rmtree(cluster.hosts["n1"].paths("r1").run_dir)
+    cluster.wait_until(lambda: not any(proc.same(who) for who in everyone), 40.0)
+    assert bystander.poll() is None
 
 
 def test_another_run_on_the_same_host_is_untouched(hosts: Any, tmp_path: Any, agent_dir: str) -> None:
@@ -170,3 +211,31 @@ def test_an_unknown_run(hosts: Any) -> None:
     with pytest.raises(VerbError) as caught:
         hosts("n1").hosts["n1"].call("run.stop", run="nothing", job="digits", grace_s=1.0)
     assert caught.value.code == "unknown_run"
+
+
+def test_a_lock_on_a_disk_that_became_read_only_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "minder.lock")
+    held = take_lock(path)
+    real = os.open
+
+    def read_only(name: Any, flags: int, *rest: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", read_only)
+    assert held is not None and is_locked(path)
+    os.close(held)
+    assert not is_locked(path)
+
+
+def test_what_a_supervisor_had_half_written_goes_with_it(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
+    paths = cluster.hosts["n1"].paths("r1")
+    half, other = (Path(paths.task_dir("worker:0"), name) for name in (".status.json.4f04141b72ed.tmp", ".stop.json.1.tmp"))
+    for path in (half, other):
+        path.write_text("{")
+    os.kill(family.supervisor(paths, "worker:0").pid, signal.SIGKILL)
+    cluster.wait_ended("r1")
+    assert not half.exists() and other.exists()  # that may be somebody's who writes it now

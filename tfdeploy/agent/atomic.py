@@ -28,6 +28,17 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600) -> None:
         raise
 
 
+def forget_halves(path: str) -> None:
+    """Removes what a writer of `path` left that was killed as it wrote. For whoever alone may write it now."""
+    folder, name = os.path.split(path)
+    try:
+        for each in os.listdir(folder):
+            if each.startswith(".%s." % name) and each.endswith(".tmp"):
+                os.unlink(os.path.join(folder, each))
+    except OSError:
+        pass  # no folder, or one that is read-only by now
+
+
 def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
     """Every byte of it, in as many writes as it takes."""
     view = memoryview(content)

@@ -6,6 +6,7 @@ import os
 from typing import Optional
 
 from tfdeploy.agent import family, runclock, wire
+from tfdeploy.agent.atomic import forget_halves
 from tfdeploy.agent.loglayout import LOG
 from tfdeploy.agent.paths import RunPaths, take_lock
 
@@ -19,6 +20,7 @@ def bury(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
     if lock is None:
         return False
     try:
+        forget_halves(paths.status_file(task))
         status = paths.status(task)
         if status.attempt < attempt and status.state != "pending":
             status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number)

@@ -10,7 +10,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, List
 
-from tfdeploy.agent import burial, endgame, family, proc, runclock, runs, wire
+from tfdeploy.agent import burial, endgame, family, ledger, proc, runclock, runs, wire
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import Call, Verb, VerbError
 from tfdeploy.agent.decide import STOPPED_BY_OPERATOR
@@ -84,8 +84,14 @@ def abort(call: Call) -> Dict[str, Any]:
 def stop(call: Call) -> Dict[str, Any]:
     """TERM to the whole tree, grace, KILL, verify. "messenger": its minder stays to tell hosts that are away."""
     begun = time.monotonic()
-    paths = runs.paths_of(call)
     given = call.args.get("grace_s")
+    try:
+        paths = runs.paths_of(call)
+    except VerbError:
+        left = family.end_strays(call.context.workdir, call.name("job"), call.name("run"), float(given or 0.0))
+        if left is None:
+            raise
+        return {"survivors": left, "seconds": round(time.monotonic() - begun, 3), "messenger": False}
     grace_s = float(given) if isinstance(given, (int, float)) else paths.part().stop_grace_s
     if _phase(paths) != "ended" or _lingers(paths):
         before = paths.word("stop")
@@ -142,9 +148,12 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
     begun = time.monotonic()
     deadline = begun + grace_s + KILL_WITHIN_S
     pause = 0.005
+    _thaw(paths, tasks, signal.SIGCONT)
     while _phase(paths) != "ended" and time.monotonic() < deadline:
         if not is_locked(paths.file("minder.lock")) and _end_without_minder(paths, grace_s, reason):
             break
+        if time.monotonic() - begun >= UNHEARD_S:
+            _thaw(paths, tasks, signal.SIGKILL)
         if time.monotonic() - begun >= UNHEARD_S and _phase(paths) not in ("ending", "ended"):
             for task in tasks:
                 tell_supervisor(paths, task, reason, grace_s)
@@ -153,6 +162,17 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
         time.sleep(pause)
         pause = min(pause * 1.5, LOOK_S)
     return family.survivors(*family.members(paths, tasks))
+
+
+def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
+    """Our own processes of the run that are stopped: woken up, or killed where a debugger holds them."""
+    state = paths.state()
+    keepers = [proc.Identity(state.boot_id or "", state.minder_pid or 0, state.minder_start_ticks or 0)]
+    keepers += [who for who in (family.supervisor(paths, task) for task in tasks) if who is not None]
+    for who in keepers:
+        found = proc.entry(who.pid) if who.pid and proc.same(who) else None
+        if found is not None and found.state in "Tt":
+            proc.send(who, number)
 
 
 def _lives(paths: RunPaths, tasks: List[str]) -> bool:
@@ -167,6 +187,7 @@ def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
     if lock is None:
         return False
     try:
+        ledger.tidy(paths)
         part = paths.part()
         tasks = [spec.task for spec in part.tasks]
         _supervisors_end(paths, tasks, grace_s, reason)

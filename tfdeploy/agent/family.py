@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from tfdeploy.agent import proc, wire
+from tfdeploy.agent import layout, proc, wire
 from tfdeploy.agent.paths import RunPaths, is_locked
 
 FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
 SUPERVISOR_LOCK = "supervisor.lock"
+_PATIENCE_S = 5.0  # after KILL
 
 
 def marks(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
@@ -64,10 +65,24 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
         if main is not None:
             roots.add(main.pid)
     table = proc.everyone()
+    if len(keepers) < len(names):
+        roots |= _orphans(paths, table)
     found = proc.descendants(keepers | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
     for task in names:
         found |= proc.marked(marks(paths, task), table)
     return found - keepers - {os.getpid()}, table
+
+
+def _orphans(paths: RunPaths, table: Dict[int, proc.Entry]) -> Set[int]:
+    """What supervisors that are dead left to the minder, whatever it did to its environment. The minder's own children are
+    ours: their command lines say of which run."""
+    state = paths.state()
+    minder = proc.Identity(state.boot_id or "", state.minder_pid or 0, state.minder_start_ticks or 0)
+    if not state.minder_pid or not proc.same(minder):
+        return set()
+    ours = os.fsencode(paths.host_dir)
+    children = (pid for pid, one in table.items() if one.parent == minder.pid and one.alive)
+    return {pid for pid in children if ours not in proc.command_line(pid).split(b"\0")}
 
 
 def main_process(status: wire.TaskStatus) -> Optional[proc.Identity]:
@@ -78,18 +93,39 @@ def main_process(status: wire.TaskStatus) -> Optional[proc.Identity]:
     return who if proc.same(who) else None
 
 
-def end(paths: RunPaths, tasks: Iterable[str], grace_s: float, patience_s: float = 5.0) -> List[Dict[str, Any]]:
+def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Dict[str, Any]]:
     """TERM, `grace_s`, KILL, verify. For when no supervisor is left to do it. Returns the survivors."""
     names = list(tasks)
-    pids, table = members(paths, names)
+    return _end(lambda: members(paths, names), grace_s)
+
+
+def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Dict[str, Any]]]:
+    """The same for a run whose folder was removed under its tasks; None: there are none. Their supervisors go with them."""
+    if not strays(workdir, job, run)[0]:
+        return None
+    return _end(lambda: strays(workdir, job, run), grace_s)
+
+
+def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int], Dict[int, proc.Entry]]:
+    """The living processes of that run of that job, or of any, in this workdir: by their marks alone."""
+    above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
+    wanted = {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
+    table = proc.everyone()
+    within = os.path.realpath(above) + os.sep
+    found = proc.marked(wanted, table)
+    return {pid for pid in found if proc.environment(pid).get(FOLDER_MARK, "").startswith(within)}, table
+
+
+def _end(find: "Callable[[], Tuple[Set[int], Dict[int, proc.Entry]]]", grace_s: float) -> List[Dict[str, Any]]:
+    pids, table = find()
     if grace_s > 0:
         proc.send_all(pids, table, signal.SIGTERM)
     kill_at = time.monotonic() + grace_s
-    while pids and time.monotonic() < kill_at + patience_s:
+    while pids and time.monotonic() < kill_at + _PATIENCE_S:
         if time.monotonic() >= kill_at:
             proc.send_all(pids, table, signal.SIGKILL)
         time.sleep(0.05)
-        pids, table = members(paths, names)
+        pids, table = find()
     return survivors(pids, table)
 
 

@@ -11,9 +11,17 @@ import time
 from typing import Any, Dict
 
 from tfdeploy.agent import knowledge, recovery, wire
-from tfdeploy.agent.atomic import append_line, read_json, write_json
+from tfdeploy.agent.atomic import append_line, forget_halves, read_json, write_json
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.paths import RunPaths
+
+_KNOWN, _STATE = "knowledge.json", "state.json"
+
+
+def tidy(paths: RunPaths) -> None:
+    """Removes what a minder left that was killed as it wrote. For who holds its lock."""
+    for name in (_KNOWN, _STATE):
+        forget_halves(paths.file(name))
 
 
 class Ledger:
@@ -27,7 +35,8 @@ class Ledger:
 
     def remember(self) -> None:
         """What a minder before this one knew."""
-        said = read_json(self.paths.file("knowledge.json"))
+        tidy(self.paths)
+        said = read_json(self.paths.file(_KNOWN))
         if said is not None:
             self.known = knowledge.from_json(said, {peer.task: peer for peer in self.part.peers})
 
@@ -90,5 +99,5 @@ class Ledger:
                 state.abort_reason = knowledge.in_words(death) if death is not None else None
             elif abort["kind"] == "abort":
                 state.abort_reason = str(abort["reason"])
-        write_json(self.paths.file("knowledge.json"), known.as_json())
-        write_json(self.paths.file("state.json"), wire.to_wire(state))
+        write_json(self.paths.file(_KNOWN), known.as_json())
+        write_json(self.paths.file(_STATE), wire.to_wire(state))

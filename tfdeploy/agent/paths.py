@@ -60,15 +60,18 @@ class RunPaths:
             return wire.HostRunState(self.run, self.job, self.host)
         return wire.from_wire(wire.HostRunState, fields)
 
+    def status_file(self, task: str) -> str:
+        return os.path.join(self.task_dir(task), "status.json")
+
     def status(self, task: str) -> wire.TaskStatus:
         """What the supervisor last wrote. A task that never started is `pending`."""
-        fields = read_json(os.path.join(self.task_dir(task), "status.json"))
+        fields = read_json(self.status_file(task))
         if fields is None:
             return wire.TaskStatus(self.run, task, self.host)
         return wire.from_wire(wire.TaskStatus, fields)
 
     def write_status(self, status: wire.TaskStatus) -> None:
-        write_json(os.path.join(self.task_dir(status.task), "status.json"), wire.to_wire(status))
+        write_json(self.status_file(status.task), wire.to_wire(status))
 
     def word(self, name: str) -> Optional[Dict[str, Any]]:
         return read_json(self.file("word." + name))
@@ -128,9 +131,9 @@ def _flocked(descriptor: int, kind: int) -> bool:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a living process holds that lock. Creates nothing."""
+    """Whether a living process holds that lock. Creates nothing; the disk may be read-only by now."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -15,7 +15,7 @@ import time
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, Optional
 
-from tfdeploy.agent import family, layout, programs, runs, sockets, wire, workplace
+from tfdeploy.agent import family, layout, proc, programs, runs, sockets, wire, workplace
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
 from tfdeploy.agent.hostfolder import job_names, run_names
@@ -126,6 +126,16 @@ def refuse_live_run(paths: RunPaths) -> None:
         details = {"run": run, "who": plan.get("operator", "unknown"), "when": plan.get("created")}
         what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, details["who"])
         raise VerbError("live_run", what, next="tfdeploy stop %s" % run, details=details)
+    _refuse_strays(paths)
+
+
+def _refuse_strays(paths: RunPaths) -> None:
+    """Tasks of a run whose folder somebody removed run on for a while, and write where ours would."""
+    for pid in sorted(family.strays(paths.workdir, paths.job)[0]):
+        run = proc.environment(pid).get(wire.MARKER, "")
+        if run and run not in run_names(paths.workdir, paths.job):
+            what = "process %d on this host is of run %s of job %s, whose folder was removed" % (pid, run, paths.job)
+            raise VerbError("live_run", what, next="tfdeploy stop %s, or kill %d there" % (run, pid), details={"run": run})
 
 
 def _is_alive(paths: RunPaths) -> bool:

@@ -124,7 +124,7 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
     """Within exec a process shows neither environment nor words for a moment: it is looked at until it shows either."""
     words: Dict[str, str] = {}
     while not words and _KTHREADD not in (one.pid, one.parent):
-        shown = _command_line(one.pid)
+        shown = command_line(one.pid)
         words = environment(one.pid)
         now = entry(one.pid)
         if shown or now is None or not now.alive or time.monotonic() > deadline:
@@ -133,7 +133,8 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
     return words
 
 
-def _command_line(pid: int) -> bytes:
+def command_line(pid: int) -> bytes:
+    """Its words, each ended by a zero byte."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             return file.read()

@@ -6,12 +6,33 @@ import os
 import signal
 import subprocess
 import time
-from typing import List
+from typing import List, Optional
 
 from tfdeploy.agent import family, proc, wire
 from tfdeploy.agent.paths import RunPaths, agent_command, is_locked
 
 MIND_S = 1.5
+_GONE_S = 10.0  # a mount may be away for a moment
+
+
+class Ground:
+    """The folder that a supervisor stands on. Who removes it under a running task wants the run gone, and nobody could find
+    or stop it any more. A file server that does not answer removes nothing."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._gone: Optional[float] = None  # since when
+
+    def is_gone(self, now: float) -> bool:
+        try:
+            os.lstat(self._folder)
+        except FileNotFoundError:
+            self._gone = self._gone or now
+            return now - self._gone >= _GONE_S
+        except OSError:
+            return False
+        self._gone = None
+        return False
 
 
 def mind(paths: RunPaths) -> None:

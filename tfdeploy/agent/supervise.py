@@ -21,7 +21,7 @@ from tfdeploy.agent.loglayout import LogWriter
 from tfdeploy.agent.masking import Mask
 from tfdeploy.agent.paths import RunPaths, take_lock
 from tfdeploy.agent.ready import Readiness
-from tfdeploy.agent.standby import MIND_S, mind, stand_by
+from tfdeploy.agent.standby import MIND_S, Ground, mind, stand_by
 
 STOP_FILE = "stop.json"
 LEFTOVER_GRACE_S = 2.0  # for what the program left running when it ended by itself
@@ -56,6 +56,7 @@ class Supervisor:
         self.oom_before = oom.kills()
         self.main_ended = False
         self.asked = False  # SIGTERM came
+        self.ground = Ground(self.folder)
         self.stopping = False  # asked to, while the program ran
         self.failure: Optional[str] = None  # ours to tell: the exit code does not
         self.kill_at: Optional[float] = None
@@ -176,6 +177,7 @@ class Supervisor:
         if now >= self.next_minder:
             self.next_minder = now + MIND_S
             mind(self.paths)
+            self.asked = self.asked or self.ground.is_gone(now)
 
     def _look(self, now: float) -> None:
         age = now - self.born

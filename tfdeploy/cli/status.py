@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             time.sleep(2)
         if not args.watch and found.view.state in ("running", "starting", "lost"):
             for host in found.left:
-                print(f"[{host}] all of the run is gone here (rebooted?)", file=sys.stderr)
+                print(f"[{host}] all of the run is gone here (rebooted, or killed)", file=sys.stderr)
                 print(f"  next: tfdeploy status {plan.run} --watch: makes it go on there", file=sys.stderr)
         for host, error in found.errors.items():
             print(f"[{host}] {error.what}", file=sys.stderr)

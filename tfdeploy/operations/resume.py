@@ -47,7 +47,7 @@ def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], N
         try:
             minded = resume(fleet, plan, host)
             if minded:
-                say("all of the run was gone here (rebooted?): it goes on")
+                say("all of the run was gone here (rebooted, or killed): it goes on")
             return minded
         except HostUnreachable:
             raise

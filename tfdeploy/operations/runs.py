@@ -24,7 +24,7 @@ def list_runs(
     for plan in store.plans():
         if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
             rows.append(_remembered(plan))
-    return rows, silent
+    return sorted(rows, key=lambda row: row["started"] or "", reverse=True), silent
 
 
 def _row(known: KnownRun, plan: Plan | None, silent: set[str]) -> dict[str, Any]:
