@@ -1,0 +1,55 @@
+"""What is alive is found and ended though its run's folder is removed, or its own helpers stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from commandline import Tfdeploy
+from hostside import on_host
+from jobs import write_job
+from remains import assert_nothing_left
+from runside import host_state, task_status
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+
+
+@pytest.fixture
+def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(isolated_lab)
+
+
+def launch(operator: Tfdeploy, run: str) -> None:
+    operator.run("launch", "--detach", "--name", run, exit_code=0)
+
+
+@pytest.mark.fault("56 the run folder is removed under its task")
+def test_a_removed_folder_hides_no_task(operator: Tfdeploy) -> None:
+    write_job(operator, "removed", "quick.py", "--steps=100000", "--pause=0.1")
+    launch(operator, "removed-1")
+    assert operator.marked("n2", "removed-1")
+    on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/removed/runs/removed-1")
+    refused = operator.run("launch", "--detach", "--name", "removed-2")
+    assert refused.returncode != 0 and "removed-1" in refused.stderr and "tfdeploy stop removed-1" in refused.stderr
+    assert "nothing of it is alive" in operator.run("stop", "removed-1", "--now", exit_code=0).stderr
+    assert not operator.marked("n2", "removed-1")
+    assert_nothing_left(operator, "removed-1", "removed")
+    launch(operator, "removed-2")
+    operator.run("stop", "removed-2", "--now", exit_code=0)
+
+
+@pytest.mark.fault("51 a stop meets a minder and a supervisor that stand still")
+def test_helpers_that_stand_still_keep_no_stop_and_no_launch(operator: Tfdeploy) -> None:
+    write_job(operator, "still", "quick.py", "--steps=100000", "--pause=0.1")
+    launch(operator, "still-1")
+    minder = host_state(operator, "still-1", "still", "n2")["minder_pid"]
+    status = task_status(operator, "still-1", "still", "n3", "worker:1")
+    on_host(operator.lab, "n2", f"kill -STOP {minder}")
+    on_host(operator.lab, "n3", f"kill -STOP {status['supervisor_pid']}; kill -KILL {status['pid']}")
+    operator.run("stop", "still-1", "--now", exit_code=0)
+    assert operator.state("still-1") == "stopped"
+    assert_nothing_left(operator, "still-1", "still")
+    launch(operator, "still-2")
+    operator.run("stop", "still-2", "--now", exit_code=0)
