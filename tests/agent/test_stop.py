@@ -16,7 +16,7 @@ import pytest
 
 from tfdeploy.agent import family, proc, runs
 from tfdeploy.agent.call import VerbError
-from tfdeploy.agent.paths import is_locked, take_lock
+from tfdeploy.agent.paths import RunPaths, is_locked, take_lock
 
 STUBBORN = """
 import os, signal, sys, time
@@ -239,3 +239,24 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: Any) -> None:
     os.kill(family.supervisor(paths, "worker:0").pid, signal.SIGKILL)
     cluster.wait_ended("r1")
     assert not half.exists() and other.exists()  # that may be somebody's who writes it now
+
+
+def test_a_supervisor_that_is_being_started_is_no_orphan(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within exec it shows no words for a moment; and another control machine may spell the workdir another way."""
+    cluster = hosts("n1")
+    launch_stubborn(cluster)
+    paths = cluster.hosts["n1"].paths("r1")
+    supervisor = family.supervisor(paths, "worker:0").pid
+    monkeypatch.setattr(family, "supervisor", lambda *_: None)  # it has not signed yet
+    real, looks = proc.command_line, []
+
+    def words(pid: int) -> bytes:
+        looks.append(pid)
+        return b"" if pid == supervisor and looks.count(pid) < 3 else real(pid)
+
+    monkeypatch.setattr(proc, "command_line", words)
+    assert supervisor not in family.members(paths, ["worker:0"])[0]
+    spelt = paths.host_dir.replace("/digits/", "/./digits/")
+    assert supervisor not in family.members(RunPaths(spelt), ["worker:0"])[0]
+    monkeypatch.undo()
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)

@@ -80,9 +80,17 @@ def _orphans(paths: RunPaths, table: Dict[int, proc.Entry]) -> Set[int]:
     minder = proc.Identity(state.boot_id or "", state.minder_pid or 0, state.minder_start_ticks or 0)
     if not state.minder_pid or not proc.same(minder):
         return set()
-    ours = os.fsencode(paths.host_dir)
-    children = (pid for pid, one in table.items() if one.parent == minder.pid and one.alive)
-    return {pid for pid in children if ours not in proc.command_line(pid).split(b"\0")}
+    children = [one for one in table.values() if one.parent == minder.pid and one.alive]
+    return {one.pid for one in children if not _is_helper(paths, one)}
+
+
+def _is_helper(paths: RunPaths, one: proc.Entry) -> bool:
+    """A process of the agent for this run, by the folder that it was given; or one that is gone by now."""
+    words = proc.command_line_soon(one)  # a supervisor that is being started shows none for a moment
+    if words is None:
+        return True
+    folders = (os.fsdecode(word) for word in words.split(b"\0") if word.startswith(b"/"))
+    return os.path.realpath(paths.host_dir) in map(os.path.realpath, folders)
 
 
 def main_process(status: wire.TaskStatus) -> Optional[proc.Identity]:

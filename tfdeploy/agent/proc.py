@@ -133,6 +133,18 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
     return words
 
 
+def command_line_soon(one: Entry) -> Optional[bytes]:
+    """Its words once it shows any; empty: it shows none for long. None: it is gone."""
+    deadline = time.monotonic() + _TURNING_S
+    while True:
+        shown, now = command_line(one.pid), entry(one.pid)
+        if now is None or not now.alive or now.start_ticks != one.start_ticks:
+            return None
+        if shown or time.monotonic() > deadline:
+            return shown
+        time.sleep(0.001)
+
+
 def command_line(pid: int) -> bytes:
     """Its words, each ended by a zero byte."""
     try:
