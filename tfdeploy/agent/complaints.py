@@ -8,6 +8,7 @@ import os
 from typing import Any, Dict, Optional
 
 from tfdeploy.agent.call import VerbError
+from tfdeploy.agent.paths import NoPart
 
 _WORDS = {  # errno -> code, what to do
     errno.ENOSPC: ("disk", "free some space or inodes there, or set another workdir"),
@@ -22,6 +23,8 @@ def complaint(error: BaseException) -> Dict[str, Any]:
     """{"code", "what", "where", "next", "details"}."""
     if isinstance(error, OSError) and error.errno in _WORDS:
         error = _of_the_system(error)
+    if isinstance(error, NoPart):  # removed while the verb ran
+        error = VerbError("unknown_run", str(error), next="tfdeploy runs")
     if isinstance(error, VerbError):
         return {"code": error.code, "what": error.what, "where": error.where, "next": error.next, "details": error.details}
     import traceback

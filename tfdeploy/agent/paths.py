@@ -27,6 +27,10 @@ def agent_command(*words: str) -> List[str]:
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
 
+class NoPart(ValueError):
+    """The run's folder is not there, or not any more."""
+
+
 class RunPaths:
     """`host_dir` is <workdir>/<job>/runs/<run>/hosts/<host>."""
 
@@ -47,10 +51,10 @@ class RunPaths:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
 
     def part(self) -> wire.HostPart:
-        """Raises ValueError where there is none."""
+        """Raises NoPart."""
         fields = read_json(self.file("part.json"))
         if fields is None:
-            raise ValueError("no part.json in " + self.host_dir)
+            raise NoPart("run %s is not known here: %s is gone" % (self.run, self.file("part.json")))
         return wire.from_wire(wire.HostPart, fields)
 
     def state(self) -> wire.HostRunState:

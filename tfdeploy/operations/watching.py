@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from tfdeploy.agent import wire
@@ -79,6 +80,7 @@ class Watch:
             if isinstance(answer, AgentError) and answer.code == "unknown_run":
                 self.states[host] = None
                 self.errors.pop(host, None)
+                self._forget(host, answer.what)
             elif isinstance(answer, TfdeployError):
                 self._lose(host, answer)
             else:
@@ -88,6 +90,12 @@ class Watch:
         if host not in self.errors:
             host_news(self.emit, host, "unreachable", error.what, run=self.plan.run)
         self.errors[host] = error
+
+    def _forget(self, host: str, why: str) -> None:
+        """Somebody removed the run's folder on that host: what ran there is no task of it any more."""
+        for task in [task for task in self.tasks.values() if task.host == host and task.state not in ("ended", "lost")]:
+            gone = replace(task, state="lost", outcome="lost", up=False, reason=why)
+            self._hear(host, {"task": wire.to_wire(gone)})
 
     def _hear(self, host: str, answer: dict[str, Any]) -> None:
         if self.errors.pop(host, None) or host not in self.reached:
