@@ -14,10 +14,9 @@ from contextlib import ExitStack
 from misfortune import figure, operators, options
 
 from conditions import wait_for  # isort: skip
-from hostside import on_host  # isort: skip
 from jobs import write_job  # isort: skip
 from remains import remains  # isort: skip
-from runside import alive, host_state, task_status  # isort: skip
+from runside import alive, host_state, kill, task_status  # isort: skip
 from strangers import strangers  # isort: skip
 
 JOB = "pids"
@@ -39,8 +38,7 @@ def main() -> int:
                 status = task_status(operator, run, JOB, host, task)
                 pids[host] = [status["pid"], status["supervisor_pid"], host_state(operator, run, JOB, host)["minder_pid"]]
             for host, theirs in pids.items():
-                # the first host's deaths fail the run: on the others some of it may have ended by itself
-                on_host(operator.lab, host, f"kill -9 {' '.join(map(str, theirs))}", root=True, check=False)
+                kill(operator, host, *theirs, check=False)
             for host, theirs in pids.items():
                 wait_for(lambda host=host, theirs=theirs: not alive(operator, host, *theirs), 20, "all of it is dead")
             with ExitStack() as stack:

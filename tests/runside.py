@@ -36,5 +36,6 @@ def alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
     return [int(pid) for pid in on_host(operator.lab, host, ALIVE.format(pids=" ".join(map(str, pids)))).split()]
 
 
-def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9) -> None:
-    on_host(operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True)
+def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9, check: bool = True) -> None:
+    """`check`: they must be there. Where deaths on another host end the run, they may have ended by themselves."""
+    on_host(operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True, check=check)
