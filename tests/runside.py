@@ -37,5 +37,5 @@ def alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
 
 
 def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9, check: bool = True) -> None:
-    """`check`: they must be there. Where deaths on another host end the run, they may have ended by themselves."""
+    """`check`: they must be there. Where one of them ends another by its death, that may be quicker than the signal."""
     on_host(operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True, check=check)
