@@ -27,17 +27,17 @@ def launch(operator: Tfdeploy, run: str) -> None:
 
 @pytest.mark.fault("56 the run folder is removed under its task")
 def test_a_removed_folder_hides_no_task(operator: Tfdeploy) -> None:
-    write_job(operator, "removed", "quick.py", "--steps=100000", "--pause=0.1")
-    launch(operator, "removed-1")
-    assert operator.marked("n2", "removed-1")
-    on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/removed/runs/removed-1")
-    refused = operator.run("launch", "--detach", "--name", "removed-2")
-    assert refused.returncode != 0 and "removed-1" in refused.stderr and "tfdeploy stop removed-1" in refused.stderr
-    assert "nothing of it is alive" in operator.run("stop", "removed-1", "--now", exit_code=0).stderr
-    assert not operator.marked("n2", "removed-1")
-    assert_nothing_left(operator, "removed-1", "removed")
-    launch(operator, "removed-2")
-    operator.run("stop", "removed-2", "--now", exit_code=0)
+    write_job(operator, "hidden", "quick.py", "--steps=100000", "--pause=0.1")
+    launch(operator, "hidden-1")
+    assert operator.marked("n2", "hidden-1")
+    on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/hidden/runs/hidden-1")
+    refused = operator.run("launch", "--detach", "--name", "hidden-2")
+    assert refused.returncode != 0 and "hidden-1" in refused.stderr and "tfdeploy stop hidden-1" in refused.stderr
+    assert "nothing of it is alive" in operator.run("stop", "hidden-1", "--now", exit_code=0).stderr
+    assert not operator.marked("n2", "hidden-1")
+    assert_nothing_left(operator, "hidden-1", "hidden")
+    launch(operator, "hidden-2")
+    operator.run("stop", "hidden-2", "--now", exit_code=0)
 
 
 @pytest.mark.fault("51 a stop meets a minder and a supervisor that stand still")
