@@ -129,12 +129,24 @@ def test_a_frozen_helper_keeps_no_stop(hosts: Any, frozen: str) -> None:
     for name, pid in (("minder", minder), ("supervisor", supervisor)):
         if frozen in (name, "both"):
             os.kill(pid, signal.SIGSTOP)
-    os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
-    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
-    assert answer["survivors"] == [] and cluster.alive("r1") == []
+    assert stop_at_once(cluster) == []
     state = cluster.wait_ended("r1")["n1"]
-    assert state.stop_requested
-    assert not runs.is_live(cluster.hosts["n1"].paths("r1"))
+    assert state.stop_requested and state.first_death is None
+
+
+def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(hosts: Any) -> None:
+    cluster = hosts("n1")
+    os.kill(launch_stubborn(cluster), signal.SIGSTOP)
+    os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
+    assert stop_at_once(cluster) == []
+    assert cluster.wait_ended("r1")["n1"].stop_requested
+
+
+def stop_at_once(cluster: Any) -> list[int]:
+    """What is alive of r1 after it."""
+    answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
+    assert answer["survivors"] == [] and not runs.is_live(cluster.hosts["n1"].paths("r1"))
+    return list(cluster.alive("r1"))
 
 
 def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: Any, bystander: Any) -> None:

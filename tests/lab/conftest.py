@@ -35,6 +35,12 @@ def shaky(new_lab: Callable[..., Lab]) -> Lab:
     return new_lab("isolated", 4)
 
 
+@pytest.fixture(scope="module")
+def hurt(new_lab: Callable[..., Lab]) -> Lab:
+    """Three hosts of a module's own: its tests break them."""
+    return new_lab("isolated", 3)
+
+
 @pytest.fixture
 def new_pipe(tmp_path: Path) -> Iterator[Callable[[], EventPipe]]:
     """new_pipe(): by which a launch is held at one event. Closed at the end."""

@@ -21,12 +21,6 @@ pytestmark = pytest.mark.isolated
 SOON_S = 20.0
 
 
-@pytest.fixture(scope="module")
-def hurt(new_lab: Callable[..., Lab]) -> Lab:
-    """Three hosts of this module's own: their agents are given other clocks."""
-    return new_lab("isolated", 3)
-
-
 @pytest.fixture
 def operator(hurt: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(hurt)

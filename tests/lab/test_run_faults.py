@@ -23,12 +23,6 @@ SOON_S = 20.0
 ONCE = {"restart": {"max": 0}}  # a death is the end
 
 
-@pytest.fixture(scope="module")
-def hurt(new_lab: Callable[..., Lab]) -> Lab:
-    """Three hosts of this module's own: its tests break them."""
-    return new_lab("isolated", 3)
-
-
 @pytest.fixture
 def operator(hurt: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(hurt)

@@ -84,15 +84,18 @@ def abort(call: Call) -> Dict[str, Any]:
 def stop(call: Call) -> Dict[str, Any]:
     """TERM to the whole tree, grace, KILL, verify. "messenger": its minder stays to tell hosts that are away."""
     begun = time.monotonic()
-    given = call.args.get("grace_s")
+    said = call.args.get("grace_s")
+    given = float(said) if isinstance(said, (int, float)) else None
     try:
         paths = runs.paths_of(call)
-    except VerbError:
-        left = family.end_strays(call.context.workdir, call.name("job"), call.name("run"), float(given or 0.0))
+    except VerbError as error:
+        if error.code != "unknown_run":
+            raise
+        left = family.end_strays(call.context.workdir, call.name("job"), call.name("run"), given or 0.0)
         if left is None:
             raise
         return {"survivors": left, "seconds": round(time.monotonic() - begun, 3), "messenger": False}
-    grace_s = float(given) if isinstance(given, (int, float)) else paths.part().stop_grace_s
+    grace_s = paths.part().stop_grace_s if given is None else given
     if _phase(paths) != "ended" or _lingers(paths):
         before = paths.word("stop")
         if before is None or before.get("grace_s", grace_s) > grace_s:
@@ -166,12 +169,9 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
 
 def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
     """Our own processes of the run that are stopped: woken up, or killed where a debugger holds them."""
-    state = paths.state()
-    keepers = [proc.Identity(state.boot_id or "", state.minder_pid or 0, state.minder_start_ticks or 0)]
-    keepers += [who for who in (family.supervisor(paths, task) for task in tasks) if who is not None]
-    for who in keepers:
-        found = proc.entry(who.pid) if who.pid and proc.same(who) else None
-        if found is not None and found.state in "Tt":
+    for who in [family.minder(paths), *(family.supervisor(paths, task) for task in tasks)]:
+        found = None if who is None else proc.entry(who.pid)
+        if who is not None and found is not None and found.state in "Tt":
             proc.send(who, number)
 
 
@@ -221,12 +221,12 @@ def _supervisors_end(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
 
 def _purge(paths: RunPaths) -> None:
     """Only after the minder is gone: it writes there. It has nothing left to do but to tell its peers."""
-    state = paths.state()
     deadline = time.monotonic() + 3.0
     while is_locked(paths.file("minder.lock")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    if is_locked(paths.file("minder.lock")) and state.minder_pid and state.minder_start_ticks and state.boot_id:
-        proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGKILL)
+    minder = family.minder(paths)
+    if minder is not None:
+        proc.send(minder, signal.SIGKILL)
     remove(paths)
 
 

@@ -44,6 +44,15 @@ def supervisor(paths: RunPaths, task: str) -> Optional[proc.Identity]:
     return who if who is not None and proc.same(who) and is_locked(supervisor_lock(paths, task)) else None
 
 
+def minder(paths: RunPaths) -> Optional[proc.Identity]:
+    """The living minder, as it says in its state."""
+    state = paths.state()
+    if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
+        return None
+    who = proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)
+    return who if proc.same(who) else None
+
+
 def sign(lock: int) -> None:
     """Writes into a supervisor's lock, which is held, whose it is."""
     who = proc.identity(os.getpid())
@@ -76,11 +85,8 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
 def _orphans(paths: RunPaths, table: Dict[int, proc.Entry]) -> Set[int]:
     """What supervisors that are dead left to the minder, whatever it did to its environment. The minder's own children are
     ours: their command lines say of which run."""
-    state = paths.state()
-    minder = proc.Identity(state.boot_id or "", state.minder_pid or 0, state.minder_start_ticks or 0)
-    if not state.minder_pid or not proc.same(minder):
-        return set()
-    children = [one for one in table.values() if one.parent == minder.pid and one.alive]
+    who = minder(paths)
+    children = [one for one in table.values() if who is not None and one.parent == who.pid and one.alive]
     return {one.pid for one in children if not _is_helper(paths, one)}
 
 

@@ -298,9 +298,8 @@ class Minder:
         while one.is_needed():
             self._wait(fifo, one.tick_s)
             self._know(self.ledger.known.join(self.mesh.known()))
-            if (
-                self.ledger.known.abort is None and self.paths.word("stop") is not None
-            ):  # only now: those who are away must hear it
+            stopped = self.paths.word("stop") is not None
+            if stopped and self.ledger.known.abort is None:  # only now: those who are away must hear it
                 self._act(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.say_farewell()
         self.mesh.close()

@@ -131,9 +131,10 @@ def refuse_live_run(paths: RunPaths) -> None:
 
 def _refuse_strays(paths: RunPaths) -> None:
     """Tasks of a run whose folder somebody removed run on for a while, and write where ours would."""
+    known = run_names(paths.workdir, paths.job)
     for pid in sorted(family.strays(paths.workdir, paths.job)[0]):
-        run = proc.environment(pid).get(wire.MARKER, "")
-        if run and run not in run_names(paths.workdir, paths.job):
+        run = proc.environment(pid).get(wire.MARKER)
+        if run is not None and run not in known:  # None: it has ended meanwhile
             what = "process %d on this host is of run %s of job %s, whose folder was removed" % (pid, run, paths.job)
             raise VerbError("live_run", what, next="tfdeploy stop %s, or kill %d there" % (run, pid), details={"run": run})
 

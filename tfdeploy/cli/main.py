@@ -48,11 +48,6 @@ def program() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code of the contract. Never a traceback, but for a bug (70)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words in (["--version"], ["version"]):
-        from tfdeploy import __version__
-
-        print(f"tfdeploy {__version__}")
-        return 0
     from tfdeploy.errors import TfdeployError
 
     try:
@@ -93,6 +88,11 @@ def _deaf_to_ctrl_c() -> None:
 
 
 def _run(words: list[str]) -> int:
+    if words in (["--version"], ["version"]):
+        from tfdeploy import __version__
+
+        print(f"tfdeploy {__version__}", flush=True)
+        return 0
     import importlib
 
     from tfdeploy.cli.options import Parser, verb_first

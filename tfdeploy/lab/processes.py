@@ -108,7 +108,19 @@ def end_all(find: Callable[[], set[int]], *, timeout_s: float = 20.0) -> None:
     deadline = time.monotonic() + timeout_s
     while found := find():
         if time.monotonic() > deadline:
-            raise SurvivorsLeft(f"processes {sorted(found)} did not end", next="ps -o pid,stat,wchan,args -p PID")
+            states = ", ".join(_in_words(pid) for pid in sorted(found))
+            raise SurvivorsLeft(f"processes did not end: {states}", next="ps -o pid,stat,wchan,args -p PID")
         for pid in found:
             send_kill(pid)
         time.sleep(POLL_S)
+
+
+def _in_words(pid: int) -> str:
+    """ "24691 (D, in zap_pid_ns_processes, above 24702 24705)": why it may not end."""
+    state = (_stat(pid)[:1] or [b"gone"])[0].decode()
+    try:
+        place = Path(f"/proc/{pid}/wchan").read_text() or "user space"
+    except OSError:
+        place = "unknown"
+    below = " ".join(map(str, sorted(with_descendants({pid}) - {pid}))) or "nothing"
+    return f"{pid} ({state}, in {place}, above {below})"

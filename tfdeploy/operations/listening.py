@@ -30,7 +30,6 @@ def _mind(watch: Watch, host: Host, stop: threading.Event) -> None:
         except TfdeployError as error:
             watch.take(host.name, error)
             if isinstance(error, AgentError) and error.code == "unknown_run":
-                note(watch.emit, error.what, level="warning", host=host.name, run=watch.plan.run)
                 break
         stop.wait(AGAIN_S)
     watch.settle(host.name)

@@ -24,7 +24,12 @@ def list_runs(
     for plan in store.plans():
         if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
             rows.append(_remembered(plan))
-    return sorted(rows, key=lambda row: row["started"] or "", reverse=True), silent
+    return newest_first(rows), silent
+
+
+def newest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By `started`; a row that does not know it comes last. ISO times, with or without a fraction: "Z" sorts behind "."."""
+    return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
 def _row(known: KnownRun, plan: Plan | None, silent: set[str]) -> dict[str, Any]:

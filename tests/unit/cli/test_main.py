@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,16 @@ def test_wrong_words_end_in_two_and_say_what_to_type(words: list[str], told: str
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exec", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == 2
+
+
+@pytest.mark.parametrize("words", [["--version"], ["docs"]])
+def test_output_that_finds_no_space_is_one_line_and_one(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tfdeploy", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["this machine: where the output goes: No space left on device; free some space"]
 
 
 def test_help_imports_nothing_heavy() -> None:
