@@ -149,6 +149,22 @@ def stop_at_once(cluster: Any) -> list[int]:
     return list(cluster.alive("r1"))
 
 
+def test_what_is_seen_while_it_ends_is_no_survivor(hosts: Any, bystander: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process gives its memory back before it is gone: on a busy host that takes a while."""
+    cluster = hosts("n1")
+    launch_stubborn(cluster)
+    members, looks = family.members, [0]
+
+    def seen(paths: RunPaths, tasks: list[str]) -> Any:
+        found, table = members(paths, tasks)
+        looks[0] += not found
+        return (found or ({bystander.pid} if looks[0] < 3 else set())), table
+
+    monkeypatch.setattr(family, "members", seen)
+    assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"] == []
+    assert looks[0] == 3
+
+
 def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: Any, bystander: Any) -> None:
     cluster = hosts("n1")
     supervisor = launch_stubborn(cluster)

@@ -22,6 +22,7 @@ from tfdeploy.agent.watch import watch
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL to nothing left
+ENDING_S = 3.0  # what ends on a busy host is seen for a while without words and environment, like an orphan of unknown origin
 SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from saying that all has ended
 UNHEARD_S = 3.0  # a minder that does not even begin by then is frozen
 LOOK_S = 0.05
@@ -164,7 +165,12 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
         pause = min(pause * 1.5, LOOK_S)
-    return family.survivors(*family.members(paths, tasks))
+    found = family.members(paths, tasks)
+    deadline = max(deadline, time.monotonic() + ENDING_S)
+    while found[0] and time.monotonic() < deadline:
+        time.sleep(pause)
+        found = family.members(paths, tasks)
+    return family.survivors(*found)
 
 
 def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
