@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from conditions import wait_for
+from glance import Glance
 
 from tfdeploy.lab import Lab
 
@@ -107,7 +108,8 @@ class Tfdeploy:
         return str(self.json("status", *([run] if run else []))["state"])
 
     def wait_until(self, state: str, run: str = "", *, timeout_s: float = 60.0) -> None:
-        wait_for(lambda: self.state(run) == state, timeout_s, f"{run or 'the run'} is {state}")
+        news = Glance(self.lab, run)
+        wait_for(lambda: news() and self.state(run) == state, timeout_s, f"{run or 'the run'} is {state}")
 
     def marked(self, host: str, run: str) -> list[int]:
         """The pids on that host whose environment names the run."""

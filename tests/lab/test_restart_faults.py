@@ -10,6 +10,7 @@ import pytest
 from commandline import Tfdeploy
 from conditions import wait_for
 from faultlines import params
+from glance import Glance
 from hostside import on_host, set_inventory
 from jobs import write_job
 from remains import assert_nothing_left
@@ -74,7 +75,11 @@ def test_a_death_starts_again_what_the_mode_says_and_in_its_order(
     before = launch(operator, run, mode)
     kill(operator, before[victim]["host"], before[victim]["pid"])
 
+    news = Glance(operator.lab, run)
+
     def runs_again() -> bool:
+        if not news():
+            return False
         now = rows(operator, run)
         return all((now[task]["attempt"], now[task]["state"]) == (2, "running") for task in again)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from commandline import Tfdeploy
 from conditions import wait_for
+from glance import Glance
 from jobs import write_job
 from remains import assert_nothing_left
 
@@ -35,9 +36,10 @@ def ills(operator: Tfdeploy, run: str) -> dict[str, str]:
 
 def wait_ills(operator: Tfdeploy, run: str, expected: dict[str, str]) -> None:
     last: list[Any] = [None]
+    news = Glance(operator.lab, run)
 
     def same() -> bool:
-        last[0] = ills(operator, run)
+        last[0] = ills(operator, run) if news() else last[0]
         return bool(last[0] == expected)
 
     try:

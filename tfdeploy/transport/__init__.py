@@ -1,0 +1,3 @@
+from tfdeploy.transport import slim
+
+slim.import_invoke()

@@ -1,0 +1,26 @@
+"""SSH begins without what it never needs, and nobody who needs it misses it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import sys
+import tfdeploy.transport.fleet
+import tfdeploy.transport.trust
+assert not {"asyncio", "ssl", "unittest.mock"} & set(sys.modules), sorted(sys.modules)
+from unittest.mock import Mock
+assert Mock(return_value=3)() == 3
+import fabric, invoke
+assert invoke.run("echo here", hide=True).stdout == "here\\n"
+"""
+
+
+def test_ssh_begins_without_mocks_and_whoever_wants_them_finds_them() -> None:
+    subprocess.run([sys.executable, "-c", CODE], check=True)
+
+
+def test_who_has_mocks_already_keeps_them() -> None:
+    code = "from unittest import mock\nimport tfdeploy.transport.fleet, sys\nassert sys.modules['unittest.mock'] is mock"
+    subprocess.run([sys.executable, "-c", code], check=True)
