@@ -74,17 +74,14 @@ def test_a_death_starts_again_what_the_mode_says_and_in_its_order(
     job, run = f"rule-{mode}", f"rule-{mode}-{victim.replace(':', '')}"
     before = launch(operator, run, mode)
     kill(operator, before[victim]["host"], before[victim]["pid"])
-
     news = Glance(operator.lab, run)
 
-    def runs_again() -> bool:
-        if not news():
-            return False
-        now = rows(operator, run)
-        return all((now[task]["attempt"], now[task]["state"]) == (2, "running") for task in again)
+    def run_again() -> dict[str, dict[str, Any]] | None:
+        now = rows(operator, run) if news() else before
+        return now if all((now[task]["attempt"], now[task]["state"]) == (2, "running") for task in again) else None
 
-    wait_for(runs_again, SOON_S, f"{', '.join(again)} run again")
-    now = rows(operator, run)
+    now = wait_for(run_again, SOON_S, f"{', '.join(again)} run again")
+    assert now is not None
     assert {task: row["attempt"] for task, row in now.items() if row["attempt"] > 1} == dict.fromkeys(again, 2)
     assert {task: (row["host"], row["address"]) for task, row in now.items()} == {
         task: (row["host"], row["address"]) for task, row in before.items()
