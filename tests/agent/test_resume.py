@@ -24,10 +24,8 @@ def power_cut(cluster: Any, run: str, host: str) -> None:
     """Nothing of the run is left on that host, and what it wrote was written in an earlier boot."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
-    state = paths.state()
-    everyone = [proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)]
-    everyone += [who for task in tasks if (who := family.supervisor(paths, task))]
-    everyone += [who for pid in family.members(paths, tasks)[0] if (who := proc.identity(pid))]
+    ours = {pid for pid in proc.everyone() if os.fsencode(paths.host_dir) in proc.command_line(pid)}  # also who stands by
+    everyone = [who for pid in ours | family.members(paths, tasks)[0] if (who := proc.identity(pid))]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
             proc.send(who, number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
@@ -14,6 +13,7 @@ import pytest
 from agentside import Client, make_run
 
 from tfdeploy.agent import hostfolder, layout, runs, wire
+from tfdeploy.agent.record import replace
 
 
 def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client], tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_why_there_is_another_attempt(
     task = make_run(tmp_path, "run", "committed", state="running", attempt=attempt, round=of_round)
     paths = runs.run_paths(str(tmp_path), "job", "run")
     assert paths is not None
-    state = dataclasses.replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
+    state = replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
-    part = dataclasses.replace(paths.part(), peers=[wire.Peer("worker:0", "worker", "n1", True, False, "gang", gang)])
+    part = replace(paths.part(), peers=[wire.Peer("worker:0", "worker", "n1", True, False, "gang", gang)])
     (Path(paths.host_dir) / "part.json").write_text(json.dumps(wire.to_wire(part)))
     with (task / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -86,11 +86,12 @@ def interrupt(process: subprocess.Popen[str]) -> None:
 
 
 HASTY_S = 15.0
-HASTY = f"""import dataclasses, sys
+HASTY = f"""import sys
+from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
 from tfdeploy.planning import parts
 whole = parts._part
-parts._part = lambda *plan: dataclasses.replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
+parts._part = lambda *plan: replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
 sys.exit(main())
 """
 

@@ -6,7 +6,6 @@ that is gone, are lost.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any, Dict, List, Optional
 
@@ -14,6 +13,7 @@ from tfdeploy.agent import atomic, layout, wire
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.hostfolder import boot_id, job_names, own_host, run_names
 from tfdeploy.agent.paths import RunPaths, is_locked
+from tfdeploy.agent.record import replace
 
 OVER = ("ended", "lost")
 
@@ -56,7 +56,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     status = paths.status(task)
     state = paths.state()
     if task in state.again and status.state in OVER and is_live(paths):
-        return dataclasses.replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
+        return replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
     if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
         return status
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
@@ -69,11 +69,11 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
 
 def _as_its_minder_says(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
     if status.attempt > 1:
-        status = dataclasses.replace(status, began_again=_why_again(paths, status, state))
+        status = replace(status, began_again=_why_again(paths, status, state))
     said = state.health.get(status.task)
     if said is None or status.state != "running" or said["attempt"] != status.attempt:
         return status
-    return dataclasses.replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
+    return replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
 
 
 def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
@@ -101,7 +101,7 @@ def writes_no_more(paths: RunPaths, task: str) -> bool:
 
 
 def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
-    return dataclasses.replace(status, state="lost", outcome="lost", up=False, reason=reason)
+    return replace(status, state="lost", outcome="lost", up=False, reason=reason)
 
 
 def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:

@@ -7,9 +7,7 @@ agent and a new tfdeploy (or the reverse) still understand each other.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Optional, Tuple, Type, TypeVar
 
 from tfdeploy.agent.frames import (
@@ -24,6 +22,7 @@ from tfdeploy.agent.frames import (
     read_exactly,
     read_frame,
 )
+from tfdeploy.agent.record import field, record
 
 __all__ = [  # the frames are seen through this module too
     "GREETING",
@@ -61,24 +60,22 @@ TASK_MARKERS = (  # what each task finds in its environment
 V = TypeVar("V")
 
 
-def to_wire(value: Any) -> Dict[str, Any]:
-    """The fields of one of the dataclasses below, ready for JSON."""
-    return dataclasses.asdict(value)
+def to_wire(value: Any) -> Any:
+    """One of the records below as the dict of its fields, ready for JSON. Nothing is shared with it."""
+    if hasattr(value, "FIELDS"):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {name: to_wire(item) for name, item in value.items()}
+    return [to_wire(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def from_wire(cls: Type[V], fields: Dict[str, Any]) -> V:
-    """The value again. Fields that this version does not know are left out."""
-    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    kept = {}  # type: Dict[str, Any]
-    for name, given in fields.items():
-        if name not in known:
-            continue
-        nested = known[name].metadata.get("of")
-        if nested is not None and isinstance(given, list):
-            given = [from_wire(nested, item) for item in given]
-        elif nested is not None and given is not None:
-            given = from_wire(nested, given)
-        kept[name] = given
+    """The record again. Fields that this version does not know are left out."""
+    known: Dict[str, Dict[str, Any]] = cls.FIELDS  # type: ignore[attr-defined]
+    kept: Dict[str, Any] = {}
+    for name in known.keys() & fields.keys():
+        of, given = known[name].get("of"), fields[name]
+        kept[name] = given if of is None or given is None else [from_wire(of, item) for item in given]
     return cls(**kept)
 
 
@@ -94,7 +91,7 @@ def data_digest(rows: Iterable[Tuple[str, int, int, str, str]]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-@dataclass
+@record
 class TaskSpec:
     """All that a supervisor must know of its task. `secrets` are not in it: see HostPart."""
 
@@ -113,7 +110,7 @@ class TaskSpec:
     serves: bool = False  # a server, as in Peer
 
 
-@dataclass
+@record
 class Peer:
     """A task of the run, wherever it runs: what every minder knows of all of them."""
 
@@ -127,14 +124,14 @@ class Peer:
     address: str = ""  # what the other hosts call it, with its port; "": it does not listen
 
 
-@dataclass
+@record
 class MeshHost:
     host: str
     address: str
     port: int
 
 
-@dataclass
+@record
 class HostPart:
     """The part of a plan that one host carries out. Written to part.json, without secrets."""
 
@@ -162,7 +159,7 @@ class HostPart:
     version: int = VERSION
 
 
-@dataclass
+@record
 class TaskStatus:
     """status.json of one task, written by its supervisor, atomically; times are UTC seconds."""
 
@@ -193,7 +190,7 @@ class TaskStatus:
     version: int = VERSION
 
 
-@dataclass
+@record
 class HostRunState:
     """state.json of one run on one host, written by its minder, atomically."""
 

@@ -268,7 +268,8 @@ def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
 
 
 def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_was() -> None:
-    ill = replace(RUNNING["worker:1"], health="stalled", health_reason="waits for ps:0", health_since=1001.4)
+    running = RUNNING["worker:1"]
+    ill = TaskStatus(**{**vars(running), "health": "stalled", "health_reason": "waits for ps:0", "health_since": 1001.4})
     view = run_view(PLAN, hosts(), {**RUNNING, "worker:1": ill})
     assert (view.state, view.tasks[2].health) == ("running", "stalled")
     assert view.tasks[2].reason == "waits for ps:0 (since 1970-01-01T00:16:41Z)"

@@ -1,0 +1,76 @@
+"""Values of the agent: as dataclasses are, for what is used of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.record import field, record, replace
+
+ROOT = str(Path(wire.__file__).parents[2])
+
+
+@record
+class Inner:
+    name: str
+
+
+@record
+class Outer:
+    """Fields of every kind."""
+
+    name: str
+    count: int = 3
+    found: str | None = None
+    words: dict[str, str] = field(default_factory=dict)
+    inner: list[Inner] = field(default_factory=list, metadata={"of": Inner})
+
+
+def test_fields_by_place_and_by_name_and_their_defaults() -> None:
+    one, other = Outer("a", 4, words={"b": "c"}), Outer("a")
+    assert (one.name, one.count, one.found, one.words, one.inner) == ("a", 4, None, {"b": "c"}, [])
+    assert (other.count, other.words) == (3, {})
+    other.words["x"] = "y"
+    assert Outer("a").words == {}
+    assert one == Outer("a", 4, words={"b": "c"}) != other
+    assert one != "a"
+    assert repr(Inner("x")) == "Inner(name='x')"
+
+
+def test_replace_makes_another() -> None:
+    one = Outer("a")
+    assert replace(one, count=5) == Outer("a", 5)
+    assert one.count == 3
+
+
+@pytest.mark.parametrize("wrong", [{}, {"name": "a", "nme": "b"}])
+def test_a_field_that_is_missing_or_unknown_is_an_error(wrong: dict[str, str]) -> None:
+    with pytest.raises(TypeError):
+        Outer(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_value_is_given_once() -> None:
+    with pytest.raises(TypeError):
+        Outer("a", name="b")  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Inner("a", "b")  # type: ignore[call-arg]
+
+
+def test_the_wire_and_back_and_what_a_newer_version_adds() -> None:
+    one = Outer("a", inner=[Inner("x"), Inner("y")])
+    sent = wire.to_wire(one)
+    assert sent == {"name": "a", "count": 3, "found": None, "words": {}, "inner": [{"name": "x"}, {"name": "y"}]}
+    assert wire.from_wire(Outer, {**sent, "newer": 1}) == one
+    assert wire.from_wire(Outer, {"name": "a", "inner": None}).inner is None
+    sent["inner"].clear()
+    assert len(one.inner) == 2
+
+
+@pytest.mark.parametrize("word", ["serve", "minder", "supervise"])
+def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
+    code = f"import sys; sys.path.insert(0, {ROOT!r}); import tfdeploy.agent.{word}; assert 'inspect' not in sys.modules"
+    subprocess.run([sys.executable, "-S", "-E", "-c", code], check=True)

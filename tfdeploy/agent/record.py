@@ -1,0 +1,59 @@
+"""The little of `dataclasses` that the values of `wire` need: fields with defaults, `replace`, equality.
+
+That module and what it imports (inspect, ast, dis) would be a third of the start, and a megabyte, of every process of the
+agent. Type checkers see the real one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as record
+    from dataclasses import field, replace
+else:
+
+    class _Made(NamedTuple):
+        """The default of a field whose value is made anew for each record."""
+
+        default_factory: Callable[[], Any]
+        metadata: Dict[str, Any]
+
+    def field(default_factory, metadata=None):
+        return _Made(default_factory, metadata or {})
+
+    def record(cls):
+        names = list(cls.__annotations__)
+        given = {name: vars(cls)[name] for name in names if name in vars(cls)}
+        for name, default in given.items():
+            if isinstance(default, _Made):
+                delattr(cls, name)
+
+        def __init__(self, *values, **fields):
+            if len(values) > len(names) or not set(fields) <= set(names[len(values) :]):
+                raise TypeError("%s(%s) has no such fields: %r %r" % (cls.__name__, ", ".join(names), values, fields))
+            fields.update(zip(names, values))  # noqa: B905 - Python 3.8 knows no strict
+            for name in names:
+                if name in fields:
+                    value = fields[name]
+                elif name in given:
+                    value = given[name].default_factory() if isinstance(given[name], _Made) else given[name]
+                else:
+                    raise TypeError("%s() needs %s" % (cls.__name__, name))
+                setattr(self, name, value)
+
+        cls.__init__, cls.__eq__, cls.__repr__, cls.__hash__ = __init__, _equal, _words, None
+        cls.FIELDS = {name: given[name].metadata if isinstance(given.get(name), _Made) else {} for name in names}
+        return cls
+
+    def replace(value, **changes):
+        return type(value)(**{**vars(value), **changes})
+
+    def _equal(self, other):
+        return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
+
+    def _words(self):
+        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % pair for pair in vars(self).items()))
+
+
+__all__ = ["field", "record", "replace"]
