@@ -1,8 +1,8 @@
 # Thin lines: each target says which tool does it.
 PY := .venv/bin/python
 TESTS := tests/lab tests/contract tests/agent tests/golden tests/unit
-# Most tests wait most of the time: four at once for two cores. Long files first, for a file is one worker's.
-SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+# Most tests wait most of the time: five at once for two cores. Long files first, for a file is one worker's.
+SIDE_BY_SIDE := -n 5 --dist loadfile --no-loadscope-reorder
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
 # Where it is set, each of a suite's six hundred clients would compile itself again.
@@ -20,7 +20,7 @@ check: setup
 	.venv/bin/vermin --quiet --no-tips --violations --target=3.8- $(OLD_PYTHON_FLOOR)
 	$(PY) -m pytest tests/architecture
 
-# What fails while three run side by side is run once more by itself: what fails twice fails.
+# What fails while others run beside it is run once more by itself: what fails twice fails.
 test: check
 	$(PY) -m pytest -m "not long" $(SIDE_BY_SIDE) --durations=10 $(TESTS) || $(PY) -m pytest -m "not long" --last-failed --last-failed-no-failures none $(TESTS)
 
