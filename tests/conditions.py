@@ -16,7 +16,8 @@ POLL_S = 0.05
 def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
     """The first true value of `condition`. Fails with `what` and the last value at the deadline.
 
-    Looks no more than a quarter of the time: one that starts a program would keep a core from what it waits for.
+    Looks a tenth of the time (a quarter where one look takes long): one that starts a program would keep a core from what it
+    waits for.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -26,7 +27,8 @@ def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
         now = time.monotonic()
         if now > deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {what} (last: {value!r})")
-        time.sleep(max(POLL_S, 3 * (now - looked)))
+        took = now - looked
+        time.sleep(max(POLL_S, 3 * took, min(9 * took, 1.0)))
 
 
 def in_ci() -> bool:

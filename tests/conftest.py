@@ -23,9 +23,10 @@ from tfdeploy import lab
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import Lab
 
-ISOLATED_HOSTS = 4
+ISOLATED_HOSTS, FEW_HOSTS = 4, 3
 LOOPBACK_HOSTS = 3
 LABS: list[Lab] = []
+FAILED = pytest.StashKey[bool]()
 _TEST_LAB = re.compile(r"test-(\d+)-")
 
 
@@ -98,9 +99,16 @@ def isolated_lab(new_lab: Callable[..., Lab]) -> Lab:
     return new_lab("isolated", ISOLATED_HOSTS)
 
 
+@pytest.fixture(scope="session")
+def few_hosts(new_lab: Callable[..., Lab]) -> Lab:
+    """An isolated lab for what one ps and two workers show as well: each verb costs as much CPU as it has hosts."""
+    return new_lab("isolated", FEW_HOSTS)
+
+
 @pytest.fixture
-def tfdeploy(tmp_path: Path) -> Iterator[Callable[[Lab], Tfdeploy]]:
-    """tfdeploy(lab): the real command line, as an operator with a home of its own. What it left running is ended."""
+def tfdeploy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Lab], Tfdeploy]]:
+    """tfdeploy(lab): the real command line, as an operator with a home of its own. What it left running is ended; after a
+    test that failed also its runs, which would be in the way of the next test of that lab."""
     made: list[Tfdeploy] = []
 
     def make(where: Lab) -> Tfdeploy:
@@ -110,6 +118,8 @@ def tfdeploy(tmp_path: Path) -> Iterator[Callable[[Lab], Tfdeploy]]:
     yield make
     for each in made:
         each.end_all()
+        if FAILED in request.node.stash:
+            each.stop_all()
 
 
 @pytest.fixture(name="wait_for")
@@ -133,6 +143,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A failed test shows what the hosts of its labs said."""
     report = yield
     if call.when == "call" and report.failed:
+        item.stash[FAILED] = True
         used = [value for value in getattr(item, "funcargs", {}).values() if value in LABS]
         for where in used:
             for host in where.hosts:

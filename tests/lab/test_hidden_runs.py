@@ -17,8 +17,8 @@ pytestmark = pytest.mark.isolated
 
 
 @pytest.fixture
-def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    return tfdeploy(isolated_lab)
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(few_hosts)
 
 
 def launch(operator: Tfdeploy, run: str) -> None:

@@ -19,8 +19,8 @@ SOON_S = 60.0
 
 
 @pytest.fixture
-def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    return tfdeploy(isolated_lab)
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(few_hosts)
 
 
 @pytest.mark.fault("29 one of eight hosts dies between prepare and start")

@@ -77,10 +77,10 @@ class Nap:
 
 @pytest.mark.fault("28 an old control machine wakes up after another's launch")
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
-    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
+    few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
     """Two at once, so that one wait for the end of their sessions does for both."""
-    naps = [Nap(step, tfdeploy(isolated_lab), tfdeploy(isolated_lab), new_pipe()) for step in STEPS]
+    naps = [Nap(step, tfdeploy(few_hosts), tfdeploy(few_hosts), new_pipe()) for step in STEPS]
     for nap in naps:
         nap.begin()
     for nap in naps:

@@ -22,8 +22,8 @@ TRAINED_S = 240.0
 
 
 @pytest.fixture
-def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    return tfdeploy(isolated_lab)
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(few_hosts)
 
 
 def rows_of(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
@@ -103,11 +103,11 @@ def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(operator: 
     folder = operator.home / "mirrored_keras"
     shutil.copytree(REPOSITORY / "examples" / "mirrored_keras", folder, ignore=shutil.ignore_patterns("__pycache__"))
     operator.cwd = folder
-    run = operator.run("launch", "--detach", "--", "python", "train.py", "--epochs=6", exit_code=0).stdout.strip()
+    run = operator.run("launch", "--detach", "--", "python", "train.py", "--epochs=8", exit_code=0).stdout.strip()
     wait_for(lambda: "Epoch 3/" in said(operator, run, "worker:0"), TRAINED_S, "the third epoch")
     kill(operator, rows_of(operator, run)["worker:1"])
     operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
-    for task in ("worker:0", "worker:1", "worker:2"):
+    for task in ("worker:0", "worker:1"):
         lines = said(operator, run, task)
         assert "starting at epoch 0" in lines
         went_on = re.findall(r"going on from epoch (\d+)", lines)

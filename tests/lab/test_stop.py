@@ -24,8 +24,8 @@ pytestmark = pytest.mark.isolated
 
 
 @pytest.fixture
-def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    return tfdeploy(isolated_lab)
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(few_hosts)
 
 
 def launch(operator: Tfdeploy, run: str, *words: str) -> None:
@@ -41,7 +41,7 @@ def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
             told = re.match(r"\S+?@(\w+) +\| pid (\d+) ", line)
             if told:
                 found.setdefault(told[1], []).append(int(told[2]))
-        return found if found and all(len(pids) == 5 for pids in found.values()) and len(found) == 4 else {}
+        return found if found and all(len(pids) == 5 for pids in found.values()) and len(found) == len(operator.lab.hosts) else {}
 
     return wait_for(said, 20, "every task has forked all it forks")
 
@@ -93,7 +93,7 @@ def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> No
     operator.run("stop", run, patience, exit_code=0)
     assert time.monotonic() - begun < 30
     rows = operator.json("status", run)["tasks"]
-    assert [row["outcome"] for row in rows] == ["stopped"] * 4 and {row["signal"] for row in rows} == {9}
+    assert [row["outcome"] for row in rows] == ["stopped"] * 3 and {row["signal"] for row in rows} == {9}
     assert_nothing_left(operator, run, "patience")
 
 
@@ -206,8 +206,6 @@ def test_a_changed_inventory_does_not_matter_to_a_run_that_is_known(operator: Tf
     launch(operator, "moved-1")
     text = operator.lab.inventory.read_text()
     fewer = operator.home / "fewer.yaml"
-    fewer.write_text(
-        "".join(line for line in text.splitlines(True) if "n3:" not in line and "n4:" not in line).replace(", n3, n4", "")
-    )
+    fewer.write_text("".join(line for line in text.splitlines(True) if "n3:" not in line).replace(", n3", ""))
     operator.run("stop", "moved-1", "-i", str(fewer), exit_code=0)
     assert_nothing_left(operator, "moved-1", "moved")

@@ -77,9 +77,9 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], mnist: Path) -> Tfdeploy:
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], mnist: Path) -> Tfdeploy:
     """An operator with the data beside the programs."""
-    made = tfdeploy(isolated_lab)
+    made = tfdeploy(few_hosts)
     shutil.copytree(mnist, made.cwd / "MNIST_data")
     return made
 

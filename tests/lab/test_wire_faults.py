@@ -20,8 +20,8 @@ ROLLED_BACK_S = 75.0  # who could not be told ends by itself within a minute
 
 
 @pytest.fixture
-def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    return tfdeploy(isolated_lab)
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(few_hosts)
 
 
 def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
