@@ -6,6 +6,7 @@ session by the next one.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -26,6 +27,7 @@ from tfdeploy.lab import Lab
 ISOLATED_HOSTS, FEW_HOSTS = 4, 3
 LOOPBACK_HOSTS = 3
 LABS: list[Lab] = []
+NUMBERS = itertools.count()
 FAILED = pytest.StashKey[bool]()
 _TEST_LAB = re.compile(r"test-(\d+)-")
 
@@ -75,8 +77,13 @@ def new_lab() -> Iterator[Callable[..., Lab]]:
     def make(kind: str, count: int, **wishes: object) -> Lab:
         if kind == "isolated":
             need_root()
-        name = f"test-{os.getpid()}-{len(LABS)}"
-        fresh = lab.up(name, kind, count, **wishes)
+        name = f"test-{os.getpid()}-{next(NUMBERS)}"
+        try:
+            fresh = lab.up(name, kind, count, **wishes)
+        except BaseException:
+            with suppress(UsageError):
+                lab.down(name)
+            raise
         made.append(fresh)
         LABS.append(fresh)
         return fresh

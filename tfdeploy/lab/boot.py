@@ -61,9 +61,12 @@ def newborn(name: str, namespaces: int, life: Callable[[Callable[[str], None], C
         os.close(go)
         os.setsid()
         unshare(namespaces)
+        heard, done = os.pipe()
         if pid := os.fork():
             say(str(pid))
+            os.write(done, b"g")
             return
+        os.read(heard, 1)  # first its pid, then its own words
         life(say, wait)
 
     middle = os.fork()
