@@ -22,9 +22,9 @@ from tfdeploy.agent.frames import (
     read_exactly,
     read_frame,
 )
-from tfdeploy.agent.record import field, record
+from tfdeploy.agent.record import field, record, replace
 
-__all__ = [  # the frames are seen through this module too
+__all__ = [  # the frames, and replace for its records, are seen through this module too
     "GREETING",
     "HEARTBEAT_S",
     "MAX_BLOB_BYTES",
@@ -35,6 +35,7 @@ __all__ = [  # the frames are seen through this module too
     "encode_frame",
     "read_exactly",
     "read_frame",
+    "replace",
 ]
 
 # --- words ------------------------------------------------------------------------------------------

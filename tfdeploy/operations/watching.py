@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 from tfdeploy.agent import wire
@@ -94,7 +93,7 @@ class Watch:
     def _forget(self, host: str, why: str) -> None:
         """Somebody removed the run's folder on that host: what ran there is no task of it any more."""
         for task in [task for task in self.tasks.values() if task.host == host and task.state not in ("ended", "lost")]:
-            gone = replace(task, state="lost", outcome="lost", up=False, reason=why)
+            gone = wire.replace(task, state="lost", outcome="lost", up=False, reason=why)
             self._hear(host, {"task": wire.to_wire(gone)})
 
     def _hear(self, host: str, answer: dict[str, Any]) -> None:
