@@ -45,7 +45,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 def numbers(text: str, task: str) -> list[int]:
     """The numbers of flood.py's lines of that task, from --output json."""
-    rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    rows = [json.loads(line) for line in text.split("\n")[:-1] if line.startswith("{")]
     found = [re.match(rf"{task} line (\d+)", row["line"]) for row in rows if row["task"] == task]
     return [int(match[1]) for match in found if match]
 
