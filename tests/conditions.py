@@ -13,7 +13,7 @@ T = TypeVar("T")
 POLL_S = 0.05
 
 
-def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
+def wait_for(condition: Callable[[], T], timeout_s: float, what: str, *, poll_s: float = POLL_S) -> T:
     """The first true value of `condition`. Fails with `what` and the last value at the deadline.
 
     Looks a tenth of the time (a quarter where one look takes long): one that starts a program would keep a core from what it
@@ -28,7 +28,7 @@ def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
         if now > deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {what} (last: {value!r})")
         took = now - looked
-        time.sleep(max(POLL_S, 3 * took, min(9 * took, 1.0)))
+        time.sleep(max(poll_s, 3 * took, min(9 * took, 1.0)))
 
 
 def in_ci() -> bool:

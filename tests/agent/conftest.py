@@ -8,13 +8,13 @@ import shutil
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agentside import Client
+from conditions import wait_for
 
 import tfdeploy
 from tfdeploy.agent import control, family, layout, paths, proc, wire
@@ -26,14 +26,8 @@ WITHIN_S = 20.0
 
 
 def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
-    """The first true value. Fails after the deadline."""
-    deadline = time.monotonic() + within_s
-    while True:
-        value = reached()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not reached within {within_s:g} s: {what or reached}"
-        time.sleep(0.01)
+    """The first true value. Looks often: some states last for a tenth of a second."""
+    return wait_for(reached, within_s, what or str(reached), poll_s=0.01)
 
 
 def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
@@ -183,9 +177,8 @@ class Cluster:
                     host.call("run.stop", run=run, job=JOB, grace_s=0.0)
         for run in self.runs:
             for host in self.hosts.values():
-                state = host.paths(run).state()
-                if state.minder_pid and state.minder_start_ticks and state.boot_id:
-                    who = proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)
+                who = family.minder(host.paths(run))
+                if who is not None:
                     proc.send(who, signal.SIGKILL)
                     wait_until(lambda who=who: not proc.same(who))
             assert wait_until(lambda run=run: not self.alive(run))

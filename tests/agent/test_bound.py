@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,9 @@ def test_all_of_it_ends_with_its_input(tmp_path: Path, how: str) -> None:
     assert (folder / "trace").exists()
     if how == "terminated first":
         os.killpg(keeper.pid, signal.SIGTERM)  # only the end of its input counts for the keeper
+        with suppress(subprocess.TimeoutExpired):
+            keeper.wait(0.3)
+            assert not any(map(alive, pids))
     keeper.stdin.close()
     assert keeper.wait(20) != 0
     assert not any(map(alive, pids))

@@ -175,9 +175,10 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
 
 def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
     """Our own processes of the run that are stopped: woken up, or killed where a debugger holds them."""
-    for who in [family.minder(paths), *(family.supervisor(paths, task) for task in tasks)]:
-        found = None if who is None else proc.entry(who.pid)
-        if who is not None and found is not None and found.state in "Tt":
+    keepers = [family.minder(paths), *(family.supervisor(paths, task) for task in tasks)]
+    for who in (one for one in keepers if one is not None):
+        found = proc.entry(who.pid)
+        if found is not None and found.state in "Tt":
             proc.send(who, number)
 
 

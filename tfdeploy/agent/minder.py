@@ -222,9 +222,10 @@ class Minder:
         health = {task: one.as_json() for task, one in self.rounds.health().items()}
         self.ledger.note_health(health)
         for task, one in self.rounds.health().items():
+            if not one.culprit or self.part.stall_action != "restart":
+                continue
             status = self.paths.status(task)
-            lives = status.state == "running" and status.attempt == one.attempt  # what was said of it may be of one before
-            if one.culprit and lives and self.part.stall_action == "restart":
+            if status.state == "running" and status.attempt == one.attempt:  # not of the attempt before
                 tell_supervisor(self.paths, task, "stalled: " + one.reason, self.part.stop_grace_s, "failed")
 
     # --- actions

@@ -66,7 +66,10 @@ def newborn(name: str, namespaces: int, life: Callable[[Callable[[str], None], C
             say(str(pid))
             os.write(done, b"g")
             return
-        os.read(heard, 1)  # first its pid, then its own words
+        os.close(done)
+        if not os.read(heard, 1):  # first its pid, then its own words
+            os._exit(1)
+        os.close(heard)
         life(say, wait)
 
     middle = os.fork()
