@@ -87,6 +87,35 @@ def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monk
     assert paths is not None and runs.task_status(paths, "worker:0").outcome == "succeeded"
 
 
+def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_run(tmp_path, "run", "committed", state="ended", outcome="killed", attempt=1)
+    paths = runs.run_paths(str(tmp_path), "job", "run")
+    assert paths is not None
+    file = Path(paths.host_dir) / "state.json"
+    state = paths.state()
+    file.write_text(json.dumps(wire.to_wire(replace(state, again={"worker:0": "starts again"}))))
+    looks: list[str] = []
+
+    def then(read: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*words: Any) -> Any:
+            if looks:  # the new attempt begins between the first look and the second, and the minder sees it
+                begun = wire.TaskStatus("run", "worker:0", "n1", attempt=2, state="starting")
+                (task / "status.json").write_text(json.dumps(wire.to_wire(begun)))
+                file.write_text(json.dumps(wire.to_wire(state)))
+            looks.append("look")
+            return read(*words)
+
+        return look
+
+    for name in ("status", "state"):
+        monkeypatch.setattr(type(paths), name, then(getattr(type(paths), name)))
+    with (task / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert runs.task_status(paths, "worker:0").state == "starting"
+
+
 def test_runs_of_all_jobs_newest_first_and_their_plans(serve: Callable[..., Client], tmp_path: Path) -> None:
     for age, run in ((30, "old"), (10, "new"), (20, "middle")):
         make_run(tmp_path, run, "ended")

@@ -53,8 +53,8 @@ def is_left(paths: RunPaths) -> bool:
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     """As its supervisor wrote it; `pending` where it is about to start again, `lost` where that one died before it could."""
+    state = paths.state()  # first: its minder forgets that a task starts again once the new attempt has written its status
     status = paths.status(task)
-    state = paths.state()
     if task in state.again and status.state in OVER and is_live(paths):
         return replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
     if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
