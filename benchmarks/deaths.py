@@ -43,12 +43,15 @@ class Case(NamedTuple):
 _DIGITS = ("--mode", "{mode}", "--", "python", "train.py", "--data={data.digits}", "--steps=1000000")
 _KERAS = ("--", "python", "train.py", "--epochs=100000")
 _CHIEF = ("--", "python", "train.py", "--steps=1000000")
+_TOWERS = ("--", "python", "towers.py", "--steps=1000000")
 _IN_GRAPH = ("--", "python", "train.py", "--worker_hosts={worker_hosts}", "--steps=1000000")
 CASES = (
     *(Case("digits", "async", victim, "worker:0", 500, _DIGITS) for victim in ("worker:1", "ps:0", "worker:0")),
     *(Case("digits", "sync", victim, "worker:0", 500, _DIGITS) for victim in ("worker:1", "ps:0", "worker:0")),
     *(Case("mirrored_keras", "mirrored", victim, "worker:0", 1, _KERAS, r"^Epoch (\d+)/") for victim in ("worker:1", "worker:0")),
     *(Case("coordinator", "coordinator", victim, "chief:0", 1, _CHIEF) for victim in ("worker:1", "ps:0", "chief:0")),
+    *(Case("ingraph", "ingraph", victim, "chief:0", 100, _IN_GRAPH) for victim in ("worker:1", "worker:0", "chief:0")),
+    Case("towers", "local", "worker:0", "worker:0", 100, _TOWERS),
 )
 
 
