@@ -4,7 +4,7 @@ of line 14. Only words: `make faults` holds the tests against them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -96,8 +96,17 @@ def number_of(fault: str) -> int:
     return int(number)
 
 
-def params(table: Mapping[str, tuple[Any, ...]]) -> list[Any]:
-    """A parameter set for each row of a table whose keys are faults, or the plain name of a case."""
-    return [
-        pytest.param(*row, id=name, marks=[pytest.mark.fault(name)] if name[:1].isdigit() else []) for name, row in table.items()
-    ]
+def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = None) -> list[Any]:
+    """A parameter set for each row of a table whose keys are faults, or the plain name of a case. With `core`: these
+    in every suite, the others in `make faults` alone."""
+
+    def marks(name: str) -> list[Any]:
+        long = [] if core is None or name in core else [pytest.mark.long]
+        return [pytest.mark.fault(name), *long] if name[:1].isdigit() else long
+
+    return [pytest.param(*row, id=name, marks=marks(name)) for name, row in table.items()]
+
+
+def variations(values: Sequence[Any], core: int = 1) -> list[Any]:
+    """One fault in several shapes: the first (`core` of them) in every suite, the others in `make faults` alone."""
+    return [*values[:core], *(pytest.param(value, marks=pytest.mark.long) for value in values[core:])]

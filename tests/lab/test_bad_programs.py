@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from commandline import Tfdeploy
+from faultlines import variations
 from hostside import on_host
 from jobs import write_job
 from remains import assert_nothing_left
@@ -55,7 +56,7 @@ def test_an_index_for_every_task_is_refused(operator: Tfdeploy) -> None:
 
 
 @pytest.mark.fault("30 a program file that is not in the code")
-@pytest.mark.parametrize("command", ["python quik.py", "nice python3 quik.py", "./quik.py", "sh quik.py"])
+@pytest.mark.parametrize("command", variations(["python quik.py", "nice python3 quik.py", "./quik.py", "sh quik.py"]))
 def test_a_file_that_is_not_in_the_code_is_refused_with_the_nearest(operator: Tfdeploy, command: str) -> None:
     write_job(operator, "no-file", "quick.py")
     error = refused(operator, "no-file", "--", *command.split())

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from commandline import Tfdeploy
+from faultlines import variations
 from hostside import set_inventory
 from jobs import write_job
 
@@ -187,7 +188,7 @@ def changed_agent(operator: Tfdeploy, host: str, line: str) -> Iterator[None]:
 
 
 @pytest.mark.fault("57 lists of files that lead out or make no sense")
-@pytest.mark.parametrize("words", LIES)
+@pytest.mark.parametrize("words", variations(list(LIES)))
 def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operator: Tfdeploy, ended: str, words: str) -> None:
     before = files(operator.home)
     with changed_agent(operator, "n3", LIES[words]):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commandline import PATH, REPOSITORY
-from faultlines import params
+from faultlines import params, variations
 
 from tfdeploy.cli.main import NOT_BUILT
 
@@ -217,7 +217,7 @@ def test_roles_that_make_no_cluster_are_refused_with_the_rule(shell: Shell, role
 
 
 @pytest.mark.fault("4 six run names that are none")
-@pytest.mark.parametrize("name", ["-x", "../x", "a;b", "a\nb", "$(x)", LONG])
+@pytest.mark.parametrize("name", variations(["-x", "../x", "a;b", "a\nb", "$(x)", LONG]))
 def test_a_run_needs_a_name_that_is_one(shell: Shell, name: str) -> None:
     (shell.folder / "good.yaml").write_text(GOOD)
     (shell.folder / "tfdeploy.yaml").write_text("name: x\nmode: async\ncommand: [python, train.py]\n")

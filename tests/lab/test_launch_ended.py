@@ -32,7 +32,7 @@ PHASES = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 
 
 @pytest.mark.fault("51 Ctrl-C once and twice in each phase of a launch")
-@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("times", [pytest.param(1, id="once"), pytest.param(2, id="twice", marks=pytest.mark.long)])
 @pytest.mark.parametrize("phase", PHASES)
 def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe, phase: str, times: int) -> None:
     write_job(operator, "interrupted", "quick.py", "--steps=100000")
@@ -50,6 +50,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe,
     assert_nothing_left(operator, run, "interrupted")
 
 
+@pytest.mark.long
 @pytest.mark.fault("51 Ctrl-C while the tasks come up")
 def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe: EventPipe) -> None:
     write_job(operator, "slow-start", "quick.py", "--steps=100000", ready={"after": "60s"}, flags="none")

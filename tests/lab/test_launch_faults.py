@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from commandline import Tfdeploy, ended
 from eventpipe import EventPipe
+from faultlines import variations
 from hostside import changed_host, on_host
 from jobs import write_job
 from remains import assert_nothing_left
@@ -70,7 +71,7 @@ def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> N
 
 
 @pytest.mark.fault("30 a syntax error, an early exit, a signal; no restart loop")
-@pytest.mark.parametrize("fault", ["a syntax error", "exits at once", "is killed"])
+@pytest.mark.parametrize("fault", variations(["a syntax error", "exits at once", "is killed"]))
 def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(operator: Tfdeploy, fault: str) -> None:
     text, own_words, ours = FAULTY[fault]
     write_program(operator, "faulty", text, flags="none")
@@ -92,7 +93,7 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 
 
 @pytest.mark.fault("37 a worker or a ps that exits 0 before it was up")
-@pytest.mark.parametrize("role", ["worker", "ps"])
+@pytest.mark.parametrize("role", variations(["worker", "ps"]))
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
     """A program that looks as if it had loaded TensorFlow, and ends before it serves; a ps never ends by itself."""
     ends = f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', flush=True)\ntime.sleep(2)\n"
@@ -131,7 +132,7 @@ def test_a_program_that_is_not_there_is_refused_before_anything_starts(operator:
 
 
 @pytest.mark.fault("56 the run folder is a link, a file, another run's")
-@pytest.mark.parametrize("there", ["a link", "a file", "another run"])
+@pytest.mark.parametrize("there", variations(["a link", "a file", "another run"]))
 def test_a_run_folder_that_exists_already_is_refused(operator: Tfdeploy, there: str) -> None:
     write_job(operator, "exists", "quick.py", "--steps=1")
     run = "exists-" + there.replace(" ", "-")

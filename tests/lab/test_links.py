@@ -43,7 +43,9 @@ def refused(operator: Tfdeploy, job: str) -> str:
 
 
 @pytest.mark.fault("32 hosts that do not reach each other")
-@pytest.mark.parametrize(("verdict", "why"), [("drop", "no answer"), ("reject", "nobody listens")])
+@pytest.mark.parametrize(
+    ("verdict", "why"), [("drop", "no answer"), pytest.param("reject", "nobody listens", marks=pytest.mark.long)]
+)
 def test_the_pair_and_the_port_are_named(operator: Tfdeploy, verdict: str, why: str) -> None:
     write_job(operator, "pair", "quick.py")
     with changed_host(operator.lab, "n2", towards(operator.lab, "n3", verdict=verdict), UNDO):
@@ -53,6 +55,7 @@ def test_the_pair_and_the_port_are_named(operator: Tfdeploy, verdict: str, why: 
     assert "n4" not in error and "n3 does not reach" not in error, error
 
 
+@pytest.mark.long
 @pytest.mark.fault("32 one host that no other reaches")
 def test_a_host_that_no_other_reaches_is_one_line(operator: Tfdeploy) -> None:
     write_job(operator, "alone", "quick.py")

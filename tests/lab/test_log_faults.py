@@ -50,6 +50,7 @@ def numbers(text: str, task: str) -> list[int]:
     return [int(match[1]) for match in found if match]
 
 
+@pytest.mark.long
 @pytest.mark.fault("45 a line of 256 MB without an end, in bounded memory")
 def test_a_line_without_end_costs_bounded_memory(operator: Tfdeploy) -> None:
     write_job(operator, "endless", "quick.py", flags="classic")
@@ -105,6 +106,7 @@ def test_a_follower_that_slept_over_a_rotation_says_what_is_gone_and_repeats_not
     assert_nothing_left(operator, "rotated-1", "rotated")
 
 
+@pytest.mark.long
 @pytest.mark.fault("48 a log removed under writer and follower")
 def test_a_log_that_is_removed_goes_on_and_nothing_comes_twice(operator: Tfdeploy) -> None:
     write_job(operator, "removed", "flood.py", "--lines=20000", "--rate=4000")
@@ -135,6 +137,7 @@ def test_a_reader_that_stalls_holds_up_neither_run_nor_other_readers(operator: T
     assert launching.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.fault("47 20 columns, NO_COLOR, no terminal")
 def test_narrow_and_colourless(operator: Tfdeploy) -> None:
     write_job(operator, "narrow-view", "talk.py")

@@ -127,6 +127,7 @@ def test_following_ends_with_the_run_and_misses_nothing(talked: Tfdeploy, tfdepl
     assert operator.state("follow-1") == "succeeded"
 
 
+@pytest.mark.long
 @pytest.mark.fault("10 logs of a run with a host off")
 def test_a_host_that_is_off_is_said_and_the_others_are_shown(
     new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from commandline import Tfdeploy
 from entering import login_shell, reason
-from faultlines import params
+from faultlines import params, variations
 from hostside import changed_host, on_host, reboot, set_inventory
 from jobs import write_job
 
@@ -74,7 +74,7 @@ def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
 
 
 @pytest.mark.fault("13 /bin/false, nologin, one that exits at once")
-@pytest.mark.parametrize("shell", ["/bin/false", "/usr/sbin/nologin", "/usr/local/bin/leaves"])
+@pytest.mark.parametrize("shell", variations(["/bin/false", "/usr/sbin/nologin", "/usr/local/bin/leaves"]))
 def test_a_login_shell_that_runs_nothing_is_named(operator: Tfdeploy, shell: str) -> None:
     lab = operator.lab
     put = "printf '#!/bin/sh\\necho \"This account is closed.\"\\n' > /usr/local/bin/leaves; chmod 755 /usr/local/bin/leaves"
@@ -155,7 +155,7 @@ HOMES = {
 }
 
 
-@pytest.mark.parametrize(("mount", "words"), params(HOMES))
+@pytest.mark.parametrize(("mount", "words"), params(HOMES, core=["15 home full"]))
 def test_a_home_that_cannot_be_written_to_is_named(operator: Tfdeploy, mount: str, words: str) -> None:
     write_job(operator, "disks", "quick.py")
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy")

@@ -75,6 +75,7 @@ class Nap:
         self.new.run("stop", f"new-{self.step}", exit_code=0)
 
 
+@pytest.mark.long
 @pytest.mark.fault("28 an old control machine wakes up after another's launch")
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]

@@ -9,6 +9,7 @@ import pytest
 from bystander import LISTEN, bystander
 from commandline import Tfdeploy, ended
 from eventpipe import EventPipe
+from faultlines import variations
 from jobs import narrow_inventory, write_job
 from remains import assert_nothing_left
 
@@ -45,7 +46,7 @@ def test_a_taken_port_is_passed_over_and_named(operator: Tfdeploy) -> None:
 
 
 @pytest.mark.fault("27 a port taken between choice and start")
-@pytest.mark.parametrize("which", ["task", "mesh"])
+@pytest.mark.parametrize("which", variations(["task", "mesh"]))
 def test_a_port_taken_after_the_probe_is_planned_anew(operator: Tfdeploy, pipe: EventPipe, which: str) -> None:
     write_job(operator, "raced", "quick.py", "--steps=1")
     run = f"raced-{which}"
@@ -62,6 +63,7 @@ def test_a_port_taken_after_the_probe_is_planned_anew(operator: Tfdeploy, pipe: 
     assert_nothing_left(operator, run, "raced")
 
 
+@pytest.mark.long
 @pytest.mark.fault("27 a port taken again and again")
 def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: EventPipe) -> None:
     write_job(operator, "unlucky", "quick.py", "--steps=1")

@@ -65,6 +65,7 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
     assert_nothing_left(operator, "reboot-1", "reboot")
 
 
+@pytest.mark.long
 @pytest.mark.fault("50 a host is off during the stop, and boots: followed, it keeps nothing")
 def test_a_host_that_boots_after_the_stop_is_told_by_who_follows(operator: Tfdeploy) -> None:
     write_job(operator, "late", "quick.py", "--steps=100000", restart=RESTART)
@@ -133,6 +134,7 @@ def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> 
     assert_nothing_left(operator, "single-1", "single")
 
 
+@pytest.mark.long
 @pytest.mark.fault("40 a host of a gang is rebooted")
 def test_a_gang_waits_for_its_host_and_starts_together(operator: Tfdeploy) -> None:
     write_job(operator, "gang", "quick.py", "--steps=100000", mode="mirrored", restart=RESTART)

@@ -37,6 +37,7 @@ RULES: dict[str, tuple[str, str, tuple[str, ...]]] = {  # mode, who is killed, w
     "36 coordinator, the chief: it alone": ("coordinator", "chief:0", ("chief:0",)),
     "36 coordinator, a ps: it and the chief, the ps first": ("coordinator", "ps:0", ("ps:0", "chief:0")),
 }
+CORE = [name for name, (_, _, again) in RULES.items() if len(again) > 1]  # test_restarts.py shows one alone
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def times(operator: Tfdeploy, run: str, job: str, row: dict[str, Any]) -> dict[t
     return {(event["what"], event["attempt"]): event["time"] for event in events if "attempt" in event}
 
 
-@pytest.mark.parametrize(("mode", "victim", "again"), params(RULES))
+@pytest.mark.parametrize(("mode", "victim", "again"), params(RULES, core=CORE))
 def test_a_death_starts_again_what_the_mode_says_and_in_its_order(
     operator: Tfdeploy, mode: str, victim: str, again: tuple[str, ...]
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_stop_wins_against_a_restart(operator: Tfdeploy, mode: str, moment: st
     assert operator.state(run) == "stopped"
 
 
+@pytest.mark.long
 @pytest.mark.fault("37 a mirrored gang that crashes in a loop gives up as one, the first death named")
 def test_a_gang_that_crashes_in_a_loop_gives_up_as_one(operator: Tfdeploy) -> None:
     restart = {"max": 2, "backoff": ["50ms", "100ms"]}

@@ -105,6 +105,7 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
     assert "setup: {requirements: requirements.txt}" in operator.run("setup", exit_code=2).stderr
 
 
+@pytest.mark.long
 @pytest.mark.fault("31 a requirement that one host of three cannot meet")
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:
     """n2 has no such interpreter, and that of n3 will not take wheels."""
@@ -153,6 +154,7 @@ def test_two_at_once_wait_for_each_other(operator: Tfdeploy) -> None:
     assert "had it already" in second.stdout.read()
 
 
+@pytest.mark.long
 @pytest.mark.fault("20 disk full during setup")
 def test_a_full_disk_is_named_and_left_empty(operator: Tfdeploy) -> None:
     make_wheel(operator.cwd / "wheels", "alpha", "1.5", text=f"BALLAST = {os.urandom(1 << 21).hex()!r}\n")

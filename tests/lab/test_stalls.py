@@ -121,6 +121,7 @@ def test_computing_and_talking_in_silence_are_no_stall(operator: Tfdeploy) -> No
         assert told(operator, run) == {"worker:2"}
 
 
+@pytest.mark.long
 @pytest.mark.fault("39 a frozen task starts again under restart")
 def test_under_restart_a_frozen_worker_fails_and_starts_again(operator: Tfdeploy) -> None:
     keys = {"stall": {"action": "restart"}, "restart": {"max": 3, "backoff": ["100ms", "1s"]}, "stop": {"grace": "2s"}}

@@ -14,6 +14,7 @@ import pytest
 from bystander import bystander
 from commandline import Tfdeploy, ended
 from conditions import wait_for
+from faultlines import variations
 from jobs import write_job
 from remains import assert_nothing_left
 from runside import host_state
@@ -177,7 +178,7 @@ def test_hosts_that_are_off_are_named_and_stopped_later(new_lab: Callable[..., L
 
 
 @pytest.mark.fault("54 local state lost, corrupt, a file, read-only")
-@pytest.mark.parametrize("broken", ["lost", "corrupt", "a file in its place", "unwritable"])
+@pytest.mark.parametrize("broken", variations(["lost", "corrupt", "a file in its place", "unwritable"]))
 def test_stop_needs_no_local_state(operator: Tfdeploy, broken: str) -> None:
     state = operator.home / "state"
     write_job(operator, "forgetful", "quick.py", "--steps=100000")

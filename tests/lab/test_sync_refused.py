@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from commandline import Tfdeploy
+from faultlines import variations
 from hostside import changed_host, on_host, set_inventory
 from releases import job_file, listed, rows_of
 
@@ -77,7 +78,7 @@ FULL = f"mkdir -p {FOLDER} && mount -t tmpfs -o size=8m,uid=10001,mode=700 none 
 
 
 @pytest.mark.fault("20 no room on one host, for code and for data")
-@pytest.mark.parametrize("what", ["code", "data"])
+@pytest.mark.parametrize("what", variations(["code", "data"]))
 def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfdeploy, what: str) -> None:
     code = job_file(operator, f"full-{what}", **({"data": {"d": "./data"}} if what == "data" else {}))
     big = code if what == "code" else operator.cwd / "data"
@@ -97,6 +98,7 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfde
         on_host(operator.lab, host, f"rm -rf {FOLDER}", root=True)
 
 
+@pytest.mark.long
 @pytest.mark.fault("20 a disk that fills up while files arrive")
 def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
     """There was room when it began; somebody else took it."""

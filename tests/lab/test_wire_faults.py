@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from brittlewire import brittle_wire
 from commandline import Tfdeploy
+from faultlines import variations
 from jobs import write_job
 from lostanswers import agent_that_dies_after
 from remains import assert_nothing_left
@@ -60,7 +61,7 @@ def test_a_connection_that_dies_at_any_byte_of_a_launch(operator: Tfdeploy, reco
 
 
 @pytest.mark.fault("28 a lost reply to each verb of launch and stop")
-@pytest.mark.parametrize("verb", ["lock", "release.begin", "run.prepare", "run.start", "run.commit"])
+@pytest.mark.parametrize("verb", variations(["run.start", "run.commit", "run.prepare", "lock", "release.begin"], core=2))
 def test_an_answer_that_is_lost_starts_nothing_twice(operator: Tfdeploy, verb: str) -> None:
     job, run = "unheard", "unheard-" + verb.replace(".", "-")
     write_job(operator, job, "quick.py", "--steps=100000")
@@ -73,6 +74,7 @@ def test_an_answer_that_is_lost_starts_nothing_twice(operator: Tfdeploy, verb: s
         one_or_none(operator, run, job, done.returncode)
 
 
+@pytest.mark.long
 @pytest.mark.fault("16 the connection dies while a stop is carried out")
 def test_a_stop_whose_answer_is_lost_has_stopped(operator: Tfdeploy) -> None:
     write_job(operator, "unsaid", "quick.py", "--steps=100000")
