@@ -152,6 +152,18 @@ def test_purge_leaves_nothing(hosts: Any) -> None:
     assert set(cluster.each("run.abort", "r1", reason="again", purge=True)["n1"]) <= {"survivors"}
 
 
+def test_a_launch_that_is_refused_does_not_take_back_the_run_that_has_its_name(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
+    (host,) = cluster.hosts.values()
+    own = host.paths("r1").part().plan_digest
+    call = {"run": "r1", "job": cluster.job, "reason": "rolled back", "purge": True}
+    assert host.call("run.abort", **call, plan_digest="of another plan") == {}
+    assert cluster.state("r1", "n1").phase == "prepared"
+    assert host.call("run.abort", **call, plan_digest=own) == {"survivors": []}
+    assert not os.path.exists(host.paths("r1").run_dir)
+
+
 def test_a_killed_minder_is_replaced_and_the_run_goes_on(hosts: Any) -> None:
     cluster = hosts("n1", "n2", "n3")
     cluster.launch("r1", PS_AND_TWO)

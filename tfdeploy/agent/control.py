@@ -66,12 +66,15 @@ def _is_committed(paths: RunPaths) -> bool:
 
 
 def abort(call: Call) -> Dict[str, Any]:
-    """Ends all of it. `purge`: removes the run's folder when nothing of it is alive."""
+    """Ends all of it. `purge`: removes the run's folder when nothing of it is alive. `plan_digest`: of whoever rolls back;
+    a run of that name by another plan is not theirs, and nothing is touched."""
     try:
         paths = runs.paths_of(call)
     except VerbError as error:
         if error.code != "unknown_run":
             raise
+        return {}
+    if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
         return {}
     reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
     if _phase(paths) != "ended" or _lingers(paths):

@@ -221,7 +221,7 @@ def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> b
 def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool) -> None:
     """Ends all of the run everywhere. What cannot be reached ends by itself within a minute: it has no commit."""
     with step(emit, "rollback", plan.run):
-        args = {host.host: {"reason": reason, "purge": purge} for host in plan.hosts}
+        args = {host.host: {"reason": reason, "purge": purge, "plan_digest": plan.digest} for host in plan.hosts}
         _, bad = split(ask_all(fleet, plan, "run.abort", args, again=False, timeout_s=90))
         for host, error in bad.items():
             note(
