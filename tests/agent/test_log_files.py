@@ -236,3 +236,14 @@ def test_since_begins_with_the_line_of_that_time(tmp_path: Path) -> None:
     assert joined(read_all(tmp_path, start_of_since(str(tmp_path), 600.2))).splitlines()[0] == b"begin 500"
     assert start_of_since(str(tmp_path), 0.0) == 0
     assert start_of_since(str(tmp_path), 1e9) == writer.end
+
+
+def test_a_cursor_beyond_what_a_power_cut_left_goes_on_with_what_comes_next(tmp_path: Path) -> None:
+    writer = LogWriter(str(tmp_path), 1 << 20)
+    writer.append(b"kept\n", 0, 1, 1.0)
+    reader = LogReader(str(tmp_path), 200)
+    assert reader.read() is None
+    writer.append(b"after the boot\n", 0, 2, 2.0)
+    piece = reader.read()
+    assert piece is not None and piece.blob == b"after the boot\n"
+    reader.close()

@@ -67,11 +67,12 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 def test_the_verb_sends_what_is_there_and_where_it_ended(host: Host) -> None:
     LogWriter(str(host.task_dir("worker:0")), 1 << 20).append(b"hello\nworld\n", 0, 1, 5.0)
-    assert host.logs(tasks=["worker:0"]) == ({"ended": False, "left": False, "cursors": {"worker:0": 12}}, b"hello\nworld\n")
+    at_end = {"cursors": {"worker:0": 12}, "ends": {"worker:0": 12}}
+    assert host.logs(tasks=["worker:0"]) == ({"ended": False, "left": False, **at_end}, b"hello\nworld\n")
     assert host.logs(tasks=["worker:0"], cursors={"worker:0": 6})[1] == b"world\n"
     assert host.logs(tasks=["worker:0"], last=1)[1] == b"world\n"
     assert host.logs(tasks=["worker:0"], since=6.0)[1] == b""
-    assert host.logs(tasks=["elsewhere:3"]) == ({"ended": True, "left": False, "cursors": {}}, b"")
+    assert host.logs(tasks=["elsewhere:3"]) == ({"ended": True, "left": False, "cursors": {}, "ends": {}}, b"")
     with pytest.raises(VerbError, match="not an offset"):
         host.logs(tasks=["worker:0"], cursors={"worker:0": -1})
     host.status("worker:0", state="ended", outcome="succeeded")
@@ -97,7 +98,12 @@ def test_a_follower_gets_everything_and_ends_with_the_tasks(host: Host) -> None:
         writer.append(b"last ", 0, 1, 1.0)
         host.status(task, state="ended", outcome="succeeded")
     thread.join(5)
-    assert not thread.is_alive() and answer[0] == {"ended": True, "left": False, "cursors": {"worker:0": 9, "ps:0": 9}}
+    assert not thread.is_alive() and answer[0] == {
+        "ended": True,
+        "left": False,
+        "cursors": {"worker:0": 9, "ps:0": 9},
+        "ends": {},
+    }
     assert sorted(b"".join(got).split()) == [b"last", b"last", b"one", b"one"]
 
 

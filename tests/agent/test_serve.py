@@ -97,7 +97,7 @@ def test_a_stream_is_cancelled_while_others_are_answered(serve: Callable[..., Cl
             assert blob == text and header["item"]["task"] == "worker:0"
             assert client.call("ping")["value"]
         client.write({"cancel": number})
-        assert client.answer(number)["value"] == {"ended": False, "left": False, "cursors": {"worker:0": 13}}
+        assert client.answer(number)["value"] == {"ended": False, "left": False, "cursors": {"worker:0": 13}, "ends": {}}
 
 
 def test_a_reader_that_does_not_read_does_not_make_it_deaf(serve: Callable[..., Client], tmp_path: Path) -> None:

@@ -87,6 +87,15 @@ class LogReader:
             piece = self._take(limit) or (self._take(limit) if self._attach() else None)
         return piece
 
+    def end(self) -> int:
+        """Where the log ends just now."""
+        segments = open_segments(self._task_dir)
+        try:
+            return segments[-1].end if segments else self.offset
+        finally:
+            for each in segments:
+                each.close()
+
     def close(self) -> None:
         if self._segment is not None:
             self._segment.close()
@@ -103,6 +112,7 @@ class LogReader:
         if not segments:
             return False
         self._segment = segments[0]
+        self.offset = min(self.offset, self._segment.end)  # a power cut took what somebody has read already
         skipped = max(0, self._segment.base - self.offset)
         self._gone += skipped
         self.offset += skipped

@@ -17,7 +17,8 @@ from tfdeploy.agent.runs import is_left, is_live, paths_of, writes_no_more
 
 def logs(call: Call) -> Dict[str, Any]:
     """Returns {"ended": every task asked for has ended here and all of it is sent, "left": ... only because nobody
-    minds the run here any more (see resume.py), "cursors": {task: offset}}.
+    minds the run here any more (see resume.py), "cursors": {task: offset}, "ends": where each log ended when it was
+    asked for, unless it is followed}.
 
     `limit_bytes`, where given, ends the stream early once that much is sent.
     """
@@ -26,11 +27,12 @@ def logs(call: Call) -> Dict[str, Any]:
     wanted = call.args.get("tasks")
     tasks = [task for task in here if wanted is None or task in wanted]
     readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task)) for task in tasks}
+    ends = {} if call.args.get("follow") else {task: reader.end() for task, reader in readers.items()}
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED)
     try:
         ended = _send(call, paths, readers, watcher)
         cursors = {task: reader.offset for task, reader in readers.items()}
-        return {"ended": ended, "left": ended and is_left(paths), "cursors": cursors}
+        return {"ended": ended, "left": ended and is_left(paths), "cursors": cursors, "ends": ends}
     finally:
         watcher.close()
         for reader in readers.values():

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.resume import resume_patiently
-from tfdeploy.operations.tasklog import LogQuery, TaskLog
+from tfdeploy.operations.tasklog import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.seam import Fleet, Session
 
 RECONNECT_S = 0.5  # a try that meets silence takes 10 s by itself
@@ -84,14 +84,19 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
 
 
 def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
-    """While a piece is read the next one is on its way."""
+    """What was there when it was first asked for. While a piece is read the next one is on its way."""
     try:
         agent = session.agent()
-        stream = log.ask(agent, follow=False)
+        stream, end = log.ask(agent, follow=False), None
         while parts := list(log.take(stream)):
-            stream = log.ask(agent, follow=False)
+            end = end if end is not None else stream.value.get("ends", {}).get(log.task)
+            more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or log.cursor < end)
+            if more:
+                stream = log.ask(agent, follow=False)
             for part in parts:
                 yield from log.lines(part)
+            if not more:
+                break
     except TfdeployError as error:
         lost[session.host.name] = error
     yield from log.rest()
@@ -130,6 +135,7 @@ class Follower:
 
     def _follow(self, task: str, host: Host) -> None:
         log = TaskLog(self.plan, task, host.name, self.query)
+        heard = False
         while not self.stop.is_set() and not log.ended:
             try:
                 session = self.fleet.connect((host,))[host.name]
@@ -137,6 +143,7 @@ class Follower:
                     raise session
                 agent = session.agent()
                 agent.hurry()
+                heard = True
                 for line in chain.from_iterable(log.pull(agent)):
                     self.deliver(line)
                 self.lost.pop(host.name, None)
@@ -145,12 +152,11 @@ class Follower:
                         self.deliver(line)
                     return
                 _count(log, host.name, self.gone)
-            except HostUnreachable as error:
-                self.lost[host.name] = error
-                self.stop.wait(RECONNECT_S)
             except TfdeployError as error:
                 self.lost[host.name] = error
-                return
+                if isinstance(error, AgentError) or not (heard or isinstance(error, HostUnreachable)):
+                    return  # its last word; a host that was heard before may only be busy, or booting
+                self.stop.wait(RECONNECT_S)
 
 
 def _say_nothing(text: str) -> None:

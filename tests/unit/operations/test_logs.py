@@ -1,12 +1,17 @@
-"""The last lines of a log that arrives in batches."""
+"""The lines of a log as they arrive: the last ones of batches, and those of a log that grows while it is read."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.operations.logs import last_lines
+from tfdeploy.operations.logs import last_lines, stored_lines
+from tfdeploy.operations.tasklog import PULL_BYTES, LogQuery
 
 
 @given(some.lists(some.integers(0, 4), max_size=8), some.integers(0, 10))
@@ -16,3 +21,47 @@ def test_the_last_lines_are_the_last_ones_however_they_arrive(sizes: list[int], 
     every = [line for batch in batches for line in batch]
     kept = [line for batch in last_lines(iter(batches), count) for line in batch]
     assert kept == (every[-count:] if count else [])
+
+
+class Growing:
+    """A host whose task prints `grows` bytes between any two questions. An old agent does not say where a log ends."""
+
+    def __init__(self, length: int, grows: int, says_ends: bool) -> None:
+        self.length, self.grows, self.says_ends, self.asked = length, grows, says_ends, 0
+        self.host = SimpleNamespace(name="n1")
+
+    def agent(self) -> Growing:
+        return self
+
+    def stream(self, verb: str, args: dict[str, Any]) -> Any:
+        self.asked += 1
+        assert self.asked < 100, "read for ever"
+        start = args.get("cursors", {}).get("worker:0", 0)
+        end = min(self.length, start + PULL_BYTES)
+        items = [({"offset": start, "records": [[0, 1.0, 1, 1]]}, b"x" * (end - start - 1) + b"\n")] if end > start else []
+        ends = {"ends": {"worker:0": self.length}} if self.says_ends else {}
+        self.length += self.grows
+        return Stream(items, {"ended": False, **ends})
+
+
+class Stream(list[Any]):
+    def __init__(self, items: list[Any], value: dict[str, Any]) -> None:
+        super().__init__(items)
+        self.value = value
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("grows", "says_ends"), [(10, True), (2 * PULL_BYTES, True), (10, False)])
+def test_a_log_that_grows_while_it_is_read_has_an_end(grows: int, says_ends: bool) -> None:
+    growing = Growing(3 * PULL_BYTES + 5, grows, says_ends)
+    fleet: Any = SimpleNamespace(connect=lambda hosts: {"n1": growing})
+    plan: Any = SimpleNamespace(
+        run="r1",
+        job="job",
+        tasks=[SimpleNamespace(task="worker:0", host="n1")],
+        hosts=[SimpleNamespace(host="n1", ssh={"name": "n1", "address": "192.0.2.1"})],
+    )
+    lines = list(stored_lines(fleet, plan, LogQuery(("worker:0",)), {}))
+    assert 3 * PULL_BYTES < sum(len(line.line) + 1 for line in lines) <= 4 * PULL_BYTES
