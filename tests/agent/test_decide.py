@@ -130,7 +130,7 @@ CASES = {
     "a supervisor died": (view("committed", ps=("running", False, 0.0)), [Bury("ps:0", "lost", "its supervisor was killed")]),
     "a supervisor died while all is being stopped": (
         view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
-        [Bury("ps:0", "stopped", STOPPED_BY_OPERATOR)],
+        [Bury("ps:0", "stopped", STOPPED_BY_OPERATOR), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
     ),
     "ended is ended": (view("ended", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}), []),
 }

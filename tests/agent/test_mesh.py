@@ -115,7 +115,7 @@ def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(door, "TIMEOUT_S", 0.5)
     one, two = three.join("n1"), three.join("n2")
     port = three.hosts["n1"].mesh_port
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(door.MAX_CONNECTIONS + 10)]
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(door.MAX_STRANGERS + 10)]
     for index, plain in enumerate(silent):
         if index % 2:
             try:
@@ -126,6 +126,23 @@ def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.Monk
     three.wait_until(lambda: one.known().committed, 15.0)
     for plain in silent:
         plain.close()
+
+
+def test_strangers_hang_up_no_member(three: Any) -> None:
+    one = three.join("n1")
+    with channel_to(three, three.certs["n2"]) as guest:  # a checkpoint may be on its way there for minutes
+        three.wait_until(lambda: one._door._guests, 5.0)
+        strangers = [socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(door.MAX_STRANGERS + 1)]
+        assert strangers[0].recv(1) == b""
+        guest.sendall(message(Knowledge(committed=True).as_json()))
+        assert guest.recv(65536)
+        for plain in strangers:
+            plain.close()
+
+
+def test_who_takes_over_takes_nobody_for_silent_before_it_listened(three: Any) -> None:
+    one, now = three.join("n1"), time.monotonic()
+    assert all(silent <= 60 for silent in one.silent_s(now, now - 100.0).values())
 
 
 def test_an_endless_message_is_cut(three: Any) -> None:

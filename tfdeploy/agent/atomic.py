@@ -11,14 +11,17 @@ import os
 from typing import Any, Dict, Optional, Union
 
 
-def write_bytes(path: str, content: bytes, mode: int = 0o600) -> None:
-    """Replaces `path` as a whole. Raises OSError, with the temporary file removed."""
+def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
+    """Replaces `path` as a whole. `durable`: the content is on the disk before the name, for a power cut may leave a name
+    without content (XFS); not for whoever must not wait for a disk. Raises OSError, with the temporary file removed."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         try:
             write_all(fd, content)
+            if durable:
+                os.fsync(fd)
         finally:
             os.close(fd)
         os.rename(temporary, path)
@@ -46,9 +49,9 @@ def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
         view = view[os.write(fd, view) :]
 
 
-def write_json(path: str, obj: Any) -> None:
+def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     """`obj` as JSON in ASCII. Raises OSError."""
-    write_bytes(path, json.dumps(obj, separators=(",", ":")).encode("ascii"))
+    write_bytes(path, json.dumps(obj, separators=(",", ":")).encode("ascii"), durable=durable)
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:

@@ -27,8 +27,10 @@ def decide(view: View) -> List[Action]:
     if news:
         return news
     burials: List[Action] = [_bury(view, own) for own in view.own.values() if _orphaned(own)]
-    if burials:
-        return burials
+    return burials + _others(view)  # what cannot be killed holds up nobody else
+
+
+def _others(view: View) -> List[Action]:
     if view.known.abort is not None:
         return _end_all(view)
     if view.phase == "prepared":
@@ -39,9 +41,16 @@ def decide(view: View) -> List[Action]:
         return [Abort("abort", ALONE)] if _since(view, "back") >= ASTRAY_S else []
     number = view.known.round_number
     actions: List[Action] = [
-        Start(task, 1, number) for task, own in view.own.items() if own.status.state == "pending" and not own.supervised
+        Start(task, _next_attempt(view, task), number)
+        for task, own in view.own.items()
+        if own.status.state == "pending" and not own.supervised
     ]
     return actions + (recovery.recover(view) + _finish(view) if view.phase == "committed" else [])
+
+
+def _next_attempt(view: View, task: str) -> int:
+    """The first one; or, where a power cut took its status, the one after the last that the others know of."""
+    return 1 + int(view.known.ended.get(task, {}).get("attempt", 0))
 
 
 def _news(view: View) -> List[Action]:
@@ -112,7 +121,7 @@ def _end_all(view: View) -> List[Action]:
     for task, own in view.own.items():
         if own.status.state == "pending" and not own.supervised:
             actions.append(Bury(task, "stopped", str(abort["reason"])))
-        elif own.status.state != "pending" and (own.supervised or own.status.state in ("starting", "running")):
+        elif own.status.state != "pending" and own.supervised:
             actions.append(End(task, str(abort["reason"]), grace_s))
     return actions
 

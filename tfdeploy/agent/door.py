@@ -10,13 +10,13 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Set
 
 from tfdeploy.agent import tls
 
 MAX_MESSAGE_BYTES = 1 << 22  # a thousand tasks, each ended with a long reason in any script (six bytes a character)
 TIMEOUT_S = 5.0
-MAX_CONNECTIONS = 32  # that others may have open here
+MAX_STRANGERS = 32  # connections that have not shown yet that they are of this run
 
 
 class Door:
@@ -36,6 +36,7 @@ class Door:
         self._answer = answer
         self._lock = threading.Lock()
         self._open: Dict[int, socket.socket] = {}  # oldest first
+        self._guests: Set[int] = set()  # those of members: a checkpoint on its way takes its time
         self._closed = False
         listener.listen(128)
         threading.Thread(target=self._accept_loop, daemon=True).start()
@@ -72,17 +73,18 @@ class Door:
 
     def _dismiss(self, admission: int) -> None:
         with self._lock:
+            self._guests.discard(admission)
             self._open.pop(admission).close()
 
     def _admit(self, plain: socket.socket) -> int:
-        """Counts a connection; where there are too many, the oldest is hung up: members need milliseconds."""
+        """Counts a connection; where there are too many, the oldest stranger is hung up: members need milliseconds to be none."""
         guard = plain.dup()  # stays ours when TLS takes the socket over
         with self._lock:
             self._open[guard.fileno()] = guard
-            oldest = next(iter(self._open.values())) if len(self._open) > MAX_CONNECTIONS else None
-            if oldest is not None:
+            strangers = [each for number, each in self._open.items() if number not in self._guests]
+            if len(strangers) > MAX_STRANGERS:
                 try:
-                    oldest.shutdown(socket.SHUT_RDWR)
+                    strangers[0].shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass  # it hung up itself
         return guard.fileno()
@@ -94,6 +96,8 @@ class Door:
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
                     if host in self._members:
+                        with self._lock:
+                            self._guests.add(admission)
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # a stranger, or a peer that will try again

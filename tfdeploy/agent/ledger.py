@@ -99,5 +99,5 @@ class Ledger:
                 state.abort_reason = knowledge.in_words(death) if death is not None else None
             elif abort["kind"] == "abort":
                 state.abort_reason = str(abort["reason"])
-        write_json(self.paths.file(_KNOWN), known.as_json())
-        write_json(self.paths.file(_STATE), wire.to_wire(state))
+        write_json(self.paths.file(_KNOWN), known.as_json(), durable=True)
+        write_json(self.paths.file(_STATE), wire.to_wire(state), durable=True)

@@ -83,7 +83,7 @@ class Mesh:
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
         """For each host, since when it was last heard of, counted from `since` at most."""
         with self._lock:
-            begin = self._begun if since is None else since
+            begin = max(self._begun, since or 0.0)  # one that takes over has heard nobody yet
             return {host: now - max(begin, peer.heard or begin) for host, peer in self._peers.items()}
 
     def attend(self, every_s: float) -> None:

@@ -120,10 +120,10 @@ class Minder:
         self._linger(fifo)
 
     def _try(self) -> bool:
-        """A step. What the system refuses, no more processes or files say, is tried again: nobody may be left to replace us."""
+        """A step. What the system refuses is tried again: nobody may be left to replace us."""
         try:
             changed = self.step()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # no more processes, files, threads
             changed, said = False, str(error)
             if said != self.refused:
                 self.ledger.journal("refused", why=said)

@@ -162,12 +162,12 @@ def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None
     workplace.make_cwd(paths, part.release, part.keep, part.links)
     for spec in part.tasks:
         workplace.make_private(paths.task_dir(spec.task))
-    write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {})
+    write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {}, durable=True)
     write_json(paths.file("env.json"), args.get("secrets") or {})
     write_json(paths.file("mesh.json"), args.get("certs") or {})
     paths.keep_room()
     os.mkfifo(paths.file("minder.fifo"), 0o600)
-    write_json(paths.file("part.json"), wire.to_wire(part))
+    write_json(paths.file("part.json"), wire.to_wire(part), durable=True)
 
 
 def start_minder(paths: RunPaths, part: wire.HostPart) -> None:

@@ -74,8 +74,9 @@ class Rounds:
         with self._lock:
             self._known, was, self._active = known, self._active, active
         if active and self._thread is None:
-            self._thread = threading.Thread(target=self._loop, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._loop, daemon=True)
+            thread.start()
+            self._thread = thread
         if was and not active:
             self._publish({})
 

@@ -281,8 +281,8 @@ def main(argv: List[str]) -> int:
     lock = take_lock(family.supervisor_lock(paths, argv[1]))
     if lock is None:
         return 0
-    if paths.status(argv[1]).attempt >= int(argv[2]):
-        return 0  # that attempt was started once: never a second time
+    if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":
+        return 0  # that attempt was started once, never a second time; or the run was ended without its minder meanwhile
     try:
         family.sign(lock)
     except OSError:

@@ -68,8 +68,8 @@ class Supplier:
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._come < number and not self._fetching:
+                threading.Thread(target=self._fetch, daemon=True).start()  # it waits for the lock
                 self._fetching = True
-                threading.Thread(target=self._fetch, daemon=True).start()
             return self._come >= number
 
     def give_up(self) -> None:
