@@ -37,10 +37,10 @@ def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[
         return rows
 
     answers, silent = split(fleet.each(hosts, ask))
-    found: dict[str, KnownRun] = {}
+    found: dict[tuple[str, str], KnownRun] = {}
     for host, rows in answers.items():
         for row in rows:
-            known = found.setdefault(row["run"], KnownRun(row["run"], row["job"]))
+            known = found.setdefault((row["job"], row["run"]), KnownRun(row["run"], row["job"]))
             state = wire.from_wire(wire.HostRunState, row["host_state"]) if row.get("host_state") else None
             known.live = known.live or bool(row.get("live"))
             known.states[state.host if state else host] = state
@@ -61,15 +61,15 @@ def find_run(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, *, wanted: str | None, job: str | None, live_first: bool = False
 ) -> Plan:
     """The plan of the run that is meant. Raises UsageError (unknown, or several fit) or the hosts' errors."""
-    if wanted is not None:
-        local = store.plan(wanted)
-        if local is not None:
-            return local
+    if wanted is not None and (local := store.plan(wanted, job)) is not None:
+        return local
     runs, silent = known_runs(fleet, hosts, job)
     if wanted is not None:
         plan = _choose_named(runs, store, wanted)
     else:
-        plan = _choose_newest(runs, job, live_first) or _remembered(store, job, silent)
+        plan = _choose_newest(runs, job, live_first)
+        if silent and not (plan and plan.live):
+            plan = _newer(_remembered(store, job, silent), plan)
     if isinstance(plan, Plan):
         return plan
     if plan is None:
@@ -77,13 +77,16 @@ def find_run(
             raise together("asking for runs", silent, len(hosts))
         what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
         raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next="tfdeploy runs")
-    return store.plan(plan.run) or _fetch_plan(fleet, hosts, plan)
+    found = store.plan(plan.run, plan.job) or _fetch_plan(fleet, hosts, plan)
+    if live_first and wanted is None and not plan.live and silent and not any(host.host in silent for host in found.hosts):
+        raise together("asking for a live run", silent, len(hosts))  # an ended run is not what is to be stopped
+    return found
 
 
 def read_plan(fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: KnownRun) -> Plan | None:
     """The plan of a known run: remembered, else from one of its hosts; None where none can be read."""
     try:
-        return store.plan(known.run) or _fetch_plan(fleet, hosts, known)
+        return store.plan(known.run, known.job) or _fetch_plan(fleet, hosts, known)
     except TfdeployError:
         return None
 
@@ -120,6 +123,13 @@ def _remembered(store: RunStore, job: str | None, silent: dict[str, TfdeployErro
         if job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
             return plan
     return None
+
+
+def _newer(remembered: Plan | None, known: KnownRun | None) -> KnownRun | Plan | None:
+    """A host that is silent may have the newer one: then no older one is meant."""
+    if remembered is None or (known is not None and _age(known)[0] >= remembered.created):
+        return known
+    return remembered
 
 
 def _fetch_plan(fleet: Fleet, hosts: tuple[Host, ...], known: KnownRun) -> Plan:

@@ -37,14 +37,16 @@ class RunStore:
             return False
         return True
 
-    def plan(self, run: str) -> Plan | None:
-        """The remembered plan of exactly this run id, or None."""
+    def plan(self, run: str, job: str | None = None) -> Plan | None:
+        """The remembered plan of exactly this run id, or None. `job`: that is meant; two jobs may use one name, and the later
+        one is remembered."""
         if not NAME.match(run):
             return None
         try:
-            return plan_from_json(json.loads((self.root / run / "plan.json").read_bytes()))
+            plan = plan_from_json(json.loads((self.root / run / "plan.json").read_bytes()))
         except (OSError, ValueError, msgspec.ValidationError):
             return None
+        return plan if job in (None, plan.job) else None
 
     def runs(self) -> list[str]:
         """Run ids, newest first by the time of their plan."""

@@ -1,0 +1,75 @@
+"""Which run is meant, when hosts are silent and names occur twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostUnreachable
+from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.operations import find
+from tfdeploy.operations.find import KnownRun, find_run
+from tfdeploy.store.runs import RunStore
+
+SILENT = {"n2": HostUnreachable("no route", where="n2")}
+FLEET: Any = None
+
+
+def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
+    return Plan(
+        run=run,
+        job=job,
+        mode="local",
+        created=created,
+        operator="ml@desk",
+        release="r",
+        command=("python", "train.py"),
+        cluster={},
+        hosts=(HostPlan(host, "10.0.0.1", 2222, "/w", "/usr/bin/python3"),),
+        tasks=(),
+        deciding=(),
+        flags_appended=(),
+    )
+
+
+@pytest.fixture
+def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """hosts_know(silent, runs...): what the hosts answer."""
+
+    def know(silent: dict[str, HostUnreachable], *runs: KnownRun) -> None:
+        monkeypatch.setattr(find, "known_runs", lambda fleet, hosts, job: (list(runs), silent))
+        monkeypatch.setattr(find, "_fetch_plan", lambda fleet, hosts, known: plan(known.run, "n1", 1.0, known.job))
+
+    return know
+
+
+def ended(run: str, started: float) -> KnownRun:
+    return KnownRun(run, "digits", started=started, states={"n1": None})
+
+
+@pytest.mark.parametrize("live_first", [True, False])
+def test_the_newer_run_of_a_silent_host_is_meant_and_not_an_older_one(hosts_know: Any, tmp_path: Path, live_first: bool) -> None:
+    hosts_know(SILENT, ended("old", 1.0))
+    store = RunStore(tmp_path)
+    store.save(plan("new", "n2", 9.0))
+    assert find_run(FLEET, (), store, wanted=None, job="digits", live_first=live_first).run == "new"
+
+
+def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(hosts_know: Any, tmp_path: Path) -> None:
+    hosts_know(SILENT, ended("old", 1.0))
+    with pytest.raises(HostUnreachable, match="no route"):
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)
+    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits").run == "old"
+    hosts_know({}, ended("old", 1.0))
+    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "old"
+
+
+def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp_path: Path) -> None:
+    hosts_know({}, KnownRun("same", "digits", live=True))
+    store = RunStore(tmp_path)
+    store.save(plan("same", "n1", 9.0, "other"))
+    for wanted in ("same", None):
+        assert find_run(FLEET, (), store, wanted=wanted, job="digits", live_first=True).job == "digits"
+    assert find_run(FLEET, (), store, wanted="same", job="other").job == "other"
