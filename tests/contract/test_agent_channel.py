@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -148,6 +149,24 @@ def test_a_frozen_agent_is_found_by_the_heartbeat(
             agent.call("ping", timeout_s=20)
     finally:
         os.kill(agent.hello["pid"], signal.SIGKILL)
+
+
+def test_an_agent_that_freezes_while_much_is_sent_is_found(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
+    agent = fleet.session(yard.host("n1").host).agent()
+    os.kill(agent.hello["pid"], signal.SIGSTOP)
+    try:
+        with pytest.raises(HostUnreachable, match=r"no sign of life for 0\.6 s"):
+            agent.call("ping", blob=bytes(16 << 20), timeout_s=20)
+    finally:
+        os.kill(agent.hello["pid"], signal.SIGKILL)
+
+
+def test_what_no_agent_sends_ends_the_waiting(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = fleet.session(yard.host("n1").host).agent()
+    monkeypatch.setattr(agent, "_hand_out", lambda header, blob: json.loads("[" * 100_000))  # RecursionError
+    with pytest.raises(HostUnreachable, match="not our agent's"):
+        agent.call("ping", timeout_s=20)
 
 
 def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:

@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.operations.logs import followed_lines, stored_lines
     from tfdeploy.ui.amounts import in_bytes
     from tfdeploy.ui.loglines import LogWriter
+    from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
     with setting.open_fleet(args) as fleet:
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         lines = (followed_lines if args.follow else stored_lines)(fleet, plan, query, lost, gone)
         complete = writer.write_all(lines, follow=args.follow)
         for host, error in lost.items():
-            print(f"[{host}] no lines from here: {error.what}", file=sys.stderr)
+            print(f"[{host}] no lines from here: {clean(error.what)}", file=sys.stderr)
         for label, count in gone.items() if complete else ():
             print(
                 f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)",

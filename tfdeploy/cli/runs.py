@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.errors import worst
     from tfdeploy.operations.runs import list_runs
     from tfdeploy.ui.reports import show_runs
+    from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
     with setting.open_fleet(args) as fleet:
@@ -34,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
         if not rows:
             print("no runs yet", file=sys.stderr)
     for host, error in silent.items():
-        print(f"[{host}] {error.what}", file=sys.stderr)
+        print(f"[{host}] {clean(error.what)}", file=sys.stderr)
     return worst(error.exit_code for error in silent.values())

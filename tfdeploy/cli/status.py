@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli.views import dashboard, on_terminal
     from tfdeploy.operations.find import find_run
     from tfdeploy.operations.status import status
+    from tfdeploy.ui.sanitise import clean
 
     with setting.open_fleet(args) as fleet:
         hosts, job = setting.where_to_look(args)
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"[{host}] all of the run is gone here (rebooted, or killed)", file=sys.stderr)
                 print(f"  next: tfdeploy status {plan.run} --watch: makes it go on there", file=sys.stderr)
         for host, error in found.errors.items():
-            print(f"[{host}] {error.what}", file=sys.stderr)
+            print(f"[{host}] {clean(error.what)}", file=sys.stderr)
         return 4 if found.errors and len(found.errors) == len(plan.hosts) else 0
 
 
@@ -53,13 +54,14 @@ def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
     """Whether a host that lost all of the run minds it again."""
     from tfdeploy.errors import TfdeployError
     from tfdeploy.operations.resume import resume
+    from tfdeploy.ui.sanitise import clean
 
     found = False
     for host in left:
         try:
             found = resume(fleet, plan, host) or found
         except TfdeployError as error:
-            print(f"[{host}] the run cannot go on here: {error.what}", file=sys.stderr)
+            print(f"[{host}] the run cannot go on here: {clean(error.what)}", file=sys.stderr)
             found = True  # perhaps at the next look
     return found
 

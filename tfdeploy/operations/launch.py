@@ -75,19 +75,26 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     try:
         plan = _prepared(asked, fleet, emit)
         store.save(plan)
+        committing = False
         try:
             with step(emit, "start", asked.run):
                 all_or_error("start", ask_all(fleet, plan, "ping", timeout_s=PING_S))  # nothing starts unless all hosts are there
                 _everywhere(fleet, plan, "run.start", "started", emit)
                 await_up(fleet, plan, emit)
+            committing = True
             with step(emit, "commit", asked.run):
                 if _everywhere(fleet, plan, "run.commit", "committed", emit):
                     check(fleet, plan, emit)
         except BaseException as error:
-            roll_back(fleet, plan, emit, _reason(error), purge=False)
+            roll_back(fleet, plan, emit, _reason(error), purge=False, committing=committing)
             raise
-    finally:
+    except BaseException:
         lock.__exit__(None, None, None)
+        raise
+    try:
+        lock.__exit__(None, None, None)
+    except KeyboardInterrupt:  # the point of no return is behind us
+        note(emit, "interrupted when all was up: the run goes on", level="warning", run=plan.run)
     return plan
 
 
@@ -218,15 +225,16 @@ def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> b
     return bool(bad)
 
 
-def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool) -> None:
-    """Ends all of the run everywhere. What cannot be reached ends by itself within a minute: it has no commit."""
+def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False) -> None:
+    """Ends all of the run everywhere. What cannot be reached ends by itself within a minute, unless its commit arrived."""
+    otherwise = (
+        f"if the commit reached it, it goes on: tfdeploy stop {plan.run}" if committing else "it ends by itself within 60 s"
+    )
     with step(emit, "rollback", plan.run):
         args = {host.host: {"reason": reason, "purge": purge, "plan_digest": plan.digest} for host in plan.hosts}
         _, bad = split(ask_all(fleet, plan, "run.abort", args, again=False, timeout_s=90))
         for host, error in bad.items():
-            note(
-                emit, f"could not be told to roll back ({error.what}); it ends by itself within 60 s", level="warning", host=host
-            )
+            note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)
 
 
 def _reason(error: BaseException) -> str:

@@ -45,6 +45,7 @@ class FramedChannel:
         self._said = b""  # the agent's standard error
         self._ping_due = 0.0
         self._ping_sent: float | None = None  # unanswered since, monotonic
+        self._stuck: float | None = None  # somebody sends, and there is no room for it since
         self._pinged = 0.0  # UTC seconds
 
     def open(self, workdir: str, python: str = "python3") -> None:
@@ -61,7 +62,7 @@ class FramedChannel:
         return self._lost is not None
 
     def call(self, verb: str, args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
-        answer = Answer(self._host, self._room)
+        answer = Answer(self._host, self._room, items=False)
         number = self._register(answer)
         with self._lock:
             self._calls += 1
@@ -155,6 +156,8 @@ class FramedChannel:
             error = HostUnreachable(f"what the host sends is not our agent's: {foreign}", where=self._host)
         except (OSError, EOFError, paramiko.SSHException) as broken:
             error = HostUnreachable(f"the connection ended: {clean(str(broken).encode())}", where=self._host)
+        except Exception as broken:  # noqa: BLE001 - garbage finds its way; without this thread all would wait for ever
+            error = HostUnreachable(f"what the host sends is not our agent's: {type(broken).__name__}", where=self._host)
         self._lose(error)
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may end at this very moment
             self._channel.close()
@@ -166,6 +169,7 @@ class FramedChannel:
         now = time.monotonic()
         if now - before > timeout_s + 5.0 and self._ping_sent is not None:
             self._ping_sent = now  # we were stopped ourselves: the silence was ours
+            self._stuck = None
         if got is None:
             return False
         out, err = got
@@ -179,9 +183,13 @@ class FramedChannel:
     def _beat(self) -> None:
         """A ping when it is due, never waiting for others who send, nor for room in the channel's window."""
         now = time.monotonic()
-        if now < self._ping_due or not self._sending.acquire(blocking=False):
+        if not self._sending.acquire(blocking=False):
+            self._stuck = None if self._channel.out_window_size else self._stuck or now
             return
         try:
+            self._stuck = None
+            if now < self._ping_due:
+                return
             frame = wire.encode_frame({"id": 0, "verb": "ping", "args": {}})
             if self._channel.out_window_size > len(frame):
                 self._channel.sendall(frame)
@@ -196,7 +204,8 @@ class FramedChannel:
         return min(DEAD_AFTER_S, HURRIED_DEAD_AFTER_S) if self._hurried else DEAD_AFTER_S
 
     def _silent(self) -> bool:
-        return self._ping_sent is not None and time.monotonic() - self._ping_sent > self._patience_s
+        """No answer to a ping; or no room for what is being sent, so that none can be asked for."""
+        return any(since is not None and time.monotonic() - since > self._patience_s for since in (self._ping_sent, self._stuck))
 
     def _hand_out(self, header: dict[str, Any], blob: bytes) -> None:
         number = header.get("id")
@@ -221,7 +230,7 @@ class FramedChannel:
         """Called by the reader when a stream's reader is slow: waits, with the heart going on, unless a call waits."""
         while full() and self._lost is None and not self._calls:
             self._beat()
-            self._ping_sent = None  # nothing is read just now: silence means nothing
+            self._ping_sent = self._stuck = None  # nothing is read just now: silence means nothing
             time.sleep(0.02)
 
     def _lose(self, error: TfdeployError) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import fabric
 import paramiko
 
-from tfdeploy.errors import HostUnreachable
+from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport import causes, pulse
 from tfdeploy.transport.keys import Offer
 from tfdeploy.transport.link import Link, dial
+from tfdeploy.transport.stream import own
 from tfdeploy.transport.target import Target
 
 CONNECT_S = 10.0
@@ -117,11 +118,22 @@ class _Door:
         self._lock = threading.Lock()
         self._starts = threading.BoundedSemaphore(STARTS_PER_DOOR)
         self._connection: fabric.Connection | None = None
+        self._failed: tuple[float, TfdeployError] | None = None  # the last try: when it ended, and why
 
     def transport(self, host: str) -> paramiko.Transport:
+        """Who waited while it was tried in vain shares that answer: a silent door costs one time-out, not one per host."""
+        asked = time.monotonic()
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
-                self._connection = self._doors.connect(host, self._target)
+                if self._failed is not None and self._failed[0] > asked:
+                    error = own(self._failed[1])
+                    error.where = host
+                    raise error
+                try:
+                    self._connection = self._doors.connect(host, self._target)
+                except TfdeployError as error:
+                    self._failed = (time.monotonic(), error)
+                    raise
             transport: paramiko.Transport = self._connection.transport
             return transport
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -19,6 +20,8 @@ import paramiko
 from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 
 from tfdeploy.transport.target import Target
+
+AGENT_S = 5.0  # for the ssh-agent to name its keys
 
 AGENT_KEYS_MAX = 6
 
@@ -73,15 +76,29 @@ class Offer(AuthStrategy):
     def _ask_agent(self) -> list[paramiko.AgentKey]:
         if self._agent is not None or (self._target.identities_only and not self._locked):
             return []
-        try:
-            self._agent = paramiko.Agent()
-            held = list(self._agent.get_keys())
-        except (paramiko.SSHException, OSError) as error:
-            self.notes.append(f"the ssh-agent does not answer: {error}")
-            return []
+        held = self._held()
         wanted = [key for key in held if key.asbytes() in self._locked]
         others = [key for key in held if key.asbytes() not in self._locked]
         return (wanted + ([] if self._target.identities_only else others))[:AGENT_KEYS_MAX]
+
+    def _held(self) -> list[paramiko.AgentKey]:
+        """All keys of the ssh-agent. paramiko would wait for one that is stuck for ever."""
+        found: list[paramiko.AgentKey] = []
+        said = [f"no word within {AGENT_S:g} s"]
+
+        def ask() -> None:
+            try:
+                self._agent = paramiko.Agent()
+                found.extend(self._agent.get_keys())
+                said.clear()
+            except (paramiko.SSHException, OSError) as error:
+                said[0] = str(error)
+
+        asking = threading.Thread(target=ask, daemon=True, name="ssh-agent")
+        asking.start()
+        asking.join(AGENT_S)
+        self.notes += [f"the ssh-agent does not answer: {why}" for why in said]
+        return [] if said else found
 
 
 @lru_cache(maxsize=256)

@@ -20,13 +20,13 @@ ITEM_BYTES = 200  # what an item weighs besides its blob
 class Answer:
     """`room` is called by the reader with a test for "still full"; it returns when there is room, or must be."""
 
-    def __init__(self, host: str, room: Callable[[Callable[[], bool]], None]) -> None:
+    def __init__(self, host: str, room: Callable[[Callable[[], bool]], None], *, items: bool = True) -> None:
         self._host, self._room = host, room
         self._changed = threading.Condition()
         self._items: deque[tuple[dict[str, Any], bytes]] = deque()
         self._weight = 0
         self._end: tuple[Any, TfdeployError | None] | None = None
-        self._deaf = False
+        self._deaf = not items  # who wants the value alone keeps none
 
     def put(self, header: dict[str, Any], blob: bytes) -> None:
         """One frame of the agent with our id."""

@@ -55,6 +55,7 @@ class LogWriter:
         self._pending: deque[LogLine] = deque()
         self._writing = threading.Lock()
         self._gone = False
+        self._failed: OSError | None = None
 
     def write_all(self, lines: Iterable[LogLine], *, follow: bool = False) -> bool:
         """False when the reader went away before the end. `follow`: lines may be slow to come; each is
@@ -78,6 +79,8 @@ class LogWriter:
             if flusher:
                 flusher.join()
             self._flush()
+        if self._failed is not None:
+            raise self._failed
         return not self._gone
 
     def _flush_every(self, stop: threading.Event) -> None:
@@ -92,6 +95,8 @@ class LogWriter:
                     _write_all(self._fd, self._format(batch))
                 except BrokenPipeError:
                     self._gone = True
+                except OSError as error:  # a full disk; raised where the lines are handed in
+                    self._gone, self._failed = True, error
 
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]

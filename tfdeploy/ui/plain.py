@@ -1,7 +1,8 @@
 """Events as plain lines, one each: for pipes, logs of CI jobs, and terminals that want no dashboard.
 
 Talk goes to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text"). Foreign text
-is sanitised. Any thread may hand in events; each is written whole.
+is sanitised. Any thread may hand in events; each is written whole. A stream that fails, its reader gone or its disk full, is
+written to no more: what is shown never ends or holds up what is done.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class PlainView:
         self.quiet, self.verbose = quiet, verbose
         self._lock = threading.Lock()
         self._said: dict[str, str] = {}
+        self._failed: list[TextIO] = []
         self._label_width = 0
 
     def __call__(self, event: Event) -> None:
@@ -46,7 +48,14 @@ class PlainView:
                 return
             text, style = self._words(event)
             if text:
-                self.talk.write(self.talk.paint(text, style) + "\n")
+                self._write(self.talk, self.talk.paint(text, style) + "\n")
+
+    def _write(self, where: Terminal, text: str) -> None:
+        if not any(where.stream is failed for failed in self._failed):
+            try:
+                where.write(text)
+            except (OSError, ValueError):  # ValueError: closed
+                self._failed.append(where.stream)
 
     def _line(self, event: Event) -> None:
         if self.lines is None:
@@ -57,7 +66,7 @@ class PlainView:
         label = label.ljust(self._label_width)
         if self.lines.color:
             label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
-        self.lines.write(f"{label} | {clean(event.data['line'])}\n")
+        self._write(self.lines, f"{label} | {clean(event.data['line'])}\n")
 
     def _words(self, event: Event) -> tuple[str, str]:
         """What there is to say, and in which style; "" for nothing new."""

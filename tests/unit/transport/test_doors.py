@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
-from tfdeploy.transport.doors import _connection
+import pytest
+from conditions import wait_for
+
+from tfdeploy.errors import HostUnreachable
+from tfdeploy.transport.doors import _connection, _Door
 from tfdeploy.transport.target import Target
 
 
@@ -13,3 +20,48 @@ def test_every_connection_has_settings_of_its_own() -> None:
         made = list(pool.map(lambda n: _connection(Target(hostname=f"10.0.0.{n}", port=22, user="ml"), f"n{n}"), range(1, 33)))
     assert len({id(one.config._config) for one in made}) == 32
     assert all(one.authentication.strategy_class is None for one in made)
+
+
+class Counted:
+    """A lock that knows how many have asked for it."""
+
+    def __init__(self) -> None:
+        self.asked, self._lock, self._counting = 0, threading.Lock(), threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._counting:
+            self.asked += 1
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_a_silent_jump_host_is_tried_once_for_all_who_wait() -> None:
+    tried: list[str] = []
+    go_on = threading.Event()
+
+    def connect(host: str, target: Target) -> Any:
+        tried.append(host)
+        assert go_on.wait(10)
+        raise HostUnreachable("no answer", where=host)
+
+    doors: Any = SimpleNamespace(connect=connect)
+    door = _Door(doors, Target(hostname="10.0.0.1", port=22, user="ml"))
+    door._lock = lock = Counted()  # type: ignore[assignment]
+
+    def ask(host: str) -> HostUnreachable:
+        with pytest.raises(HostUnreachable) as caught:
+            door.transport(host)
+        return caught.value
+
+    hosts = [f"n{n}" for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, host) for host in hosts]
+        wait_for(lambda: lock.asked == 8, 10, "all wait for the one that tries")
+        go_on.set()
+        assert [answer.result().where for answer in answers] == hosts
+    assert len(tried) == 1
+    with pytest.raises(HostUnreachable):
+        door.transport("later")
+    assert tried[1:] == ["later"]

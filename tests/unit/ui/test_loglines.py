@@ -7,7 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.ui.loglines import LogWriter
@@ -79,6 +82,11 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     endless = (LINES[0] for _ in iter(int, 1))
     assert LogWriter(writer).write_all(endless) is False
     os.close(writer)
+
+
+def test_a_full_disk_is_told_to_who_hands_them_in() -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
+        LogWriter(full.fileno()).write_all(LINES, follow=True)
 
 
 def test_followed_lines_do_not_wait_for_a_batch() -> None:

@@ -113,3 +113,21 @@ def test_errors_say_what_where_next() -> None:
     out = io.StringIO()
     show_error(Refused("no"), as_json=True, stream=out)
     assert out.getvalue() == '{"error": {"code": 3, "what": "no", "where": null, "next": null}}\n'
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "No space left on device"), ValueError("closed")])
+def test_a_stream_that_fails_holds_up_nothing(error: Exception) -> None:
+    class Broken(io.StringIO):
+        tries = 0
+
+        def write(self, text: str) -> int:
+            self.tries += 1
+            raise error
+
+    broken, lines = Broken(), io.StringIO()
+    view = PlainView(Terminal(broken, None, False), lines)
+    view(event("host", "n1", state="unreachable", text="no answer in 10 s"))
+    view(event("run", state="failed", cause="worker:0 on n2 failed"))
+    view(event("line", "n2", "worker:0", stream="out", line="step 1", offset=0))
+    assert broken.tries == 1
+    assert "step 1" in lines.getvalue()
