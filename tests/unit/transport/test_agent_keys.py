@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
+import threading
 
 import pytest
 
@@ -11,13 +10,20 @@ from tfdeploy.transport import keys
 from tfdeploy.transport.target import Target
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paramiko leaves its socket to the collector
-def test_an_ssh_agent_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssh_agent_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    class Stuck:
+        def get_keys(self) -> tuple[object, ...]:
+            over.wait(20)
+            return ()
+
+        def close(self) -> None:
+            over.set()
+
     monkeypatch.setattr(keys, "AGENT_S", 0.2)
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(tmp_path / "agent"))
-        silent.listen()
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-        offer = keys.Offer(Target(hostname="10.0.0.1", port=22, user="ml", identity_files=()))
-        assert offer.empty
-        assert any("ssh-agent does not answer" in said for said in offer.notes), offer.notes
+    monkeypatch.setattr(keys.paramiko, "Agent", Stuck)
+    offer = keys.Offer(Target(hostname="10.0.0.1", port=22, user="ml", identity_files=()))
+    assert offer.empty
+    assert any("ssh-agent does not answer: no word" in said for said in offer.notes), offer.notes
+    offer.close()
