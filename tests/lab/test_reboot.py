@@ -81,6 +81,21 @@ def test_a_host_that_boots_after_the_stop_is_told_by_who_follows(operator: Tfdep
 
 
 @pytest.mark.long
+@pytest.mark.fault("55 a host boots after its run has succeeded: looked at, it keeps no key")
+def test_a_host_that_boots_after_the_end_is_told_by_who_looks(operator: Tfdeploy) -> None:
+    ends = {"finish": {"grace": "1s"}, "stop": {"grace": "1s"}}
+    write_job(operator, "missed", "quick.py", "--steps=100", restart=RESTART, **ends)
+    operator.run("launch", "--detach", "--name", "missed-1", exit_code=0)
+    operator.lab.kill("n3")
+    operator.wait_until("succeeded", "missed-1")
+    operator.lab.boot("n3")
+    operator.run("status", "missed-1", "--watch", exit_code=0, timeout_s=60)
+    told = operator.json("status", "missed-1")
+    assert told["state"] == "succeeded", told
+    assert_nothing_left(operator, "missed-1", "missed")
+
+
+@pytest.mark.long
 @pytest.mark.fault("40 a host is rebooted: its followed lines go on")
 @pytest.mark.parametrize("words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")])
 def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tuple[str, ...]) -> None:

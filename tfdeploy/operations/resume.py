@@ -20,24 +20,29 @@ from tfdeploy.transport.seam import Fleet
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # what a host answers for good
 
 TRIES, AGAIN_S = 60, 1.0
+SAYS: dict[str, tuple[str, dict[str, str]]] = {  # to a host that was away: it also forgets the run's secrets once it is over
+    "goes on": ("run.resume", {}),
+    "stopped": ("run.stop", {}),
+    "ended": ("run.abort", {"reason": "the run had ended while this host was away"}),
+}
 
 
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Whether the run is minded there now. Raises TfdeployError where it may be later: no answer, a port taken, a full disk."""
-    over, stopped = _how_it_is(fleet, plan)
-    if over and not stopped:
+    how = _how_it_is(fleet, plan)
+    if how not in SAYS:
         return False
-    verb = "run.stop" if stopped else "run.resume"
+    verb, more = SAYS[how]
     (one,) = (each for each in hosts_of(plan) if each.name == host)
     try:
-        answer = fleet.each((one,), lambda session: session.agent().call(verb, {"run": plan.run, "job": plan.job}))[host]
+        answer = fleet.each((one,), lambda session: session.agent().call(verb, {"run": plan.run, "job": plan.job, **more}))[host]
         if isinstance(answer, TfdeployError):
             raise answer
     except AgentError as error:
         if error.code in NEVER:
             return False
         raise
-    return not stopped
+    return how == "goes on"
 
 
 def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], None], stop: threading.Event) -> bool:
@@ -60,16 +65,18 @@ def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], N
     return False
 
 
-def _how_it_is(fleet: Fleet, plan: Plan) -> tuple[bool, bool]:
-    """Whether any host that answers knows that the run was stopped, has failed or has succeeded; and whether it was stopped."""
+def _how_it_is(fleet: Fleet, plan: Plan) -> str:
+    """What the hosts that answer know: "goes on", "stopped", "ended" well or not, or "unknown": one has nothing of it."""
     answers, _ = split(ask_all(fleet, plan, "run.status", again=False, timeout_s=15.0))
     states = [answer.get("host_state") and wire.from_wire(wire.HostRunState, answer["host_state"]) for answer in answers.values()]
     if any(state and state.stop_requested for state in states):
-        return True, True
-    if not all(states) or any(state.abort_reason or state.first_death for state in states):
-        return True, False
+        return "stopped"
+    if not all(states):
+        return "unknown"
+    if any(state and (state.abort_reason or state.first_death) for state in states):
+        return "ended"
     outcomes = {}
     for answer, state in zip(answers.values(), states, strict=True):
         outcomes.update({task: fields.get("outcome") for task, fields in state.ended_tasks.items()})
         outcomes.update({fields["task"]: fields.get("outcome") for fields in answer.get("tasks", ())})
-    return bool(plan.deciding) and all(outcomes.get(task) == "succeeded" for task in plan.deciding), False
+    return "ended" if plan.deciding and all(outcomes.get(task) == "succeeded" for task in plan.deciding) else "goes on"
