@@ -21,7 +21,7 @@ from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.rota import Peer, Rota
 
 SETTLE_S = 0.02  # news that come together go out together
-GONE_S = 3.0  # a port refused for so long: no minder is there any more, and none was started again
+GONE_S = 6.0  # a port refused for so long: no minder is there any more, and none was started again (that takes 2 to 5 s)
 FAREWELL_S = 1.0  # at most, for the last words of who goes
 
 
