@@ -87,7 +87,8 @@ def test_a_host_that_boots_after_the_end_is_told_by_who_looks(operator: Tfdeploy
     write_job(operator, "missed", "quick.py", "--steps=100", restart=RESTART, **ends)
     operator.run("launch", "--detach", "--name", "missed-1", exit_code=0)
     operator.lab.kill("n3")
-    operator.wait_until("succeeded", "missed-1")
+    here = [operator.lab.root / f"hosts/{host}/home/tfdeploy/missed/runs/missed-1/hosts/{host}" for host in ("n1", "n2", "n4")]
+    wait_for(lambda: all('"phase":"ended"' in (each / "state.json").read_text() for each in here), 60, "the others have ended")
     operator.lab.boot("n3")
     operator.run("status", "missed-1", "--watch", exit_code=0, timeout_s=60)
     told = operator.json("status", "missed-1")
