@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, layout
+from tfdeploy.agent import control, family, layout
 from tfdeploy.agent.atomic import read_json
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.paths import is_locked
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
@@ -48,6 +50,29 @@ def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: Any) -> None:
     assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
     assert cluster.log("r1", "worker:0").split("\n") == ["attempt 1", "attempt 2", ""]
     assert cluster.alive("r1") == []
+
+
+def test_who_watches_is_told_of_a_death_once(hosts: Any) -> None:
+    """Not again when the next supervisor has begun and has not written its status yet."""
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, **QUICKLY)
+    told: list[tuple[int, str]] = []
+    call = Call(
+        cluster.hosts["n1"].context,
+        {"run": "r1", "job": cluster.job},
+        item=lambda header, blob: told.append((header["task"]["attempt"], header["task"]["state"])) if "task" in header else None,
+    )
+    watcher = threading.Thread(target=control.VERBS["run.watch"], args=(call,))
+    watcher.start()
+    for number in (1, 2, 3):
+        cluster.wait_until(lambda number=number: (number, "running") in told)
+        killed(cluster, "r1", "worker:0")
+    cluster.wait_until(lambda: (4, "running") in told)
+    cluster.each("run.stop", "r1")
+    watcher.join(20)
+    for number in (1, 2, 3):
+        states = [state for attempt, state in told if attempt == number]
+        assert "ended" not in states[states.index("pending") :], told
 
 
 def test_a_crash_loop_gives_up_after_its_budget(hosts: Any) -> None:

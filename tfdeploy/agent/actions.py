@@ -9,11 +9,13 @@ from tfdeploy.agent.knowledge import Knowledge
 
 
 class Own(NamedTuple):
-    """One task of this host, as it is now. `quiet_s`: since it last wrote anything (0 where that is unknown)."""
+    """One task of this host, as it is now. `quiet_s`: since it last wrote anything (0 where that is unknown). `written`:
+    False while the supervisor of this attempt has not written its status yet: on disk lies that of the attempt before."""
 
     status: wire.TaskStatus
     supervised: bool  # its supervisor is alive
     quiet_s: float = 0.0
+    written: bool = True
 
 
 class View(NamedTuple):

@@ -196,7 +196,8 @@ class Minder:
             proc.boot_id(),
             self._is_astray(),
         )
-        again = recovery.first_words(view)
+        waiting = {task: words for task, words in self.state.again.items() if not own[task].written}
+        again = {**waiting, **recovery.first_words(view)}
         if again and self.supplier is not None and self.supplier.said:
             waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, self.supplier.said[:200])
             again = {task: words + waits for task, words in again.items()}

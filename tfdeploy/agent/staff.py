@@ -65,12 +65,13 @@ class Staff:
         supervised = is_locked(family.supervisor_lock(self._paths, task)) or (child is not None and child.returncode is None)
         status = self._paths.status(task)
         attempt, round_number = self._begun.get(task, (0, 1))
-        if status.attempt < attempt and (supervised or attempt > 1 or status.state == "pending"):
+        unwritten = status.attempt < attempt and (supervised or attempt > 1 or status.state == "pending")
+        if unwritten:
             # Its supervisor has not written anything yet, or died before it could.
             state = "pending" if supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(self._paths.run, task, self._paths.host, attempt=attempt, state=state)
             status.round, status.boot_id = round_number, proc.boot_id()
-        return decide.Own(status, supervised, self._quiet_s(task, now))
+        return decide.Own(status, supervised, self._quiet_s(task, now), not unwritten)
 
     def _quiet_s(self, task: str, now: float) -> float:
         """Since its log last changed, as far as we have watched it. No clock that can jump is asked."""
