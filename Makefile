@@ -28,9 +28,11 @@ test: check
 faults: setup
 	$(PY) -m pytest -m fault $(SIDE_BY_SIDE) $(TESTS) || $(PY) -m pytest -m fault --last-failed --last-failed-no-failures none $(TESTS)
 
-# Random misfortunes for so long, each walk from a seed that is printed.
+# What minders know, merged a million times; then random misfortunes for so long, each walk from a seed that is printed.
 MINUTES := 10
+MERGES := 1000000
 soak: setup
+	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/test_merging.py
 	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/test_random_walks.py
 
 demo: setup

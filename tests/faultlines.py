@@ -1,4 +1,4 @@
-"""What a user's machines, files and hands may do wrong, in 58 lines; a test marked `fault("14 no python3")` shows one fault
+"""What a user's machines, files and hands may do wrong, in 62 lines; a test marked `fault("14 no python3")` shows one fault
 of line 14. Only words: `make faults` holds the tests against them.
 """
 
@@ -83,6 +83,12 @@ GROUPS: dict[str, dict[int, str]] = {
         56: "a run folder that exists, is a link, is another's",
         57: "a host that lies",
         58: "ports and addresses open to the world",
+    },
+    "Hosts that lie, neighbours, halves": {
+        59: "answers of the wrong shape, endless, with paths that lead out",
+        60: "folders, bytecode and releases that another user made or may write to",
+        61: "one host slower than the rest; a launch killed at any moment",
+        62: "hosts with different plans of one run",
     },
 }
 LINES = {number: words for group in GROUPS.values() for number, words in group.items()}

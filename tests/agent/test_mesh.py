@@ -93,6 +93,19 @@ def test_only_members_with_sense_are_answered(three: Any, hosts: Any) -> None:
     assert one.known().committed
 
 
+@pytest.mark.fault("59 a host of the run that says nonsense over the mesh")
+def test_a_member_that_lies_stops_no_thread_and_no_word(three: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    one = three.join("n1")
+    certs = three.certs
+    deep = b'{"v":1,"run":"r1","from":"n2","known":' + b"[" * 100000 + b"]" * 100000 + b"}\n"
+    infinite = message({"decided": float("nan")}), message({"abort": {"kind": "abort", "time": 1.0}})
+    for line in (deep, *infinite, b"[" * 1000000 + b"\n"):
+        assert speak(three, certs["n2"], line) == b""
+    three.wait_until(lambda: not one._door._open, 5.0)
+    assert one.known() == Knowledge() and "Traceback" not in capfd.readouterr().err
+    assert speak(three, certs["n2"], message(Knowledge(committed=True).as_json()))
+
+
 def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Any, tmp_path: Any, agent_dir: str) -> None:
     one = three.join("n1")
     good = Knowledge(committed=True).as_json()

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
-from tfdeploy.agent import knock, tls, wire
+from tfdeploy.agent import knock, tls, untrusted, wire
 from tfdeploy.agent.doctor import OPEN
 from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.vitals import Sign
@@ -51,29 +51,39 @@ def _ask(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[
     try:
         with mesh.call(address) as channel:
             mesh.ask(channel, {"signs": True})
-            return _checked(json.loads(tls.read_line(channel, _MOST_BYTES).decode("ascii")), part, address.host), OPEN
-    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+            return _checked(untrusted.parse(tls.read_line(channel, _MOST_BYTES)), part, address.host), OPEN
+    except (OSError, ValueError) as error:
         return {}, knock.word_for(error)
 
 
 def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
-    """Raises ValueError, TypeError on what are no signs of that host's tasks."""
+    """Raises ValueError on what are no signs of that host's tasks."""
+    tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
-    if not isinstance(value, dict) or not isinstance(value.get("signs"), dict):
-        raise ValueError("no signs")
-    found = {}
-    for task, fields in value["signs"].items():
-        if task in own and isinstance(fields, dict):
-            found[task] = Sign(
-                float(fields["still_s"]),
-                tuple(str(one)[:80] for one in fields["waits"][:_MOST_WAITS]),
-                float(fields["waiting_s"]),
-                int(fields["stopped"]),
-                int(fields["disk"]),
-                None if fields["listens"] is None else bool(fields["listens"]),
-                bool(fields["starting"]),
-            )
-    return found
+    said = untrusted.fields(value, {"signs": lambda signs: untrusted.table(signs, own)}, ("signs",))
+    return {task: _sign(fields, tasks) for task, fields in said["signs"].items()}
+
+
+def _sign(value: Any, tasks: Set[str]) -> Sign:
+    return Sign(**untrusted.fields(value, {"waits": lambda waits: _waits(waits, tasks), **_CHECKS}, ("still_s",)))
+
+
+def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
+    """What its log names may be no task of the run."""
+    if not isinstance(value, list):
+        raise ValueError("not a list")
+    return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
+
+
+_pid, _seconds = untrusted.integer(0, 1 << 31), untrusted.number(0.0, 1e12)
+_CHECKS: Dict[str, untrusted.Check] = {
+    "still_s": _seconds,
+    "waiting_s": _seconds,
+    "stopped": _pid,
+    "disk": _pid,
+    "listens": untrusted.truth,
+    "starting": untrusted.truth,
+}
 
 
 class Colleague:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import untrusted, wire
 
 MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
 ABORT_KINDS = ("abort", "failed", "stop")
@@ -20,7 +20,7 @@ Stand = Tuple[int, int]
 
 
 class Knowledge(NamedTuple):
-    """`abort` {"kind", "reason", "host", "time", "task"?, "grace_s"?}.
+    """`abort` {"kind", "reason", "host", "time", "grace_s"?}.
 
     `ended` task -> how its latest attempt that ended did: {"outcome", "time", "host", "up", "attempt", "round", "final", ...};
     not `final`: it starts again. `round`: how often the gang starts, and after whose death: {"n", "time", "task", "reason",
@@ -96,69 +96,71 @@ def is_final(fields: Fields) -> bool:
     return bool(fields.get("final", True))
 
 
-def from_json(value: Any, tasks: "Dict[str, wire.Peer]") -> Knowledge:
-    """What a peer, or our own file, says. Raises ValueError on anything that is no knowledge of this run."""
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    abort = value.get("abort")
-    ended = value.get("ended", {})
-    if not isinstance(ended, dict) or not set(ended) <= set(tasks):
-        raise ValueError("tasks of another run")
+def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]" = ()) -> Knowledge:
+    """What a peer, or our own file, says. `hosts`: of the run, besides those of its tasks. Raises ValueError on anything that
+    is no knowledge of this run."""
+    known_hosts = {peer.host for peer in tasks.values()} | set(hosts)
+    said = untrusted.fields(value, dict.fromkeys(Knowledge._fields, lambda one: one), ())
+    stands = untrusted.table(said.get("stands", {}), known_hosts)
     return Knowledge(
-        bool(value.get("committed")),
-        None if abort is None else _checked(abort, "kind", ABORT_KINDS),
-        {task: _checked_ending(fields) for task, fields in ended.items()},
-        _checked_round(value.get("round"), tasks),
-        _checked_stands(value.get("stands") or {}, {peer.host for peer in tasks.values()}),
-        None if value.get("decided") is None else _checked_time(value["decided"]),
+        untrusted.truth(said.get("committed", False)),
+        _checked_abort(said["abort"], known_hosts) if "abort" in said else None,
+        {task: _checked_ending(one, tasks[task]) for task, one in untrusted.table(said.get("ended", {}), tasks).items()},
+        _checked_round(said["round"], tasks) if "round" in said else None,
+        {host: _checked_stand(stand) for host, stand in stands.items()},
+        untrusted.time(said["decided"]) if "decided" in said else None,
     )
 
 
-def _checked_ending(fields: Any) -> Fields:
-    checked = _checked(fields, "outcome", wire.OUTCOMES)
-    if not all(_is_small(checked.get(name, 1)) for name in ("attempt", "round")):
-        raise ValueError("no attempt")
-    return checked
+def _checked_abort(said: Any, hosts: "Set[str]") -> Fields:
+    checks = {
+        "kind": untrusted.word(ABORT_KINDS),
+        "reason": _text_check,
+        "host": untrusted.word(hosts),
+        "time": untrusted.time,
+        "grace_s": _seconds,
+    }
+    return untrusted.fields(said, checks, ("kind", "reason", "time"))
 
 
-def _checked_round(fields: Any, tasks: "Dict[str, wire.Peer]") -> Optional[Fields]:
-    if fields is None:
-        return None
-    checked = _checked(fields, "task", tuple(tasks))
-    numbers = [checked.get(name) for name in ("n", "count", "quick")]
-    delay_s = checked.get("delay_s")
-    if not all(_is_small(number) for number in numbers) or isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)):
-        raise ValueError("no round")
-    return checked
+def _checked_ending(said: Any, peer: wire.Peer) -> Fields:
+    checks = {
+        "attempt": _count,
+        "round": _count,
+        "final": untrusted.truth,
+        "again": untrusted.truth,
+        "outcome": untrusted.word(wire.OUTCOMES),
+        "time": untrusted.time,
+        "host": untrusted.word((peer.host,)),
+        "up": untrusted.truth,
+        "exit_code": untrusted.integer(-(1 << 31), 1 << 31),
+        "signal": untrusted.integer(0, 256),
+        "reason": _text_check,
+    }
+    return untrusted.fields(said, checks, ("outcome", "time"))
 
 
-def _checked_stands(stands: Any, hosts: "Set[str]") -> Dict[str, Stand]:
-    if not isinstance(stands, dict) or not set(stands) <= hosts:
-        raise ValueError("hosts of another run")
-    for stand in stands.values():
-        if not isinstance(stand, list) or len(stand) != 2 or not all(_is_small(number) for number in stand):
-            raise ValueError("no stand")
-    return {host: (stand[0], stand[1]) for host, stand in stands.items()}
+def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> Fields:
+    checks = {
+        "n": _count,
+        "time": untrusted.time,
+        "task": untrusted.word(tasks),
+        "reason": _text_check,
+        "count": _count,
+        "quick": _count,
+        "delay_s": _seconds,
+    }
+    return untrusted.fields(said, checks, ("n", "time", "task", "count", "quick", "delay_s"))
 
 
-def _is_small(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MAX_ROUND
+def _checked_stand(said: Any) -> Stand:
+    if not isinstance(said, (list, tuple)) or len(said) != 2:
+        raise ValueError("no stand")
+    return _count(said[0]), _stage(said[1])
 
 
-def _checked_time(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("no time")
-    return value
-
-
-def _checked(fields: Any, key: str, words: "tuple[str, ...]") -> Fields:
-    if not isinstance(fields, dict) or fields.get(key) not in words:
-        raise ValueError("unknown %s" % key)
-    _checked_time(fields.get("time"))
-    plain = (str, int, float, bool, type(None))
-    if len(fields) > 12 or not all(isinstance(one, plain) for one in fields.values()):
-        raise ValueError("not plain")
-    return {str(name)[:40]: one[:MAX_TEXT] if isinstance(one, str) else one for name, one in fields.items()}
+_count, _stage = untrusted.integer(0, MAX_ROUND), untrusted.integer(0, 3)
+_seconds, _text_check = untrusted.number(0.0, 1e9), untrusted.text(MAX_TEXT)
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Fields:

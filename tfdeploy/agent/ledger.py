@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import Any, Dict
+from typing import Any, Dict, Set
 
 from tfdeploy.agent import knowledge, recovery, wire
 from tfdeploy.agent.atomic import append_line, forget_halves, read_json, write_json
@@ -37,8 +37,15 @@ class Ledger:
         """What a minder before this one knew."""
         tidy(self.paths)
         said = read_json(self.paths.file(_KNOWN))
-        if said is not None:
-            self.known = knowledge.from_json(said, {peer.task: peer for peer in self.part.peers})
+        if said is None:
+            return
+        try:
+            self.known = knowledge.from_json(said, {peer.task: peer for peer in self.part.peers}, self._hosts())
+        except ValueError as error:  # the other hosts say it again
+            self.journal("forgot", why=str(error))
+
+    def _hosts(self) -> Set[str]:
+        return {one.host for one in self.part.mesh}
 
     def learn(self, known: Knowledge) -> None:
         """`known` holds all that was known before."""

@@ -43,6 +43,7 @@ class Mesh:
     ) -> None:
         self._part = part
         self._tasks = {peer.task: peer for peer in part.peers}
+        self._hosts = {one.host for one in part.mesh}
         server, self._client = tls.contexts(certs)
         self._changed = changed
         self._offers = offers
@@ -150,7 +151,7 @@ class Mesh:
 
     def _heard(self, host: str, value: Any) -> None:
         """What a peer says it knows. Raises ValueError on nonsense."""
-        told = knowledge.from_json(value, self._tasks)
+        told = knowledge.from_json(value, self._tasks, self._hosts)
         news = self._join(told)
         with self._lock:
             peer = self._peers[host]

@@ -17,8 +17,7 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
-from tfdeploy.agent import keepers, layout, tls, wire
-from tfdeploy.agent.call import VerbError
+from tfdeploy.agent import keepers, layout, tls, untrusted, wire
 from tfdeploy.agent.collect import RECORD, keep_rows
 from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.paths import RunPaths
@@ -26,6 +25,7 @@ from tfdeploy.agent.paths import RunPaths
 AGAIN_S = 1.0
 PATIENCE_S = 120.0  # while the other side reads what it keeps
 MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
+_MOST_VALUES = 1 << 22
 _BLOCK_BYTES = 1 << 18
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets the others write what nobody is to read
 _SUM_BYTES = hashlib.sha256().digest_size
@@ -49,7 +49,7 @@ class Offers:
         files = _files(self._paths, self._part)
         channel.settimeout(PATIENCE_S)
         channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        for path, size, _ in _chosen(json.loads(tls.read_line(channel, MOST_LINE_BYTES).decode("ascii")), files):
+        for path, size, _ in _chosen(_read(channel), files):
             _send(channel, os.path.join(root, path), size)
 
 
@@ -86,7 +86,7 @@ class Supplier:
                     return
             try:
                 self._bring(number)
-            except (OSError, ValueError, KeyError, VerbError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the gang waits for it
                 self.said = str(error)
                 time.sleep(AGAIN_S)
                 continue
@@ -108,7 +108,7 @@ class Supplier:
         with self._mesh.call(address) as channel:
             self._mesh.ask(channel, {"keep": number})
             channel.settimeout(PATIENCE_S)
-            files = _checked(json.loads(tls.read_line(channel, MOST_LINE_BYTES).decode("ascii")), self._part.keep)
+            files = _checked(_read(channel), self._part.keep)
             have = {path: (size, at) for path, size, at in _files(paths, self._part)}
             lacking = [n for n, (path, size, at) in enumerate(files) if have.get(path) != (size, at)]
             names = {path for path, _, _ in files}
@@ -127,6 +127,10 @@ class Supplier:
             raise ValueError("%s did not come whole" % missing[0])
 
 
+def _read(channel: ssl.SSLSocket) -> Any:
+    return untrusted.parse(tls.read_line(channel, MOST_LINE_BYTES), _MOST_VALUES)
+
+
 def _files(paths: RunPaths, part: wire.HostPart) -> List[File]:
     rows = keep_rows(paths.workdir, paths.job, part.keep)
     return [(path, size, at) for path, size, at, link in rows if link is None and not _OF_A_WORKER.search(path)]
@@ -134,9 +138,10 @@ def _files(paths: RunPaths, part: wire.HostPart) -> List[File]:
 
 def _chosen(value: Any, files: List[File]) -> List[File]:
     numbers = value.get("send") if isinstance(value, dict) else None
-    if not isinstance(numbers, list) or not all(isinstance(each, int) and 0 <= each < len(files) for each in numbers):
+    if not isinstance(numbers, list) or len(numbers) > len(files):
         raise ValueError("not a choice of files")
-    return [files[each] for each in numbers]
+    which = untrusted.integer(0, len(files) - 1)
+    return [files[which(each)] for each in numbers]
 
 
 def _checked(value: Any, keep: List[str]) -> List[File]:
@@ -145,10 +150,11 @@ def _checked(value: Any, keep: List[str]) -> List[File]:
     if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
         raise ValueError("not a list of files")
     for path, size, at in rows:
-        if not isinstance(size, int) or not isinstance(at, int) or min(size, at) < 0:
-            raise ValueError("not a file of the keep folders")
-        files.append((keepers.inside(path, keep), size, at))
+        files.append((keepers.inside(path, keep), _count(size), _count(at)))
     return files
+
+
+_count = untrusted.integer(0, (1 << 63) - 1)
 
 
 def _receive(channel: ssl.SSLSocket, folder: str, file: File) -> None:

@@ -1,0 +1,76 @@
+"""Joining what minders know is commutative, associative, idempotent and monotone, whatever their messages say.
+
+20,000 generated pairs and triples here, TFDEPLOY_SOAK_MERGES of them in `make soak`. TFDEPLOY_MERGE_SEED repeats one series.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import Any
+
+from tfdeploy.agent import knowledge, untrusted, wire
+from tfdeploy.agent.knowledge import ABORT_KINDS, Knowledge
+
+MERGES = int(os.environ.get("TFDEPLOY_SOAK_MERGES", "20000"))
+SEED = int(os.environ.get("TFDEPLOY_MERGE_SEED", "0")) or random.randrange(1, 1 << 30)
+HOSTS = ["n1", "n2", "n3"]
+TASKS = ["worker:0", "worker:1", "ps:0"]
+PEERS = {task: wire.Peer(task, task.split(":")[0], host) for task, host in zip(TASKS, HOSTS, strict=True)}
+TIMES = [0, 0.0, -0.0, 1, 1.0, 2.5, 1e9, 1763719000.123]  # few, so that they meet
+COUNTS = [0, 1, 2, 10**6]
+TEXTS = ["", "a", "b", "\u8bad", "x" * 400, "\ud800", "[{"]
+
+
+def generated(chance: random.Random) -> dict[str, Any]:
+    """A message's `known`: valid, but for what a host may leave out, write in another type of number, or add."""
+    some = chance.choice
+    said: dict[str, Any] = {"committed": some([True, False, None]), "later": [1]}
+    if some([True, False]):
+        said["abort"] = _some_of(chance, {"kind": some(ABORT_KINDS), "reason": some(TEXTS), "time": some(TIMES)}, {
+            "host": some(HOSTS), "grace_s": some(TIMES[:-1]), "more": some(TEXTS)
+        })  # fmt: skip
+    ended = {}
+    for task in TASKS[: chance.randrange(4)]:
+        ended[task] = _some_of(chance, {"outcome": some(wire.OUTCOMES), "time": some(TIMES)}, {
+            "attempt": some(COUNTS), "round": some(COUNTS), "final": some([True, False, None]), "again": some([True, False]),
+            "host": PEERS[task].host, "up": some([True, False]), "exit_code": some([0, 1, -9]), "signal": some([0, 9]),
+            "reason": some(TEXTS), "more": some([1, 1.0, True]),
+        })  # fmt: skip
+    said["ended"] = ended
+    if some([True, False]):
+        said["round"] = _some_of(chance, {
+            "n": some(COUNTS), "time": some(TIMES), "task": some(TASKS), "count": some(COUNTS), "quick": some(COUNTS),
+            "delay_s": some(TIMES[:-1]),
+        }, {"reason": some(TEXTS)})  # fmt: skip
+    said["stands"] = {host: [some(COUNTS), chance.randrange(4)] for host in HOSTS[: chance.randrange(4)]}
+    said["decided"] = some([None, *TIMES])
+    return said
+
+
+def _some_of(chance: random.Random, needed: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    return {**needed, **{name: value for name, value in more.items() if chance.random() < 0.5}}
+
+
+def heard(said: dict[str, Any]) -> Knowledge:
+    return knowledge.from_json(untrusted.parse(json.dumps(said).encode("ascii")), PEERS, HOSTS)
+
+
+def same(one: Knowledge, other: Knowledge) -> bool:
+    """To the last letter: by their digests two hosts tell whether they know the same."""
+    return one == other and knowledge._text(one.as_json()) == knowledge._text(other.as_json())
+
+
+def test_joining_does_not_depend_on_order_grouping_or_repetition() -> None:
+    chance = random.Random(SEED)
+    pool = [heard(generated(chance)) for _ in range(min(MERGES, 3000))]
+    for number in range(MERGES):
+        if number % len(pool) == 0:
+            chance.shuffle(pool)
+        one, two, three = chance.choice(pool), pool[number % len(pool)], chance.choice(pool)
+        both = one.join(two)
+        assert same(both, two.join(one)), (SEED, number, one, two)
+        assert same(both.join(three), one.join(two.join(three))), (SEED, number, one, two, three)
+        assert same(one.join(one), one) and same(both.join(one), both) and same(both.join(two), both), (SEED, number, one, two)
+        assert same(heard(both.as_json()), both), (SEED, number, one, two)

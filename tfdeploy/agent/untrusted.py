@@ -1,0 +1,116 @@
+"""JSON that another host sent: finite numbers, bounded depth, bounded size, or ValueError. Nothing else is ever raised.
+
+The depth is counted before anything is parsed: the parser recurses in C, on a thread whose stack is small.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Callable, Collection, Dict, Mapping, Tuple
+
+MAX_DEPTH = 16
+MAX_VALUES = 1 << 17  # a message of a thousand tasks has 12,000
+_MAX_DIGITS = 20
+_LATEST = 253402300799.0  # the end of the year 9999, in UTC seconds
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+Check = Callable[[Any], Any]
+
+
+def parse(text: bytes, most_values: int = MAX_VALUES) -> Any:
+    """Raises ValueError."""
+    parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    outside = b"".join(parts[::2])  # of strings, where a bracket is one
+    if outside.count(b",") + outside.count(b":") > most_values:
+        raise ValueError("too many values")
+    depth = 0
+    for bracket in outside.translate(None, _NO_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deeply")
+    return _DECODER.decode(text.decode("ascii"))
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("too large a number")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+
+
+# --- one value: as it is meant, always of one type, or ValueError
+
+
+def number(least: float, most: float) -> Check:
+    """Always a float, and never -0.0: what is equal has one text."""
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise ValueError("not a number from %g to %g" % (least, most))
+        return float(value) + 0.0
+
+    return check
+
+
+def integer(least: int, most: int) -> Check:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError("not an integer from %d to %d" % (least, most))
+        return value
+
+    return check
+
+
+def word(words: Collection[str]) -> Check:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError("an unknown word")
+        return value
+
+    return check
+
+
+def text(most_chars: int) -> Check:
+    """Cut where it is longer."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError("not a text")
+        return value[:most_chars]
+
+    return check
+
+
+def truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("neither true nor false")
+    return value
+
+
+time = number(0.0, _LATEST)
+
+
+def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Dict[str, Any]:
+    """Those of an object that `checks` names and that are not null; others are left out: a later version may say more."""
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    found = {name: check(value[name]) for name, check in checks.items() if value.get(name) is not None}
+    if not set(needed) <= set(found):
+        raise ValueError("%s is missing" % ", ".join(sorted(set(needed) - set(found))))
+    return found
+
+
+def table(value: Any, names: Collection[str]) -> Dict[str, Any]:
+    """An object whose keys are some of `names`."""
+    if not isinstance(value, dict) or not all(name in names for name in value):
+        raise ValueError("not a table of these names")
+    return value
