@@ -7,6 +7,7 @@ from typing import Optional
 
 from tfdeploy.agent import family, runclock, wire
 from tfdeploy.agent.atomic import forget_halves
+from tfdeploy.agent.endgame import restore_links
 from tfdeploy.agent.loglayout import LOG
 from tfdeploy.agent.paths import RunPaths, take_lock
 
@@ -28,6 +29,7 @@ def bury(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
             return True
         if family.end(paths, [task], 0.0):
             return False
+        restore_links(paths, task)
         status.state = "lost" if outcome == "lost" else "ended"
         status.outcome, status.reason, status.ended = outcome, reason, runclock.now(paths.part())
         status.lived_s = _lived_s(paths, status)

@@ -212,6 +212,7 @@ def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             state.stop_requested = state.stop_requested or paths.word("stop") is not None
             if paths.word("abort") is not None:
                 state.abort_reason = state.abort_reason or reason
+            endgame.restore_links(paths)
             state.left_files = endgame.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
             write_json(paths.file("state.json"), wire.to_wire(state))

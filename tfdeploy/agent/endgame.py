@@ -21,6 +21,15 @@ def forget_secrets(paths: RunPaths) -> None:
             pass
 
 
+def restore_links(paths: RunPaths, task: str = "") -> None:
+    """What the program put in place of its links to `keep` is taken in; the log of the task, or of the first one, says so."""
+    part = paths.part()
+    if paths.replaced_links(part.keep):
+        from tfdeploy.agent import relink  # hardly ever: each minder's start would pay for it
+
+        relink.restore_after(paths, part, task)
+
+
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
     """The first 100 of `left_paths`."""
     return list(itertools.islice(left_paths(paths, part), _MAX_NAMED))

@@ -19,11 +19,11 @@ def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]
     """One entry, as model.facts.KeepFact, for each path that holds at least one file. Raises VerbError bad_name."""
     found = []
     for path in check_keep(paths):
-        newest, record = _newest(layout.keep_dir(workdir, job, path))
-        if newest is not None:
+        latest, record = newest(layout.keep_dir(workdir, job, path))
+        if latest is not None:
             checkpoint = _checkpoint(record) if record else None
             step = _STEP.search(checkpoint) if checkpoint else None
-            fact: Dict[str, Any] = {"path": path, "newest": newest, "checkpoint": checkpoint}
+            fact: Dict[str, Any] = {"path": path, "newest": latest, "checkpoint": checkpoint}
             fact["step"] = int(step.group(1)) if step else None
             fact["recorded"] = _changed(record) if checkpoint and record else None
             found.append(fact)
@@ -45,10 +45,10 @@ def check_keep(paths: Any) -> List[str]:
     return list(paths or [])
 
 
-def _newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
+def newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
     """(mtime of the newest file below `folder`, the newest file named `checkpoint`), but for what TensorFlow lets workers
     write that are not the chief, and nobody reads."""
-    newest, newest_record, record = None, -1.0, None
+    latest, latest_record, record = None, -1.0, None
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
         for name in names:
@@ -56,10 +56,10 @@ def _newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
                 changed = os.lstat(os.path.join(base, name)).st_mtime
             except OSError:
                 continue  # a checkpoint is being rotated away
-            newest = max(newest or 0.0, changed)
-            if name == "checkpoint" and changed > newest_record:
-                newest_record, record = changed, os.path.join(base, name)
-    return newest, record
+            latest = max(latest or 0.0, changed)
+            if name == "checkpoint" and changed > latest_record:
+                latest_record, record = changed, os.path.join(base, name)
+    return latest, record
 
 
 def _checkpoint(record: str) -> Optional[str]:

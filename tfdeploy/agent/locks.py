@@ -58,6 +58,11 @@ def _let_go(context: Context, job: str) -> bool:
     return release is not None
 
 
+def holds_lock(context: Context, job: str) -> bool:
+    """Whether this session does."""
+    return "lock " + job in context.closing
+
+
 def _path(context: Context, job: str) -> str:
     return os.path.join(layout.locks_dir(context.workdir, job), os.uname().nodename + ".lock")
 

@@ -279,6 +279,7 @@ class Minder:
             self.state.marks["started"] = time.monotonic()
         if phase == "ended":
             self._release()
+            endgame.restore_links(self.paths)
             self.state.left_files = endgame.left_files(self.paths, self.part)
             self.state.ended = runclock.now(self.part)
         self.state.phase = phase

@@ -57,6 +57,18 @@ class RunPaths:
             raise NoPart("run %s is not known here: %s is gone" % (self.run, self.file("part.json")))
         return wire.from_wire(wire.HostPart, fields)
 
+    def replaced_links(self, keep: List[str]) -> List[str]:
+        """The keep paths that are not links to their folders any more. Cheap: asked for every task that ends."""
+        return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]
+
+    def _is_linked(self, path: str) -> bool:
+        """By the words of the link: hosts that share a workdir may see it under different names."""
+        try:
+            words = os.readlink(os.path.join(self.cwd, path))
+        except OSError:
+            return False
+        return words.endswith(layout.keep_dir("/", self.job, path))
+
     def state(self) -> wire.HostRunState:
         """What the minder last wrote. A run of which nothing was written is `prepared`."""
         fields = read_json(self.file("state.json"))

@@ -1,4 +1,5 @@
-"""The `probe` verb: the facts of this host at one moment, as the fields of model.facts.HostFacts. Changes nothing.
+"""The `probe` verb: the facts of this host at one moment, as the fields of model.facts.HostFacts. Changes nothing, but
+for who holds the job's lock: what dead runs left in place of their links to `keep` is taken in first.
 
 What other programs have to be asked for (interpreter, nvidia-smi, rsync) is started first and collected last, so
 that the probe costs no more than the slowest of them.
@@ -11,7 +12,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from tfdeploy import __version__
-from tfdeploy.agent import atomic
+from tfdeploy.agent import atomic, relink
 from tfdeploy.agent.asked import (
     Asked,
     find_program,
@@ -29,6 +30,7 @@ from tfdeploy.agent.complaints import free_of
 from tfdeploy.agent.hostfolder import boot_id, job_names, run_names
 from tfdeploy.agent.keeping import keep_facts
 from tfdeploy.agent.listeners import look_at_ports
+from tfdeploy.agent.locks import holds_lock
 from tfdeploy.agent.loopback import resolving_to_loopback
 from tfdeploy.agent.runs import is_live, run_paths
 
@@ -50,9 +52,10 @@ def probe(call: Call) -> Dict[str, Any]:
     facts = _machine(workdir)
     facts["hosts_file_loopback"] = resolving_to_loopback([str(name) for name in args.get("names") or []])
     facts["free_ports"], facts["taken_ports"] = look_at_ports(low, high, lambda: _held_ports(workdir))
+    returned = relink.of_dead_runs(workdir, job) if job and args.get("keep") and holds_lock(call.context, job) else []
     facts["keep"] = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
     facts["live_runs"] = _live_runs(workdir, job) if job else []
-    facts["problems"] = _problems(workdir, facts)
+    facts["problems"] = _problems(workdir, facts) + returned
     _collect(facts, asked, python, str(args.get("python") or "python3"), call.name("setup") if args.get("setup") else "")
     facts["clock"] = time.time()
     return facts

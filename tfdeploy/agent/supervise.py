@@ -236,6 +236,7 @@ class Supervisor:
                 pass
         for stream in (0, 1):
             self._write(stream, self.mask.rest(stream))
+        self._restore_links()
         status = self.status
         if self.stopping:
             said = read_json(os.path.join(self.folder, STOP_FILE)) or {}
@@ -253,6 +254,13 @@ class Supervisor:
         give_up = time.monotonic() + _SAVE_FOR_S
         while not self._save() and time.monotonic() < give_up:
             time.sleep(1.0)
+
+    def _restore_links(self) -> None:
+        """Before the status says that it has ended: what starts again then finds its links."""
+        if self.paths.replaced_links(self.part.keep):
+            from tfdeploy.agent import relink  # hardly ever: it costs each start several ms
+
+            relink.tell(self.log, self.attempt, relink.restore(self.paths, self.part.keep))
 
     def _save(self) -> bool:
         """Writes the status. A full disk does not stop the task: it is tried again."""

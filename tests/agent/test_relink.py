@@ -1,0 +1,289 @@
+"""Programs that put something else in place of a link to `keep`: what they saved is there for the next attempt and run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import family, layout, locks, paths, probe, proc, relink
+from tfdeploy.agent.atomic import write_json
+from tfdeploy.agent.call import Call
+
+AGAIN: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4], "keep": ["out/logs"]}
+WIPES = {
+    "removes it": "rm -rf out/logs && mkdir out/logs",
+    "removes the folder above": "rm -rf out && mkdir -p out/logs",
+    "renames it": "mv out/logs out/before && mkdir out/logs",
+}
+SAVES = "echo new > out/logs/model"
+COMMITTED = "until [ -e go ]; do sleep 0.02; done"  # what dies before it fails the launch
+
+
+def keep_of(cluster: Any, host: str = "n1") -> Path:
+    return Path(layout.keep_dir(cluster.hosts[host].context.workdir, cluster.job, "out"))
+
+
+def seeded(cluster: Any, host: str = "n1") -> Path:
+    """`keep` with what an earlier run saved."""
+    logs = keep_of(cluster, host) / "logs"
+    logs.mkdir(parents=True)
+    (logs / "model").write_text("old\n")
+    os.utime(logs / "model", (10**9, 10**9))
+    return logs
+
+
+def go(cluster: Any) -> None:
+    for host in cluster.hosts.values():
+        Path(host.paths("r1").cwd, "go").touch()
+
+
+def found(folder: Path) -> dict[str, str]:
+    return {str(each.relative_to(folder)): each.read_text() for each in sorted(folder.rglob("*")) if each.is_file()}
+
+
+@pytest.mark.parametrize("wipe", WIPES.values(), ids=WIPES)
+def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(hosts: Any, wipe: str) -> None:
+    cluster = hosts("n1")
+    logs = seeded(cluster)
+    first = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ cat out/logs/model; {wipe} && {SAVES}; {COMMITTED}; kill -9 $$; }}"
+    words = f"{first}; [ -L out/logs ] && cat out/logs/model"
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", words])}, recovery={"worker:0": ("alone", False)}, **AGAIN)
+    go(cluster)
+    cluster.wait_ended("r1")
+    log = cluster.log("r1", "worker:0").splitlines()
+    assert (log[0], log[-1]) == ("old", "new")
+    assert log[1].startswith("tfdeploy: out/logs was replaced by a folder of the program, which was taken into `keep`, and the ")
+    assert (logs / "model").read_text() == "new\n"
+    aside = Path(log[1].split("the old one is ")[1].split(";")[0])
+    assert (aside.parent, found(aside)) == (logs.parent, {"model": "old\n"})
+
+
+@pytest.mark.parametrize("who", ["supervisor", "all"])
+def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: Any, who: str) -> None:
+    cluster = hosts("n1")
+    logs = seeded(cluster)
+    first = f"{WIPES['removes it']} && {SAVES} && touch wiped; sleep 1000"
+    words = f"[ $TFDEPLOY_TASK_ATTEMPT = 2 ] || {{ {first}; }}; cat out/logs/model"
+    recovery = {"worker:0": ("alone", False)}
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", words])}, recovery=recovery, **AGAIN)
+    at = cluster.hosts["n1"].paths("r1")
+    cluster.wait_until(lambda: Path(at.cwd, "wiped").exists())
+    killed = [family.supervisor(at, "worker:0"), *([family.minder(at)] if who == "all" else [])]
+    for one in killed:
+        proc.send(one, signal.SIGKILL)
+    if who == "supervisor":
+        cluster.wait_ended("r1")
+        assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")
+    else:  # nobody minds it any more: the next launch of the job finds it
+        for pid in cluster.alive("r1"):
+            os.kill(pid, signal.SIGKILL)
+        cluster.wait_until(lambda: not cluster.alive("r1"))
+        host = cluster.hosts["n1"]
+        asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
+        assert probe.probe(Call(host.context, asked))["keep"][0]["newest"] == 10**9  # who does not hold the lock changes nothing
+        locks.lock(Call(host.context, {"job": cluster.job}))
+        facts = probe.probe(Call(host.context, asked))
+        locks.unlock(Call(host.context, {"job": cluster.job}))
+        assert facts["keep"][0]["newest"] > 10**9
+        assert any(said.startswith("run r1: out/logs was replaced") for said in facts["problems"])
+    assert (logs / "model").read_text() == "new\n"
+
+
+def test_a_launch_that_failed_does_not_replace_what_an_earlier_run_saved(hosts: Any) -> None:
+    cluster = hosts("n1")
+    logs = seeded(cluster)
+    words = f"{WIPES['removes it']}; {SAVES}; sleep 1000"
+    cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", words])}, keep=["out/logs"])
+    cluster.each("run.start", "r1")
+    cluster.wait_until(lambda: Path(cluster.hosts["n1"].paths("r1").cwd, "out/logs/model").read_text() == "new\n")
+    cluster.each("run.abort", "r1", reason="rolled back", purge=True)
+    assert found(logs.parent) == {"logs/model": "old\n"}
+
+
+def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: Any) -> None:
+    cluster = hosts("n1")
+    logs = seeded(cluster)
+    cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", f"{WIPES['removes it']}; {SAVES}"])}, keep=["out/logs"])
+    cluster.each("run.start", "r1")
+    cluster.wait_state("r1", "worker:0", "ended")
+    assert (logs / "model").read_text() == "old\n"
+    cluster.each("run.commit", "r1")
+    cluster.wait_ended("r1")
+    assert (logs / "model").read_text() == "new\n"
+    assert "taken into `keep`" in cluster.log("r1", "worker:0")
+
+
+def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    logs = {name: seeded(cluster, name) for name in cluster.hosts}
+    first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
+    chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model"
+    other = "[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && exec sleep 1000; cat out/logs/model"
+    tasks = {"worker:0": ("n1", ["sh", "-c", chief]), "worker:1": ("n2", ["sh", "-c", other])}
+    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), supply_from="n1", **AGAIN)
+    go(cluster)
+    cluster.wait_ended("r1")
+    assert [cluster.log("r1", task).splitlines()[-1] for task in tasks] == ["new", "new"]
+    assert (logs["n2"] / "model").read_text() == "new\n"
+
+
+def test_two_tasks_in_one_folder_that_both_replace_it(hosts: Any) -> None:
+    cluster = hosts("n1")
+    logs = seeded(cluster)
+    words = f"sleep 0.$TFDEPLOY_TASK_INDEX; {WIPES['removes it']}; echo $TFDEPLOY_TASK_INDEX > out/logs/model"
+    tasks = {f"worker:{n}": ("n1", ["sh", "-c", words]) for n in range(3)}
+    cluster.launch("r1", tasks, keep=["out/logs"], finish_grace_s=10.0)
+    cluster.wait_ended("r1")
+    assert (logs / "model").read_text() == "2\n"
+    assert os.path.islink(os.path.join(cluster.hosts["n1"].paths("r1").cwd, "out/logs"))
+    assert "old\n" in found(logs.parent).values()
+
+
+# --- what else may stand there, and a death between two steps
+
+
+class Left:
+    """A run whose task has ended, with what the program left."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = paths.RunPaths(layout.host_dir(str(root), "job", "r1", "n1"))
+        self.keep = Path(layout.keep_dir(str(root), "job", ""))
+        self.logs, self.place = self.keep / "logs", Path(self.paths.cwd, "logs")
+        self.logs.mkdir(parents=True)
+        (self.logs / "model").write_text("old")
+        os.utime(self.logs / "model", (10**9, 10**9))
+        self.place.parent.mkdir(parents=True)
+        Path(self.paths.host_dir).mkdir(parents=True)
+        write_json(self.paths.file("knowledge.json"), {"committed": True})
+        self.place.symlink_to(self.logs)
+
+    def replaced(self, files: dict[str, str], at: float | None = None) -> None:
+        self.place.unlink()
+        self.place.mkdir()
+        for name, text in files.items():
+            (self.place / name).write_text(text)
+            if at is not None:
+                os.utime(self.place / name, (at, at))
+
+    def restore(self) -> str:
+        return "\n".join(relink.restore(self.paths, ["logs"]))
+
+    def aside(self) -> list[Any]:
+        beside = sorted(each for each in self.keep.iterdir() if each.name.startswith("logs.aside-"))
+        return [found(each) if each.is_dir() and not each.is_symlink() else each for each in beside]
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Left:
+    return Left(tmp_path)
+
+
+def test_a_link_that_is_there_is_left_alone(left: Left) -> None:
+    assert left.restore() == "" and found(left.keep) == {"logs/model": "old"}
+
+
+def test_a_removed_link_is_there_again(left: Left) -> None:
+    left.place.unlink()
+    assert left.restore() == "logs was removed by the program; it is a link to `keep` again"
+    assert found(left.place) == {"model": "old"}
+
+
+def test_an_empty_folder_does_not_hide_a_checkpoint(left: Left) -> None:
+    left.replaced({})
+    (left.place / "plots").mkdir()
+    assert "replaced by an empty folder, and `keep` stays as it was" in left.restore()
+    assert found(left.place) == {"model": "old"} and left.aside() == []
+
+
+def test_something_newer_in_keep_is_not_hidden(left: Left) -> None:
+    left.replaced({"model": "older still"}, at=10**8)
+    assert "an older folder than the one in `keep`" in left.restore()
+    assert found(left.place) == {"model": "old"} and left.aside() == [{"model": "older still"}]
+
+
+def test_nothing_is_set_aside_where_nothing_was_kept(left: Left) -> None:
+    (left.logs / "model").unlink()
+    left.replaced({"model": "new"})
+    assert left.restore().endswith("which was taken into `keep`; it is a link to `keep` again")
+    assert found(left.keep) == {"logs/model": "new"}
+
+
+def test_a_file_in_its_place_goes_beside(left: Left) -> None:
+    left.place.unlink()
+    left.place.write_text("a file")
+    assert "replaced by a file" in left.restore()
+    assert found(left.place) == {"model": "old"}
+    assert [each.read_text() for each in left.aside()] == ["a file"]
+
+
+def test_a_link_elsewhere_is_not_followed(left: Left, tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "model").write_text("elsewhere")
+    left.place.unlink()
+    left.place.symlink_to(tmp_path / "scratch")
+    assert f"replaced by a link to {tmp_path}/scratch" in left.restore()
+    assert found(left.place) == {"model": "old"} and found(tmp_path / "scratch") == {"model": "elsewhere"}
+    assert [os.readlink(each) for each in left.aside()] == [f"{tmp_path}/scratch"]
+
+
+def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    Path(left.paths.cwd, "out").symlink_to(tmp_path / "elsewhere")
+    said = relink.restore(left.paths, ["out/logs"])[0]
+    assert "cannot be taken into `keep`: " in said and "a link is in the way" in said
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def dies_at(step: int, far: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is a change of the disk. What lies at `far` is on a file system of its own."""
+    steps = iter(range(100))
+
+    def dying(change: Any) -> Any:
+        def call(*words: Any, **more: Any) -> None:
+            if next(steps) == step:
+                raise KeyboardInterrupt
+            if far in words:
+                raise OSError(errno.EXDEV, "Invalid cross-device link")
+            change(*words, **more)
+
+        return call
+
+    for name in ("rename", "symlink"):
+        monkeypatch.setattr(os, name, dying(getattr(os, name)))
+
+
+@pytest.mark.parametrize("other_disk", [False, True], ids=["one file system", "two file systems"])
+def test_after_a_death_at_any_step_it_goes_on(left: Left, monkeypatch: pytest.MonkeyPatch, other_disk: bool) -> None:
+    for step in range(10):
+        left.replaced({"model": f"new {step}"}, at=2 * 10**9 + step)
+        died = False
+        with monkeypatch.context() as patch:
+            dies_at(step, str(left.place) if other_disk else "", patch)
+            try:
+                left.restore()
+            except KeyboardInterrupt:
+                died = True
+        left.restore()
+        assert found(left.place) == {"model": f"new {step}"}
+        assert {text for each in left.aside() for text in each.values()} >= {"old", *(f"new {n}" for n in range(step))}
+        if not died:
+            break
+    assert not died and step >= 3
+
+
+def test_two_at_once_take_it_in_once(left: Left) -> None:
+    left.replaced({"model": "new"})
+    said: list[str] = []
+    both = [threading.Thread(target=lambda: said.append(left.restore())) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert sorted(map(bool, said)) == [False, True]
+    assert found(left.place) == {"model": "new"} and left.aside() == [{"model": "old"}]
