@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable
+from tfdeploy.model.inventory import Host
 from tfdeploy.transport import doors
 from tfdeploy.transport.fleet import SshFleet
 
@@ -37,6 +38,12 @@ def test_every_outcome_is_collected_and_sessions_are_kept(
         assert sorted(seen) == sorted(found)
         assert seen[-1] == "mute"
         assert fleet.session(good[0]) is fleet.session(good[0])
+
+
+def test_a_host_that_the_inventory_lacks_is_unreachable() -> None:
+    with SshFleet() as fleet:
+        found = fleet.each((Host("n7", ""),), lambda session: session)["n7"]
+    assert isinstance(found, HostUnreachable) and (found.exit_code, found.where) == (4, "n7") and "inventory" in found.what
 
 
 def test_a_bug_stays_a_bug_and_errors_do_not_stop_others(lasting: Any) -> None:

@@ -202,6 +202,33 @@ def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operato
     assert {path for path in new if not path.startswith(tuple(f"work/lie {words}/{part}/" for part in allowed))} == set()
 
 
+@pytest.mark.fault("57 a plan that a host changed")
+def test_who_launched_elsewhere_is_led_astray_by_no_plan(operator: Tfdeploy, ended: str, tmp_path: Path) -> None:
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path)}  # a machine that does not know the run
+    on_n1 = workdir(operator, "n1") / JOB / "runs" / ended / "plan.json"
+    honest = on_n1.read_text()
+    before = files(operator.home)
+    try:
+        on_n1.write_text(honest.replace('"host":"n3"', '"host":"../../../../.ssh"'))
+        said = operator.run("fetch", ended, "--to", "astray", exit_code=1, env=elsewhere).stderr
+        assert f"[n1] the plan of {ended} that it holds is refused" in said
+        new = files(operator.home) - before
+        assert new >= {"work/astray/files/n3/out/result.txt", "work/astray/logs/ps-0@n1.log"}
+        assert all(path.startswith(("work/astray/keep/", "work/astray/files/n", "work/astray/logs/")) for path in new)
+        on_n1.write_text(honest.replace('"stop_grace_s":', '"stop_grace_s":1'))
+        for verb in ("status", "logs", "fetch"):
+            said = operator.run(verb, ended, exit_code=1, env=elsewhere).stderr
+            assert f"2 different plans of {ended}: plan 1 is on n1; plan 2 is on n[2-3]" in said
+        stopped = operator.run("stop", ended, "--json", exit_code=0, env=elsewhere)
+        assert [row["host"] for row in json.loads(stopped.stdout)["hosts"]] == ["n1", "n2", "n3"]
+    finally:
+        on_n1.write_text(honest)
+    other = tmp_path / "other.yaml"
+    other.write_text(Path(operator.lab.inventory).read_text().replace("n3", "n8"))
+    found = operator.run("status", ended, "-i", str(other), exit_code=4, env=elsewhere)
+    assert "[n3] the inventory" in found.stderr and "worker:0" in found.stdout
+
+
 def test_a_link_that_leads_out_stays_there_and_a_near_one_comes(operator: Tfdeploy, ended: str) -> None:
     out = cwd(operator, "n3", ended) / "links"
     out.mkdir()

@@ -15,8 +15,9 @@ from typing import Any, Dict
 
 from tfdeploy.agent import proc
 from tfdeploy.agent.asked import Asked, find_program
+from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import Call, VerbError
-from tfdeploy.agent.paths import agent_command
+from tfdeploy.agent.paths import RunPaths, agent_command
 from tfdeploy.agent.runs import paths_of
 from tfdeploy.agent.sockets import listens
 
@@ -34,7 +35,7 @@ def tensorboard(call: Call) -> Dict[str, Any]:
     paths = paths_of(call)
     if not os.path.isdir(paths.cwd):
         raise VerbError("unknown_run", "the working directory of run %s is gone here" % paths.run, where=paths.cwd)
-    python = _python(str(call.args.get("python") or "python3"))
+    python = _python(str(call.args.get("python") or _planned_python(paths)))
     for left in reversed(range(TRIES)):
         board = _Board(python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex()))
         try:
@@ -48,6 +49,12 @@ def tensorboard(call: Call) -> Dict[str, Any]:
         if not left or not re.search(r"(?i)address already in use|could not bind|port \d+", board.words):
             raise VerbError("tensorboard", "TensorBoard did not come up: %s" % board.last_line, where=paths.cwd)
     raise AssertionError("not reached")
+
+
+def _planned_python(paths: RunPaths) -> str:
+    """As the plan on this host says it of this host."""
+    plan = read_json(os.path.join(paths.run_dir, "plan.json")) or {}
+    return next((str(host["python"]) for host in plan.get("hosts", ()) if host.get("host") == paths.host), "python3")
 
 
 def _python(wanted: str) -> str:

@@ -47,16 +47,14 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.fetch import PARTS, Wish, fetch
-    from tfdeploy.operations.find import find_run
 
     if args.onto is not None:
         from tfdeploy.cli.onto import onto
 
         return onto(args)
     with setting.open_fleet(args) as fleet, transfer_view(args) as emit:
-        hosts, job = setting.where_to_look(args)
-        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
-        only = frozenset(host.name for host in hosts) if args.limit or args.exclude else None
+        plan, odd = setting.run_meant(args, fleet)
+        only = frozenset(host.name for host in setting.where_to_look(args)[0]) if args.limit or args.exclude else None
         to = Path(args.to) if args.to else _own_folder() / plan.run
         fetched = fetch(fleet, plan, Wish(to, tuple(args.parts or PARTS), args.overwrite, only), emit)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
@@ -66,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"run": plan.run, "ok": ok, "to": str(to.resolve()), "keep_from": fetched.keep_from, "hosts": rows}))
     else:
         _say(args, plan, fetched, rows, to)
-    return worst([*(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
+    return worst([odd, *(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
 
 
 def _own_folder() -> Path:

@@ -37,7 +37,6 @@ def add(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import worst
-    from tfdeploy.operations.find import find_run
     from tfdeploy.operations.logs import followed_lines, stored_lines
     from tfdeploy.ui.amounts import in_bytes
     from tfdeploy.ui.loglines import LogWriter
@@ -45,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.ui.terminal import terminal_of
 
     with setting.open_fleet(args) as fleet:
-        hosts, job = setting.where_to_look(args)
-        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
+        plan, odd = setting.run_meant(args, fleet)
         query = _query(args, plan)
         lost: dict[str, TfdeployError] = {}
         gone: dict[str, int] = {}
@@ -67,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
                 f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)",
                 file=sys.stderr,
             )
-        return worst(error.exit_code for error in lost.values()) if complete else 0
+        return worst([odd, *(error.exit_code for error in lost.values())]) if complete else 0
 
 
 def _query(args: argparse.Namespace, plan: Plan) -> LogQuery:

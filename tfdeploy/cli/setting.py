@@ -21,7 +21,9 @@ from tfdeploy.store.runs import RunStore
 
 if TYPE_CHECKING:
     from tfdeploy.model.job import Job
+    from tfdeploy.model.plan import Plan
     from tfdeploy.transport.fleet import SshFleet
+    from tfdeploy.transport.seam import Fleet
 
 
 def state_folder() -> Path:
@@ -54,9 +56,30 @@ def inventory_here(args: argparse.Namespace) -> Inventory:
     return load_inventory(args, load_job(args) if here else None)
 
 
+def run_meant(args: argparse.Namespace, fleet: Fleet, *, live_first: bool = False) -> tuple[Plan, int]:
+    """(the plan of the run that is meant, the exit code of what is wrong with hosts' own plans of it, which is said here)."""
+    from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.find import find_run
+    from tfdeploy.ui.sanitise import clean
+
+    hosts, job = _hosts_and_job(args)
+    refused: dict[str, TfdeployError] = {}
+    name, metrics = (job.name, job.metrics) if job else (None, {})
+    plan = find_run(fleet, hosts, store(), wanted=args.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused)
+    for host, error in refused.items():
+        print(f"[{host}] {clean(error.what)}" + (f"\n  next: {clean(error.next)}" if error.next else ""), file=sys.stderr)
+    return plan, worst(error.exit_code for error in refused.values())
+
+
 def where_to_look(args: argparse.Namespace) -> tuple[tuple[Host, ...], str | None]:
-    """(the hosts to ask for runs, the job's name or None). To read or stop a run, neither file needs to be in order:
-    a broken job file is said and passed over, and a run that the store knows has its own hosts."""
+    """(the hosts to ask for runs, the job's name or None)."""
+    hosts, job = _hosts_and_job(args)
+    return hosts, job.name if job else None
+
+
+def _hosts_and_job(args: argparse.Namespace) -> tuple[tuple[Host, ...], Job | None]:
+    """To read or stop a run, neither file needs to be in order: a broken job file is said and passed over, and a run that the
+    store knows has its own hosts."""
     here = args.job is not None or Path("tfdeploy.yaml").is_file()
     job, broken = None, None
     try:
@@ -73,7 +96,7 @@ def where_to_look(args: argparse.Namespace) -> tuple[tuple[Host, ...], str | Non
         hosts = ()
     if broken is not None:
         print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
-    return hosts, job.name if job else None
+    return hosts, job
 
 
 @contextmanager

@@ -6,9 +6,13 @@ import argparse
 import json
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.options import common
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.plan import Plan
 
 
 def add(subparsers: Any) -> None:
@@ -24,13 +28,12 @@ def add(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import dashboard, on_terminal
-    from tfdeploy.operations.find import find_run
+    from tfdeploy.errors import worst
     from tfdeploy.operations.status import status
     from tfdeploy.ui.sanitise import clean
 
     with setting.open_fleet(args) as fleet:
-        hosts, job = setting.where_to_look(args)
-        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
+        plan, odd = setting.run_meant(args, fleet)
         if args.watch and not args.json and on_terminal():
             dashboard(fleet, plan, last=200)
             return 0
@@ -47,7 +50,13 @@ def run(args: argparse.Namespace) -> int:
                 print(f"  next: tfdeploy status {plan.run} --watch: makes it go on there", file=sys.stderr)
         for host, error in found.errors.items():
             print(f"[{host}] {clean(error.what)}", file=sys.stderr)
-        return 4 if found.errors and len(found.errors) == len(plan.hosts) else 0
+        return worst([odd, _silence(plan, found.errors)])
+
+
+def _silence(plan: Plan, errors: dict[str, TfdeployError]) -> int:
+    """4 where no host answers, or the inventory lacks one of them; a host that is away is no failure of a look."""
+    lacking = [host.host for host in plan.hosts if host.ssh and not host.ssh.get("address")]
+    return 4 if errors and (lacking or len(errors) == len(plan.hosts)) else 0
 
 
 def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:

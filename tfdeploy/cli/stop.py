@@ -22,14 +22,12 @@ def add(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import worst
-    from tfdeploy.operations.find import find_run
     from tfdeploy.operations.outcomes import split
     from tfdeploy.operations.stop import stop
 
     with setting.open_fleet(args) as fleet:
-        hosts, job = setting.where_to_look(args)
-        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job, live_first=True)
-        only = None if not (args.limit or args.exclude) else frozenset(host.name for host in hosts)
+        plan, _ = setting.run_meant(args, fleet, live_first=True)
+        only = None if not (args.limit or args.exclude) else frozenset(host.name for host in setting.where_to_look(args)[0])
         grace_s = 0.0 if args.now else plan.stop_grace_s if args.grace is None else args.grace
         results = stop(fleet, plan, grace_s=grace_s, hosts=only)
         good, bad = split(results)

@@ -26,12 +26,10 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
-    from tfdeploy.operations.find import find_run
     from tfdeploy.operations.tensorboard import tensorboard
 
     with setting.open_fleet(args) as fleet:
-        hosts, job = setting.where_to_look(args)
-        plan = find_run(fleet, hosts, setting.store(), wanted=args.wanted, job=job)
+        plan, _ = setting.run_meant(args, fleet)
         if not args.quiet:
             print(f"starting TensorBoard for {plan.run} ...", file=sys.stderr)
         try:

@@ -13,6 +13,7 @@ from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
+from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
 
@@ -132,7 +133,7 @@ def env(node: Node) -> dict[str, str]:
 
 
 def check_variable(name: str, node: Node) -> None:
-    if not values.VARIABLE.match(name):
+    if not VARIABLE.match(name):
         raise node.error(f"{name[:80]!r} is not the name of a variable", "write letters, digits and _")
     if name in RESERVED or name.startswith("TFDEPLOY_TASK_"):
         raise node.error(f"{name} is set by tfdeploy for each task", f"remove {name}; tfdeploy launch --dry-run shows its value")

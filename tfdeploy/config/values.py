@@ -5,20 +5,15 @@ What reaches ssh, rsync or a host is checked here by allow-list; nothing that be
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Literal
 
 from tfdeploy.config.node import Node, nearest
+from tfdeploy.model.allowed import PROGRAM, USER, VARIABLE, is_host_path, is_hostname, is_ip, is_text
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.ranges import MAX_NAMES, unfold
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
-_HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII)
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
-_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}\Z", re.ASCII)
-_HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = (
@@ -33,7 +28,7 @@ Gpus = Literal["auto", "none"] | int | tuple[int, ...]
 def text(node: Node) -> str:
     """Any text without control characters, not empty, not beginning with `-`."""
     given = node.scalar()
-    if not given or given.startswith("-") or len(given) > 4096 or not given.isprintable():
+    if not is_text(given):
         raise node.wrong("a text that does not begin with -, without control characters")
     return given
 
@@ -84,35 +79,18 @@ def address(node: Node) -> str:
     """A host name or an address; the brackets of [IPv6] go."""
     given = node.scalar("a host name or address")
     bare = given[1:-1] if given.startswith("[") and given.endswith("]") else given
-    if ":" in bare and _is_ip(bare):
+    if ":" in bare and is_ip(bare):
         return bare
-    if bare != given or not _is_hostname(given):
+    if bare != given or not is_hostname(given):
         head, _, tail = given.rpartition(":")
-        hint = f"write address: {head} and port: {tail}" if tail.isdigit() and _is_hostname(head.strip("[]")) else None
+        hint = f"write address: {head} and port: {tail}" if tail.isdigit() and is_hostname(head.strip("[]")) else None
         raise node.wrong("a host name or an IP address", hint)
     return given
 
 
-def _is_hostname(given: str) -> bool:
-    if not _HOSTNAME.match(given):
-        return False
-    return _is_ip(given) if re.match(r"[\d.]+\Z", given) else True
-
-
-def _is_ip(given: str) -> bool:
-    bare, percent, zone = given.partition("%")
-    if percent and not re.match(r"[A-Za-z0-9_.-]{1,15}\Z", zone, re.ASCII):
-        return False
-    try:
-        ipaddress.ip_address(bare)
-    except ValueError:
-        return False
-    return True
-
-
 def user(node: Node) -> str:
     given = node.scalar("a user name")
-    if not _USER.match(given):
+    if not USER.match(given):
         raise node.wrong("a user name: letters, digits, _ . + and -")
     return given
 
@@ -125,9 +103,9 @@ def jump(node: Node) -> str:
         bracketed = re.match(r"\[([^\[\]]+)\](?::(\d+))?\Z", rest, re.ASCII)
         plain = re.match(r"([^:\[\]]+)(?::(\d+))?\Z", rest, re.ASCII)
         match = bracketed or plain
-        fits = match is not None and (_is_ip(match[1]) if bracketed else _is_hostname(match[1]))
+        fits = match is not None and (is_ip(match[1]) if bracketed else is_hostname(match[1]))
         known_port = match is None or match[2] is None or 1 <= int(match[2][:6]) <= 65535
-        if not fits or not known_port or (at and not _USER.match(who)):
+        if not fits or not known_port or (at and not USER.match(who)):
             raise node.wrong("[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22")
     return given
 
@@ -135,15 +113,14 @@ def jump(node: Node) -> str:
 def host_path(node: Node) -> str:
     """A folder or file on a host: absolute or below ~."""
     given = node.scalar("a path on the host")
-    inside = [step for step in given.split("/")[1:] if step not in ("", ".")]
-    if not _HOST_PATH.match(given) or ".." in inside or not inside:
+    if not is_host_path(given):
         raise node.wrong("a path on the host that begins with / or ~/, without ..", "write it as ~/tfdeploy or /scratch/tfdeploy")
     return given.rstrip("/")
 
 
 def python(node: Node) -> str:
     given = node.scalar("an interpreter")
-    if "/" not in given and _PROGRAM.match(given):
+    if "/" not in given and PROGRAM.match(given):
         return given
     if "/" not in given:
         raise node.wrong("the name or the path of an interpreter", "write it as python3.11 or ~/venv/bin/python")

@@ -16,7 +16,7 @@ class Host:
     """One machine. None means "left out": ~/.ssh/config, then OpenSSH's own defaults, decide."""
 
     name: str
-    address: str
+    address: str  # "": this machine does not know where it is
     port: int | None = None
     user: str | None = None
     identity_file: str | None = None

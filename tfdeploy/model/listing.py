@@ -61,8 +61,13 @@ def _read(row: Any) -> Found:
 
 
 def is_inside(path: str) -> bool:
-    """Relative, plain, and of a length that a file system takes."""
-    return len(path) <= LONGEST_PATH and "\0" not in path and all(word not in ("", ".", "..") for word in path.split("/"))
+    """Relative, plain, of a length that a file system takes, and of characters that a file's name can be made of."""
+    if len(path) > LONGEST_PATH or "\0" in path or any(word in ("", ".", "..") for word in path.split("/")):
+        return False
+    try:
+        return bool(path.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:  # half of a pair
+        return False
 
 
 def stays_inside(link: Found) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -36,14 +36,14 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host of the run, with what is needed to find it again."""
+    """One host of the run."""
 
     host: str
     address: str  # what the other hosts call it, without port
     mesh_port: int
     workdir: str  # absolute on the host
     python: str
-    ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, to reach it later
+    ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, to reach it later; never sent to a host
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Names exactly this plan: launch is idempotent by run and digest."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+        """Names what hosts get of this plan: launch is idempotent by run and digest."""
+        sent = replace(self, hosts=tuple(replace(host, ssh={}) for host in self.hosts))
+        return hashlib.sha256(msgspec.json.encode(sent, order="deterministic")).hexdigest()[:16]
 
     def host(self, name: str) -> HostPlan:
         """Raises KeyError."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.model.inventory import Host
-from tfdeploy.model.plan import Plan, plan_from_json
+from tfdeploy.model.inventory import NAME, Host
+from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
+from tfdeploy.operations.hostplans import Sought, fetch_plan, plan_to_stop
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet, Session
@@ -25,6 +25,7 @@ class KnownRun:
     job: str
     live: bool = False
     started: float | None = None
+    holders: list[str] = field(default_factory=list)  # as the inventory calls them
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
 
@@ -40,9 +41,12 @@ def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[
     found: dict[tuple[str, str], KnownRun] = {}
     for host, rows in answers.items():
         for row in rows:
+            if not (NAME.match(row["run"]) and NAME.match(row["job"])):
+                continue  # of no launch
             known = found.setdefault((row["job"], row["run"]), KnownRun(row["run"], row["job"]))
             state = wire.from_wire(wire.HostRunState, row["host_state"]) if row.get("host_state") else None
             known.live = known.live or bool(row.get("live"))
+            known.holders.append(host)
             known.states[state.host if state else host] = state
             for fields in row.get("tasks", ()):
                 status = wire.from_wire(wire.TaskStatus, fields)
@@ -58,9 +62,21 @@ def _age(known: KnownRun) -> tuple[float, str]:
 
 
 def find_run(
-    fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, *, wanted: str | None, job: str | None, live_first: bool = False
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    store: RunStore,
+    *,
+    wanted: str | None,
+    job: str | None,
+    live_first: bool = False,
+    metrics: Mapping[str, str] | None = None,
+    refused: dict[str, TfdeployError] | None = None,
 ) -> Plan:
-    """The plan of the run that is meant. Raises UsageError (unknown, or several fit) or the hosts' errors."""
+    """The plan of the run that is meant. Raises UsageError (unknown, or several fit) or the hosts' errors.
+
+    `live_first`: to stop it. Where the plan comes from hosts: `metrics` are this machine's, and `refused` says which host's
+    own plan of the run could not be used.
+    """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
     runs, silent = known_runs(fleet, hosts, job)
@@ -77,16 +93,16 @@ def find_run(
             raise together("asking for runs", silent, len(hosts))
         what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
         raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next="tfdeploy runs")
-    found = store.plan(plan.run, plan.job) or _fetch_plan(fleet, hosts, plan)
+    found = store.plan(plan.run, plan.job) or _from_hosts(fleet, _sought(hosts, plan, metrics), live_first, refused)
     if live_first and wanted is None and not plan.live and silent and not any(host.host in silent for host in found.hosts):
         raise together("asking for a live run", silent, len(hosts))  # an ended run is not what is to be stopped
     return found
 
 
 def read_plan(fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: KnownRun) -> Plan | None:
-    """The plan of a known run: remembered, else from one of its hosts; None where none can be read."""
+    """The plan of a known run: remembered, else from its hosts; None where none can be read, or they hold different ones."""
     try:
-        return store.plan(known.run, known.job) or _fetch_plan(fleet, hosts, known)
+        return store.plan(known.run, known.job) or fetch_plan(fleet, _sought(hosts, known))[0]
     except TfdeployError:
         return None
 
@@ -132,20 +148,18 @@ def _newer(remembered: Plan | None, known: KnownRun | None) -> KnownRun | Plan |
     return remembered
 
 
-def _fetch_plan(fleet: Fleet, hosts: tuple[Host, ...], known: KnownRun) -> Plan:
-    holders = tuple(host for host in hosts if host.name in known.states) or hosts
+def _sought(hosts: tuple[Host, ...], known: KnownRun, metrics: Mapping[str, str] | None = None) -> Sought:
+    holders = tuple(host for host in hosts if host.name in known.holders)
+    return Sought(known.run, known.job, holders, hosts, metrics or {})
 
-    def ask(session: Session) -> Plan:
-        fields = session.agent().call("run.plan", {"run": known.run, "job": known.job})
-        try:
-            return plan_from_json(fields)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"the plan of {known.run} cannot be read: {error}", where=session.host.name) from error
 
-    plans, errors = split(fleet.each(holders, ask))
-    for plan in plans.values():
-        return plan
-    raise together(f"reading the plan of {known.run}", errors, len(holders))
+def _from_hosts(fleet: Fleet, sought: Sought, to_stop: bool, refused: dict[str, TfdeployError] | None) -> Plan:
+    if to_stop:
+        return plan_to_stop(fleet, sought)
+    plan, errors = fetch_plan(fleet, sought)
+    if refused is not None:
+        refused.update(errors)
+    return plan
 
 
 def hosts_of(plan: Plan) -> tuple[Host, ...]:

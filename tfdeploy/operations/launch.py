@@ -15,6 +15,7 @@ from typing import Any
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
 from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
@@ -184,7 +185,7 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
     parts = host_parts(plan, compare_clocks(fleet, plan))
     certs = certificates(plan.run, parts)
     secrets = {name: secret.reveal() for name, secret in asked.secrets.items()}
-    fields = plan_to_json(plan)
+    fields = plan_to_json(for_hosts(plan))
     args = {
         host: {"part": wire.to_wire(part), "plan": fields, "secrets": secrets, "certs": certs[host]}
         for host, part in parts.items()
@@ -231,7 +232,8 @@ def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool,
         f"if the commit reached it, it goes on: tfdeploy stop {plan.run}" if committing else "it ends by itself within 60 s"
     )
     with step(emit, "rollback", plan.run):
-        args = {host.host: {"reason": reason, "purge": purge, "plan_digest": plan.digest} for host in plan.hosts}
+        digest = plan.digest
+        args = {host.host: {"reason": reason, "purge": purge, "plan_digest": digest} for host in plan.hosts}
         _, bad = split(ask_all(fleet, plan, "run.abort", args, again=False, timeout_s=90))
         for host, error in bad.items():
             note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)

@@ -29,7 +29,7 @@ def _mind(watch: Watch, host: Host, stop: threading.Event) -> None:
             continue
         except TfdeployError as error:
             watch.take(host.name, error)
-            if isinstance(error, AgentError) and error.code == "unknown_run":
+            if not host.address or (isinstance(error, AgentError) and error.code == "unknown_run"):
                 break
         stop.wait(AGAIN_S)
     watch.settle(host.name)

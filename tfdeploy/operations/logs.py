@@ -154,7 +154,7 @@ class Follower:
                 _count(log, host.name, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
-                if isinstance(error, AgentError) or not (heard or isinstance(error, HostUnreachable)):
+                if isinstance(error, AgentError) or not (heard or isinstance(error, HostUnreachable)) or not host.address:
                     return  # its last word; a host that was heard before may only be busy, or booting
                 self.stop.wait(RECONNECT_S)
 

@@ -42,9 +42,8 @@ def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int 
     Raises UsageError, Refused (not installed, no port here), HostFailed, HostUnreachable.
     """
     session = _session(fleet, _chosen(plan, host))
-    stream = session.agent().stream(
-        "tensorboard", {"run": plan.run, "job": plan.job, "python": plan.host(session.host.name).python}
-    )
+    python = plan.host(session.host.name).python  # "": the host knows its own
+    stream = session.agent().stream("tensorboard", {"run": plan.run, "job": plan.job, "python": python})
     try:
         there = _port(stream, session.host.name)
         tunnel = session.tunnel(there, (port,) if port else (USUAL_PORT, 0))

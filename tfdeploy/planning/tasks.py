@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
-
-import msgspec
+from dataclasses import dataclass, field
 
 from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.hostplan import way
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, TaskPlan
@@ -62,13 +60,11 @@ def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> T
 
 
 def host_plan(layout: Layout, host: Host, facts: HostFacts) -> HostPlan:
-    """`ssh` is the inventory's host, with defaults, as JSON gives it back: a plan equals itself after a round trip."""
-    ssh: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(host)))
     return HostPlan(
         host=host.name,
         address=layout.addresses[host.name],
         mesh_port=layout.mesh[host.name],
         workdir=facts.workdir,
         python=str(facts.python),
-        ssh=ssh,
+        ssh=way(host),
     )

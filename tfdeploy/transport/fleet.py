@@ -20,6 +20,7 @@ from tfdeploy.transport.seam import Session
 from tfdeploy.transport.session import SshSession, open_session
 
 PARALLEL = 32
+_LACKING = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
 
 
@@ -75,6 +76,8 @@ class SshFleet:
 
     def session(self, host: Host) -> SshSession:
         """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
+        if not host.address:
+            raise HostUnreachable(_LACKING, where=host.name, next="-i with an inventory that has it")
         with self._lock:
             if self._closed:
                 raise HostUnreachable("the sessions are closed", where=host.name)

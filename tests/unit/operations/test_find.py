@@ -40,7 +40,7 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def know(silent: dict[str, HostUnreachable], *runs: KnownRun) -> None:
         monkeypatch.setattr(find, "known_runs", lambda fleet, hosts, job: (list(runs), silent))
-        monkeypatch.setattr(find, "_fetch_plan", lambda fleet, hosts, known: plan(known.run, "n1", 1.0, known.job))
+        monkeypatch.setattr(find, "_from_hosts", lambda fleet, sought, *_: plan(sought.run, "n1", 1.0, sought.job))
 
     return know
 

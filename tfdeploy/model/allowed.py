@@ -1,0 +1,67 @@
+"""What a word may look like: the allow-lists of the two files, and of what a host says of itself. Pure.
+
+What reaches ssh, rsync, a host or a folder of this machine passes one of these; nothing that begins with `-` does.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from tfdeploy.model.inventory import NAME
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
+PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}\Z", re.ASCII)
+_HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII)
+_HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
+
+
+def is_name(text: str) -> bool:
+    """Of a host, job, run, role, data set or release."""
+    return bool(NAME.match(text))
+
+
+def is_ip(text: str) -> bool:
+    bare, percent, zone = text.partition("%")
+    if percent and not re.match(r"[A-Za-z0-9_.-]{1,15}\Z", zone, re.ASCII):
+        return False
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        return False
+    return True
+
+
+def is_hostname(text: str) -> bool:
+    if not _HOSTNAME.match(text):
+        return False
+    return is_ip(text) if re.match(r"[\d.]+\Z", text) else True
+
+
+def is_address(text: str) -> bool:
+    """A host name, or an IP address without brackets."""
+    return is_ip(text) if ":" in text else is_hostname(text)
+
+
+def is_endpoint(text: str) -> bool:
+    """`address:port`, an IPv6 address in brackets."""
+    address, colon, port = text.rpartition(":")
+    if address.startswith("[") and address.endswith("]"):
+        return bool(colon) and ":" in address and is_ip(address[1:-1]) and is_port(port)
+    return bool(colon) and is_hostname(address) and is_port(port)
+
+
+def is_port(text: str) -> bool:
+    return bool(re.match(r"[1-9]\d{0,4}\Z", text, re.ASCII)) and int(text) < 1 << 16
+
+
+def is_host_path(text: str) -> bool:
+    """A folder or file on a host: absolute or below ~, without `..`, and not the root itself."""
+    inside = [step for step in text.split("/")[1:] if step not in ("", ".")]
+    return bool(_HOST_PATH.match(text)) and ".." not in inside and bool(inside)
+
+
+def is_text(text: str) -> bool:
+    """Printable, not empty, not too long, not beginning with `-`."""
+    return bool(text) and not text.startswith("-") and len(text) <= 4096 and text.isprintable()

@@ -1,0 +1,153 @@
+"""A plan as a host holds it: what of a plan leaves this machine, and what is believed of one that a host shows. Pure.
+
+A host may be broken into. So of its plan only names, advertised addresses, ports and figures are taken, each checked
+here; how a host is reached, its interpreter and what its lines are searched for are this machine's own to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import msgspec
+
+from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_name
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.listing import is_inside
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.ranges import MAX_NAMES
+
+MOST_TASKS = 100_000
+MOST_WORDS = 10_000
+MOST_CHARS = 128 << 10  # of one word: Linux takes no longer one in a command
+MOST_SECONDS = 86_400.0 * 365
+_SHOWN_CHARS = 2000
+
+
+def for_hosts(plan: Plan) -> Plan:
+    """Without what only this machine needs: how it reaches the hosts, its keys and its own files."""
+    return replace(plan, hosts=tuple(replace(host, ssh={}) for host in plan.hosts))
+
+
+def with_ways(plan: Plan, hosts: Iterable[Host]) -> Plan:
+    """Each host of the plan as `hosts` (the inventory's) know it. One that they lack has no address: it cannot be reached."""
+    known = {host.name: host for host in hosts}
+    return replace(plan, hosts=tuple(replace(each, ssh=way(known.get(each.host) or Host(each.host, ""))) for each in plan.hosts))
+
+
+def way(host: Host) -> dict[str, Any]:
+    """The inventory's host as JSON gives it back: a plan equals itself after a round trip."""
+    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(host)))
+    return told
+
+
+def believed(plan: Plan, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
+    """What may be used of a plan that a host shows as that of `run`. Raises ValueError with what is wrong with it.
+
+    `metrics` (this machine's) stand in place of the plan's: a regular expression may search for ever.
+    """
+    _need(plan.run == run and plan.job == job, "it is the plan of another run", f"{plan.run} of {plan.job}")
+    _need(is_name(run) and is_name(job), "no name", f"{run} of {job}")
+    _need(is_name(plan.release), "no name of a release", plan.release)
+    _check_hosts(plan.hosts)
+    _check_tasks(plan.tasks, {host.host for host in plan.hosts})
+    _check_names(plan)
+    _check_figures(plan)
+    _check_encoding(plan)
+    return replace(
+        plan,
+        hosts=tuple(HostPlan(host.host, host.address, host.mesh_port, "", "") for host in plan.hosts),
+        tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
+        operator=printable(plan.operator),
+        resume=None if plan.resume is None else printable(plan.resume),
+        restart=printable(plan.restart),
+        notes=tuple(printable(note) for note in plan.notes[:MOST_WORDS]),
+        metrics=dict(metrics),
+    )
+
+
+def printable(text: str) -> str:
+    """For what is only shown: one bounded line, whatever a host wrote."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
+
+
+def _check_hosts(hosts: tuple[HostPlan, ...]) -> None:
+    _need(0 < len(hosts) <= MAX_NAMES, "hosts", str(len(hosts)))
+    _all("no name of a host", is_name, (host.host for host in hosts))
+    _need(len({host.host for host in hosts}) == len(hosts), "a host twice", "")
+    _all("no address", is_address, (host.address for host in hosts))
+    _all("no port", _is_port, (host.mesh_port for host in hosts))
+
+
+def _check_tasks(tasks: tuple[TaskPlan, ...], hosts: set[str]) -> None:
+    _need(len(tasks) <= MOST_TASKS, "tasks", str(len(tasks)))
+    _all("no role", is_name, (task.role for task in tasks))
+    for task in tasks:
+        _need(0 <= task.index < MOST_TASKS and task.task == f"{task.role}:{task.index}", "no task", task.task)
+        _need(task.host in hosts, f"no host of {task.task}", task.host)
+        _need(not task.address or is_endpoint(task.address), f"no address of {task.task}", task.address)
+        _need(task.port is None or _is_port(task.port), f"no port of {task.task}", str(task.port))
+        _need(task.on_death in ("", "alone", "gang"), f"no rule for {task.task}", task.on_death)
+        _all(f"no GPU of {task.task}", lambda gpu: 0 <= gpu < 1024, task.gpus)
+        _check_words(task.argv)
+        _check_environment(task.env)
+    _need(len({task.task for task in tasks}) == len(tasks), "a task twice", "")
+
+
+def _check_names(plan: Plan) -> None:
+    tasks = {task.task for task in plan.tasks}
+    hosts = {host.host for host in plan.hosts}
+    _all("no deciding task", tasks.__contains__, plan.deciding)
+    _all("no host of the run", hosts.__contains__, [name for name in (plan.keep_from, plan.supply_from) if name is not None])
+    _all("no role", is_name, plan.cluster)
+    for endpoints in plan.cluster.values():
+        _all("no address", is_endpoint, endpoints)
+    _all("no path inside a folder", is_inside, (*plan.keep, *plan.links, *plan.data.values()))
+    _all("no name of a data set", is_name, (*plan.data, *plan.links.values()))
+    _all("no name of a variable", lambda name: bool(VARIABLE.match(name)), plan.secrets)
+    _all("no flag", is_name, plan.flags_appended)
+    _need(plan.stall_action in ("report", "restart"), "no action", plan.stall_action)
+    _check_words(plan.command)
+
+
+def _check_figures(plan: Plan) -> None:
+    for field in fields(plan):
+        value = getattr(plan, field.name)
+        if field.name.endswith("_s") or field.name == "restart_backoff_s":
+            for seconds in value if isinstance(value, tuple) else (value,):
+                _need(math.isfinite(seconds) and 0 <= seconds <= MOST_SECONDS, field.name, str(seconds))
+    _need(math.isfinite(plan.created) and 0 <= plan.created < 1 << 40, "created", str(plan.created))
+    _need(0 <= plan.logs_max_bytes <= 1 << 50, "logs_max_bytes", str(plan.logs_max_bytes))
+    _need(0 <= plan.restart_max <= 1000, "restart_max", str(plan.restart_max))
+
+
+def _check_words(words: tuple[str, ...]) -> None:
+    _need(len(words) <= MOST_WORDS, "words of a command", str(len(words)))
+    _all("no word of a command", lambda word: "\0" not in word and len(word) <= MOST_CHARS, words)
+
+
+def _check_environment(env: Mapping[str, str]) -> None:
+    _need(len(env) <= MOST_WORDS, "variables", str(len(env)))
+    _all("no name of a variable", lambda name: bool(VARIABLE.match(name)), env)
+    _all("no value of a variable", lambda value: "\0" not in value and len(value) <= 64 * MOST_CHARS, env.values())
+
+
+def _check_encoding(plan: Plan) -> None:
+    """Raises ValueError for halves of characters, which no file and no terminal takes."""
+    msgspec.json.encode(plan)
+
+
+def _is_port(port: int) -> bool:
+    return 0 < port < 1 << 16
+
+
+def _all(what: str, good: Callable[[Any], bool], values: Iterable[Any]) -> None:
+    for value in values:
+        _need(good(value), what, str(value))
+
+
+def _need(good: bool, what: str, shown: str) -> None:
+    if not good:
+        raise ValueError(f"{what}: {printable(shown)[:200]!r}" if shown else what)
