@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from typing import Any
 
-from tfdeploy.agent import links, wire
-from tfdeploy.agent.call import Call
+import pytest
+
+from tfdeploy.agent import family, links, proc, wire
+from tfdeploy.agent.call import Call, VerbError
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
 
@@ -26,9 +29,19 @@ def test_hosts_that_have_prepared_reach_each_other(hosts: Any) -> None:
 def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: Any) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", TASKS)
-    cluster.hosts["n2"].call("run.abort", run="r1", job=cluster.job, reason="test")
+    minder = family.minder(cluster.hosts["n2"].paths("r1"))
+    assert minder is not None and proc.send(minder, signal.SIGKILL)
     gone = [("n2", "", "closed")]
     cluster.wait_until(lambda: shut(cluster.hosts["n1"], "r1", cluster.job) == gone, what="n2's minder has gone")
+
+
+def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.prepare("r1", TASKS)
+    cluster.hosts["n2"].call("run.abort", run="r1", job=cluster.job, reason="test")
+    with pytest.raises(VerbError) as caught:
+        cluster.wait_until(lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it")
+    assert caught.value.code == "ended" and "test" in caught.value.what
 
 
 def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import proc
+from tfdeploy.agent import prepare, proc, workplace
 from tfdeploy.agent.call import VerbError
 
 FOREVER = ["sleep", "1000"]
@@ -57,6 +57,37 @@ def test_twenty_at_once_are_one(hosts: Any) -> None:
     for thread in threads:
         thread.join()
     assert answers.count({"prepared": True}) == 10 and answers.count("live_run") == 10
+
+
+def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = hosts("n1")
+    monkeypatch.setattr(prepare, "MINDER_WITHIN_S", 0.1)
+    part = cluster.parts("r1", TASKS)["n1"]
+    begun, go_on, answers = threading.Event(), threading.Event(), []
+    whole = workplace.make_cwd
+
+    def slow(*words: Any) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        monkeypatch.setattr(prepare, "MINDER_WITHIN_S", 20.0)
+        whole(*words)
+
+    monkeypatch.setattr(workplace, "make_cwd", slow)
+
+    def one() -> None:
+        answers.append(cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs=cluster.certs["n1"]))
+
+    cluster.runs += ["r1"]
+    threads = [threading.Thread(target=one) for _ in range(2)]
+    threads[0].start()
+    assert begun.wait(20)
+    threads[1].start()
+    assert refused(cluster, "r2").code == "locked"  # of another launch there is less patience
+    assert threads[1].is_alive()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert answers == [{"prepared": True}] * 2
 
 
 def test_a_live_run_of_the_job_is_named(hosts: Any) -> None:

@@ -34,11 +34,11 @@ def start(call: Call) -> Dict[str, Any]:
     state = paths.state()
     if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
         return {}  # started, and over in good order already
-    _refuse_ended(paths)
+    refuse_ended(paths)
     if paths.word("start") is None or _phase(paths) == "started":  # said again: the wait for the commit begins anew
         paths.say("start", time=time.time())
     _wait_for(paths, lambda: _phase(paths) in STARTED and _supervised(paths))
-    _refuse_ended(paths)
+    refuse_ended(paths)
     return {}
 
 
@@ -46,18 +46,33 @@ def _supervised(paths: RunPaths) -> bool:
     return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
 
 
+def renew(call: Call) -> Dict[str, Any]:
+    """The launch is alive: what is prepared or started waits for its next word as long again."""
+    paths = runs.paths_of(call)
+    _refuse_other_plan(call, paths)
+    if not _is_committed(paths):
+        refuse_ended(paths, also=("ending",))
+        paths.say("renew", time=time.time())
+    return {}
+
+
+def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
+    if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
+        raise VerbError("unknown_run", "run %s of this host was prepared by another launch" % paths.run)
+
+
 def commit(call: Call) -> Dict[str, Any]:
     paths = runs.paths_of(call)
     if _is_committed(paths):
         return {}
-    _refuse_ended(paths)
+    refuse_ended(paths)
     if _phase(paths) == "prepared" and paths.word("start") is None:
         raise VerbError("not_started", "run %s was not started on this host" % paths.run)
     if paths.word("commit") is None:
         paths.say("commit", time=time.time())
     _wait_for(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
     if not _is_committed(paths):
-        _refuse_ended(paths, also=("ending",))
+        refuse_ended(paths, also=("ending",))
     return {}
 
 
@@ -129,7 +144,7 @@ def _phase(paths: RunPaths) -> str:
     return paths.state().phase
 
 
-def _refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
+def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
     state = paths.state()
     if state.phase == "ended" or state.phase in also or not runs.is_live(paths):
         why = state.abort_reason or (STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone")
@@ -243,6 +258,7 @@ def _purge(paths: RunPaths) -> None:
 
 VERBS: Dict[str, Verb] = {
     "run.prepare": prepare,
+    "run.renew": renew,
     "run.start": start,
     "run.commit": commit,
     "run.abort": abort,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple
 
-from tfdeploy.agent import knock, runs, wire
+from tfdeploy.agent import control, knock, runs, wire
 from tfdeploy.agent.call import Call, Verb
 from tfdeploy.agent.doctor import CLOSED, OPEN
 
@@ -28,7 +28,9 @@ class _Door(NamedTuple):
 
 def links(call: Call) -> Dict[str, Any]:
     """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: whom it knocked at, and what is not reached from here."""
-    part = runs.paths_of(call).part()
+    paths = runs.paths_of(call)
+    control.refuse_ended(paths, also=("ending",))
+    part = paths.part()
     asked = _asked(part)
     doors = _doors(part, asked)
     shut: List[Dict[str, str]] = []

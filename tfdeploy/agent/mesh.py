@@ -70,11 +70,13 @@ class Mesh:
 
     def all_heard(self) -> bool:
         """Whether everybody who still has something running, and somebody to hear it, knows all that we know."""
-        gone = time.monotonic() - GONE_S
         with self._lock:
-            return all(
-                peer.digest == self._digest or (peer.refused is not None and peer.refused <= gone) for peer in self._concerned()
-            )
+            return all(peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned())
+
+    def _is_gone(self, peer: Peer) -> bool:
+        """Before the commit, a host that was never heard may only be late: its minder is still to come."""
+        refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
+        return refused and (peer.heard is not None or self._known.committed)
 
     def in_touch(self) -> bool:
         """Whether any peer has said anything since we are here, or none is left that would."""

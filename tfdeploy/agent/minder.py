@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from tfdeploy.agent import (
     actions,
@@ -60,7 +60,7 @@ class Minder:
         self.supplier: Optional[supply.Supplier] = None
         self.colleague = Colleague()
         self.rounds: Optional[rounds.Rounds] = None
-        self.start_word: Optional[Dict[str, Any]] = None
+        self.launcher: Tuple[Optional[Dict[str, Any]], ...] = (None, None)  # its last signs of life
         self.refused = ""  # what the system said last
 
     # --- begin
@@ -173,9 +173,10 @@ class Minder:
             self.state.stop_requested = True
             self.ledger.save()
         now = time.monotonic()
-        if self.state.phase == "started" and words.get("start") != self.start_word:
-            self.state.marks["started"] = now  # whoever launches is still there, waiting for all to be up
-        self.start_word = words.get("start")
+        signs = words.get("start"), words.get("renew")
+        if signs != self.launcher and self.state.phase in ("prepared", "started"):
+            self.state.marks[self.state.phase] = now  # whoever launches is still there, waiting for the other hosts
+        self.launcher = signs
         if "decided" not in self.state.marks and knowledge.decided(self.part.peers, self.ledger.known) is not None:
             self.state.marks["decided"] = now
             self.ledger.save()

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional
 from tfdeploy.agent import AGENT_DIR, layout, wire
 from tfdeploy.agent.atomic import read_json, write_bytes, write_json
 
-WORDS = ("start", "commit", "abort", "stop")
+WORDS = ("renew", "start", "commit", "abort", "stop")
 LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
 _ROOM_BYTES = 1024
 _HELD_S, _LOOKED_AT_S = 0.05, 5.0  # how long a lock is tried for, by who is in the way

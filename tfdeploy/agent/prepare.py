@@ -22,12 +22,13 @@ from tfdeploy.agent.hostfolder import job_names, run_names
 from tfdeploy.agent.paths import RunPaths, agent_command, take_lock
 
 MINDER_WITHIN_S = 20.0
+SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 
 
 def prepare(call: Call) -> Dict[str, Any]:
     part = _part(call.args.get("part"))
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
-    with alone(paths):
+    with alone(paths, part.plan_digest):
         if _is_there(paths, part):
             return {"prepared": True}
         refuse_live_run(paths)
@@ -69,23 +70,43 @@ def _part(fields: Any) -> wire.HostPart:
 
 
 @contextmanager
-def alone(paths: RunPaths) -> Iterator[None]:
-    """One prepare of a job on this host at a time."""
+def alone(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
+    """One prepare of a job on this host at a time. The same one, asked again because its answer was late, is waited for."""
     folder = layout.locks_dir(paths.workdir, paths.job)
     workplace.make_private(folder)
-    deadline = time.monotonic() + MINDER_WITHIN_S
-    lock = take_lock(os.path.join(folder, "prepare." + paths.host))
+    place = os.path.join(folder, "prepare." + paths.host)
+    ours = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
+    begun = time.monotonic()
+    lock = take_lock(place)
     while lock is None:
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begun
+        if waited > (SAME_WITHIN_S if _content(place) == ours else MINDER_WITHIN_S):
             raise VerbError(
                 "locked", "another launch of job %s is being prepared on this host" % paths.job, next="tfdeploy status"
             )
         time.sleep(0.02)
-        lock = take_lock(os.path.join(folder, "prepare." + paths.host))
+        lock = take_lock(place)
     try:
+        _sign(lock, ours)
         yield
     finally:
         os.close(lock)
+
+
+def _sign(lock: int, words: bytes) -> None:
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, words, 0)
+    except OSError:
+        pass  # a full disk: what is prepared says so itself
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1000)
+    except OSError:
+        return b""
 
 
 def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:

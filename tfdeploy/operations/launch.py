@@ -29,6 +29,7 @@ from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import probe
 from tfdeploy.operations.readiness import await_up, check
+from tfdeploy.operations.renewal import Renewal, has_lapsed, lapsed
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
 from tfdeploy.operations.verbs import ask_all
@@ -74,21 +75,9 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     with step(emit, "lock", asked.run):
         lock.__enter__()
     try:
-        plan = _prepared(asked, fleet, emit)
-        store.save(plan)
-        committing = False
-        try:
-            with step(emit, "start", asked.run):
-                all_or_error("start", ask_all(fleet, plan, "ping", timeout_s=PING_S))  # nothing starts unless all hosts are there
-                _everywhere(fleet, plan, "run.start", "started", emit)
-                await_up(fleet, plan, emit)
-            committing = True
-            with step(emit, "commit", asked.run):
-                if _everywhere(fleet, plan, "run.commit", "committed", emit):
-                    check(fleet, plan, emit)
-        except BaseException as error:
-            roll_back(fleet, plan, emit, _reason(error), purge=False, committing=committing)
-            raise
+        with Renewal(fleet) as renewal:
+            plan = _prepared(asked, fleet, renewal, emit)
+            _come_up(plan, fleet, store, emit)
     except BaseException:
         lock.__exit__(None, None, None)
         raise
@@ -97,6 +86,27 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     except KeyboardInterrupt:  # the point of no return is behind us
         note(emit, "interrupted when all was up: the run goes on", level="warning", run=plan.run)
     return plan
+
+
+def _come_up(plan: Plan, fleet: Fleet, store: RunStore, emit: Emit) -> None:
+    """Start and commit of what is prepared on all hosts, or nothing of it is left."""
+    started = committing = False
+    try:
+        store.save(plan)
+        with step(emit, "start", plan.run):
+            all_or_error("start", ask_all(fleet, plan, "ping", timeout_s=PING_S))  # nothing starts unless all hosts are there
+            started = True
+            if over := _everywhere(fleet, plan, "run.start", "started", emit):
+                check(fleet, plan, emit)
+                raise lapsed(over, len(plan.hosts))
+            await_up(fleet, plan, emit)
+        committing = True
+        with step(emit, "commit", plan.run):
+            if _everywhere(fleet, plan, "run.commit", "committed", emit):
+                check(fleet, plan, emit)
+    except BaseException as error:
+        roll_back(fleet, plan, emit, _reason(error), purge=not started, committing=committing)
+        raise
 
 
 def _checked(asked: Launch) -> Launch:
@@ -110,7 +120,7 @@ def _checked(asked: Launch) -> Launch:
     return replace(asked, inventory=inventory, aside=aside, setup=recipe.digest if recipe else None)
 
 
-def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
+def _prepared(asked: Launch, fleet: Fleet, renewal: Renewal, emit: Emit) -> Plan:
     """Probe, plan, sync, prepare; again when a port was taken or a file changed in between."""
     for left in reversed(range(TRIES)):
         shipment = read_shipment(asked.job, asked.cache)
@@ -121,6 +131,7 @@ def _prepared(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
                     all_or_error("sync", sync(fleet, hosts_of(plan), shipment, emit))
             with step(emit, "prepare", asked.run):
                 _spread(asked, plan, fleet, emit)
+                renewal.of(plan)
                 _prepare(asked, plan, fleet, emit)
             return plan
         except (PortTaken, TreeChanged) as error:
@@ -215,15 +226,15 @@ def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:
     return together("prepare", bad, of)
 
 
-def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> bool:
-    """The verb on all hosts. True where a host says that the run has ended: how, is another question."""
+def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> dict[str, TfdeployError]:
+    """The verb on all hosts. Returns the hosts that say that the run has ended there, or that they do not know it any more."""
     good, bad = split(ask_all(fleet, plan, verb))
     for host in good:
         host_news(emit, host, said, run=plan.run)
-    broken = {host: error for host, error in bad.items() if not (isinstance(error, AgentError) and error.code == "ended")}
-    if broken:
+    over = {host: error for host, error in bad.items() if has_lapsed(error)}
+    if broken := {host: error for host, error in bad.items() if host not in over}:
         raise together(verb.removeprefix("run."), broken, len(plan.hosts))
-    return bool(bad)
+    return over
 
 
 def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False) -> None:

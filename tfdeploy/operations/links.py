@@ -13,7 +13,8 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.outcomes import all_or_error, split
+from tfdeploy.operations.renewal import has_lapsed, lapsed, renew
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.transport.seam import Fleet
 
@@ -41,8 +42,17 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     answers = all_or_error("links", ask_all(fleet, plan, "run.links", timeout_s=WITHIN_S))
     shut = [Shut(seen_from=host, **each) for host, answer in answers.items() for each in answer["shut"]]
     if shut:
+        _refuse_ended(fleet, plan)
         asked = Counter(to for answer in answers.values() for to in answer["asked"])
         raise refusal(shut, hosts_of(plan), asked)
+
+
+def _refuse_ended(fleet: Fleet, plan: Plan) -> None:
+    """Where nobody listens any more because the run has ended on that host, no firewall is to blame."""
+    _, bad = split(renew(fleet, plan))
+    over = {host: error for host, error in bad.items() if has_lapsed(error)}
+    if over:
+        raise lapsed(over, len(plan.hosts))
 
 
 def open_to_us(plan: Plan) -> str | None:

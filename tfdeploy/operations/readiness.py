@@ -12,14 +12,13 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.words import death_in_words
 from tfdeploy.operations.lastwords import last_lines
-from tfdeploy.operations.outcomes import all_or_error, together
-from tfdeploy.operations.verbs import ask_all
+from tfdeploy.operations.outcomes import together
 from tfdeploy.operations.watching import Watch
 from tfdeploy.transport.seam import Fleet
 
 ROUND_S = 0.2
-REFRESH_S = 15.0  # start is said again: hosts that hear nothing for 60 s end what has no commit
 SLACK_S = 30.0  # beyond ready.timeout, which the hosts themselves keep
+SETTLE_S = 5.0  # once one host says why the run ends, the others may still say that it began with them
 
 
 def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
@@ -27,44 +26,48 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     or the error of a host that cannot be reached."""
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
-    refreshed = time.monotonic()
     while True:
         view = watch.look()
         if watch.errors:
             raise together("waiting for the tasks", watch.errors, len(plan.hosts))
-        if view.state in ("failed", "stopped", "lost") or any(state is None for state in watch.states.values()):
+        if view.final or any(state is None for state in watch.states.values()):
             raise failure(fleet, plan, watch)
+        if _is_ending(watch):
+            check(fleet, plan, emit)
         waiting = [task.task for task in plan.tasks if not _is_up(watch, task.task)]
         if not waiting:
             return
-        now = time.monotonic()
-        if now > deadline:
+        if time.monotonic() > deadline:
             raise RunFailed(
                 f"{', '.join(waiting)} not up after {plan.ready_timeout_s:g} s",
                 next="raise ready.timeout, or see `tfdeploy logs`",
             )
-        if now - refreshed > REFRESH_S:
-            refreshed = now
-            all_or_error("start", ask_all(fleet, plan, "run.start"))
         time.sleep(ROUND_S)
 
 
 def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """For a run that has ended somewhere already: raises RunFailed if that was not well, once it is over everywhere."""
+    """For a run that has ended on some host: raises RunFailed, unless it has succeeded. Waits until it is over everywhere,
+    but not for a host that does not hear of it: the rollback tells that one."""
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
-    while True:
-        view = watch.look()
-        if view.state in ("failed", "stopped", "lost"):
-            raise failure(fleet, plan, watch)
-        if view.final or view.cause is None or time.monotonic() > deadline:
-            return
+    while not (view := watch.look()).final and time.monotonic() < deadline:
+        if view.cause is not None:
+            deadline = min(deadline, time.monotonic() + SETTLE_S)
         time.sleep(ROUND_S)
+    if view.state != "succeeded":
+        raise failure(fleet, plan, watch)
+
+
+def _is_ending(watch: Watch) -> bool:
+    """Before the commit no run ends but by a failure, an operator, or a host that heard nothing of the launch."""
+    return any(state.phase in ("ending", "ended") for state in watch.states.values() if state is not None)
 
 
 def _is_up(watch: Watch, task: str) -> bool:
+    """A task that was stopped counts once the deciding tasks have succeeded: before that it was ended by an abort."""
     status = watch.tasks.get(task)
-    return status is not None and (status.up or status.outcome == "stopped")
+    decided = any("decided" in state.marks for state in watch.states.values() if state is not None)
+    return status is not None and (status.up or (decided and status.outcome == "stopped"))
 
 
 def failure(fleet: Fleet, plan: Plan, watch: Watch) -> TfdeployError:
@@ -76,8 +79,10 @@ def failure(fleet: Fleet, plan: Plan, watch: Watch) -> TfdeployError:
     for status in watch.tasks.values():
         if status.state in ("ended", "lost") and status.outcome not in ("succeeded", "stopped"):
             return run_failed(fleet, plan, status.task, wire.to_wire(status))
-    reasons = [state.abort_reason for state in watch.states.values() if state and state.abort_reason]
-    return RunFailed(reasons[0] if reasons else "the run was ended before it was up", where=plan.run)
+    for state in watch.states.values():
+        if state and state.abort_reason:
+            return RunFailed(state.abort_reason, where=state.host)
+    return RunFailed("the run was ended before it was up", where=plan.run)
 
 
 def run_failed(fleet: Fleet, plan: Plan, task: str, death: Mapping[str, Any]) -> RunFailed:

@@ -1,0 +1,160 @@
+"""A launch is whole: however late, slow or lost one host is, either all of the run is up, or nothing of it is left."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conditions import wait_for
+from nearby import NearFleet, held_until
+
+from tfdeploy.agent import paths
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.job import Job
+from tfdeploy.operations import launch as launching
+from tfdeploy.operations import readiness, renewal
+from tfdeploy.operations.launch import Launch, launch
+from tfdeploy.planning import parts
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport import agentzip
+
+FOREVER = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)\n"
+
+
+@pytest.fixture(scope="module")
+def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("agent")
+    zipfile.ZipFile(io.BytesIO(agentzip.agent_zip())).extractall(folder)
+    return str(folder)
+
+
+class Operator:
+    """Launches a program as ps on n1 and as worker on n2; `limit_s` is what hosts give it for start and for commit."""
+
+    def __init__(self, fleet: NearFleet, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fleet, self.root, self._monkeypatch = fleet, root, monkeypatch
+        self.told: list[Any] = []
+        (root / "code").mkdir()
+        self.program(FOREVER)
+        self.job = Job("whole", "async", ("python", "train.py"), str(root / "code"), flags="none", ready_after_s=0.1)
+        self.job = replace(self.job, restart_max=0, stop_grace_s=1.0, finish_grace_s=0.5)
+        self.limits(10.0)
+
+    def program(self, text: str) -> None:
+        (self.root / "code" / "train.py").write_text(text)
+
+    def limits(self, limit_s: float, **fields: Any) -> None:
+        whole = parts._part
+        fields = {"start_within_s": limit_s, "commit_within_s": limit_s, **fields}
+        self._monkeypatch.setattr(parts, "_part", lambda *plan: replace_record(whole(*plan), fields))
+
+    def launch(self, run: str, **fields: Any) -> Any:
+        asked = Launch(self.fleet.inventory, self.job, run, 1.0, "me@here", {"user": "me", "pid": 1}, **fields)
+        return launch(asked, self.fleet, RunStore(self.root / "store"), self.told.append)
+
+    def left(self, run: str) -> dict[str, list[int]]:
+        return self.fleet.alive(run, self.job.name)
+
+    def phase(self, run: str, host: str) -> str:
+        return self.fleet.paths(host, self.job.name, run).state().phase
+
+
+def replace_record(part: Any, fields: dict[str, Any]) -> Any:
+    for name, value in fields.items():
+        setattr(part, name, value)
+    return part
+
+
+@pytest.fixture
+def operator(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
+    monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
+    fleet = NearFleet(tmp_path, agent_dir, "n1", "n2")
+    yield Operator(fleet, tmp_path, monkeypatch)
+    fleet.around = lambda host, verb, do: do()
+    fleet.end_all()
+
+
+def test_a_launch_over_hosts_nearby(operator: Operator) -> None:
+    operator.launch("r1")
+    assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
+
+
+def failed(operator: Operator, run: str) -> TfdeployError:
+    with pytest.raises(TfdeployError) as caught:
+        operator.launch(run)
+    wait_for(lambda: not operator.left(run), 20, "nothing of it is alive")
+    return caught.value
+
+
+@pytest.mark.fault("61 one host starts late, another has given up; they do not hear each other")
+@pytest.mark.parametrize("program", [FOREVER, "import time; time.sleep(0.5)"])
+def test_a_host_that_gave_up_before_its_start_fails_the_launch(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """A cut between the hosts, and a start that reaches the ps after its minute: the worker alone is no run."""
+    operator.program(program)
+    operator.limits(1.0)
+    monkeypatch.setattr(launching, "certificates", lambda run, parts: {host: {} for host in parts})  # no mesh: a cut
+    monkeypatch.setattr(readiness, "SLACK_S", 5.0)
+
+    def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
+        if verb == "run.links":
+            return {"asked": [], "shut": []}
+        if (host, verb) == ("n1", "run.start"):
+            held_until(lambda: operator.phase("r1", "n1") == "ended")
+        return do()
+
+    operator.fleet.around = around
+    assert "not started within 1 s" in failed(operator, "r1").what
+
+
+@pytest.mark.fault("61 one host is slower to prepare than the others wait")
+def test_a_host_that_prepares_late_is_waited_for_by_the_others(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator.limits(1.5)
+    monkeypatch.setattr(renewal, "EVERY_S", 0.2)
+    renewed = operator.fleet.asked
+
+    def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
+        if (host, verb) == ("n2", "run.prepare"):
+            held_until(lambda: operator.phase("r1", "n1") == "prepared")
+            begun = time.monotonic()
+            held_until(lambda: time.monotonic() - begun > 4.0 and ("n1", "run.renew") in renewed)
+        return do()
+
+    operator.fleet.around = around
+    operator.launch("r1")
+    assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
+
+
+@pytest.mark.fault("61 one host prepares after the others have given up")
+def test_a_host_that_has_given_up_is_no_firewall(operator: Operator) -> None:
+    operator.limits(1.0)
+
+    def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
+        if (host, verb) == ("n2", "run.prepare"):
+            held_until(lambda: operator.phase("r1", "n1") == "ended")
+            answer = do()
+            held_until(lambda: operator.phase("r1", "n2") == "ended")  # it has heard of it
+            return answer
+        return do()
+
+    operator.fleet.around = around
+    assert "not started within 1 s" in failed(operator, "r1").what
+
+
+def test_no_firewall_is_blamed_for_a_host_that_has_given_up_meanwhile(operator: Operator) -> None:
+    def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
+        if (host, verb) == ("n2", "run.links"):
+            where = {"run": "r1", "job": "whole", "reason": "an operator's whim"}
+            operator.fleet.call("n1", "run.abort", **where)
+            return {"asked": ["n1"], "shut": [{"host": "n1", "task": "", "address": "127.0.0.1:1", "why": "closed"}]}
+        return do()
+
+    operator.fleet.around = around
+    assert "an operator's whim" in failed(operator, "r1").what

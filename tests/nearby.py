@@ -1,0 +1,154 @@
+"""Hosts that are folders of this machine: a fleet whose sessions call the agent's verbs themselves, without SSH.
+
+A launch over it is the real one, in half a second. What a test wants to be slow, lost or late, it says by verb and host.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.agent import family, frames, hostfolder, layout, paths, proc, serve, verbs
+from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.model.inventory import Host, Inventory
+
+Around = Callable[[str, str, Callable[[], Any]], Any]  # host, verb, the verb itself: answers for it
+
+
+def answer(host: str, verb: str, do: Callable[[], Any]) -> Any:
+    """As a host that is well."""
+    return do()
+
+
+class NearChannel:
+    clock_skew_s = 0.0
+
+    def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
+        self._host, self._context, self._fleet = host, context, fleet
+        self.hello = dict(serve.hello(context), workdir=context.workdir)
+
+    def call(self, verb: str, args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
+        header, blob = _travelled({"args": args or {}}, blob)
+        self._fleet.asked.append((self._host.name, verb))
+
+        def do() -> Any:
+            return verbs.find_verb(verb)(Call(self._context, header["args"], blob))
+
+        done: deque[Any] = deque()
+
+        def work() -> None:
+            try:
+                done.append(self._fleet.around(self._host.name, verb, do))
+            except (VerbError, TfdeployError) as error:
+                done.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(min(timeout_s, self._fleet.patience_s))
+        if not done:
+            raise HostUnreachable(f"no answer to {verb} within {timeout_s:g} s", where=self._host.name)
+        if isinstance(done[0], VerbError):
+            error = done[0]
+            raise AgentError(error.what, code=error.code, details=error.details, where=self._host.name, next=error.next)
+        if isinstance(done[0], TfdeployError):
+            raise done[0]
+        return done[0]
+
+
+def _travelled(header: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+    """As it arrives on the other side of a wire."""
+    found = frames.read_frame(io.BytesIO(frames.encode_frame(header, blob)))
+    assert found is not None
+    return found
+
+
+class NearSession:
+    target = None
+    alive = True
+
+    def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
+        self.host, self._context, self._fleet = host, context, fleet
+
+    def agent(self) -> Any:
+        return NearChannel(self.host, self._context, self._fleet)
+
+
+class NearFleet:
+    """`around` stands between a launch and each verb. `asked`: (host, verb) in order. `patience_s`: at most, for an answer."""
+
+    def __init__(self, root: Path, agent_dir: str, *names: str) -> None:
+        self.around: Around = answer
+        self.asked: list[tuple[str, str]] = []
+        self.patience_s = 60.0
+        self.contexts = {name: Context(str(root / name / "tfdeploy"), agent_dir) for name in names}
+        low = 20000 + os.getpid() % 20000
+        rows = []
+        for number, (name, context) in enumerate(self.contexts.items()):
+            os.makedirs(context.workdir)
+            ports = (low + 20 * number, low + 20 * number + 19)
+            row = Host(name, "127.0.0.1", 22, "me", workdir=context.workdir, ports=ports, gpus="none")
+            rows.append(replace(row, python=sys.executable))
+        self.inventory = Inventory(tuple(rows), {"ps": names[:1], "worker": names[1:]})
+
+    def each(self, hosts: tuple[Host, ...], action: Any, *, on_done: Any = None) -> dict[str, Any]:
+        def one(host: Host) -> Any:
+            try:
+                return action(NearSession(host, self.contexts[host.name], self))
+            except TfdeployError as error:
+                return error
+
+        with ThreadPoolExecutor(max(1, len(hosts))) as pool:
+            return dict(zip((host.name for host in hosts), pool.map(one, hosts), strict=True))
+
+    def connect(self, hosts: tuple[Host, ...]) -> dict[str, Any]:
+        return self.each(hosts, lambda session: session)
+
+    def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+        return hosts
+
+    def close(self) -> None:
+        for context in self.contexts.values():
+            for let_go in list(context.closing.values()):
+                let_go()
+
+    def call(self, host: str, verb: str, **args: Any) -> Any:
+        """As another operator would."""
+        return verbs.find_verb(verb)(Call(self.contexts[host], args))
+
+    def paths(self, host: str, job: str, run: str) -> paths.RunPaths:
+        return paths.RunPaths(layout.host_dir(self.contexts[host].workdir, job, run, host))
+
+    def alive(self, run: str, job: str) -> dict[str, list[int]]:
+        """Host -> what carries this run's marks there (hosts with nothing left out)."""
+        table = proc.everyone()
+        found = {name: sorted(proc.marked(family.marks(self.paths(name, job, run)), table)) for name in self.contexts}
+        return {name: pids for name, pids in found.items() if pids}
+
+    def end_all(self) -> None:
+        for context in self.contexts.values():
+            for job in hostfolder.job_names(context.workdir):
+                for run in hostfolder.run_names(context.workdir, job):
+                    try:
+                        verbs.find_verb("run.stop")(Call(context, {"run": run, "job": job, "grace_s": 0.0}))
+                        verbs.find_verb("run.abort")(Call(context, {"run": run, "job": job, "purge": True}))
+                    except VerbError:
+                        pass
+        self.close()
+
+
+def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
+    """For `around`: a host that is slow until something is true elsewhere."""
+    deadline = time.monotonic() + within_s
+    while not reached():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
