@@ -28,6 +28,7 @@ from tfdeploy.planning import (
     program,
     restarts,
     servers,
+    wipes,
 )
 from tfdeploy.planning.layout import lay_out, ports_needed
 from tfdeploy.planning.modes import rules
@@ -123,6 +124,7 @@ def make_plan(
         notes=(
             *notes.counts(inventory, mode, wished, seats),
             *kept.notes,
+            *wipes.notes(job, started),
             *([served.note] if served.note else []),
             added.note,
             *collisions.notes(added),

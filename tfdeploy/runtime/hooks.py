@@ -91,4 +91,8 @@ def call(patch: str, function: str, *words: Any) -> None:
 def install() -> None:
     """Puts the finder in place. Call once, before anything imports TensorFlow."""
     task.keep_tf_config()
-    sys.meta_path.insert(0, Finder(patches.by_module()))
+    wanted = patches.by_module()
+    for name in wanted.keys() & sys.modules.keys():  # a .pth file may have imported shutil
+        for patch in wanted[name]:
+            call(patch, "apply", sys.modules[name])
+    sys.meta_path.insert(0, Finder(wanted))

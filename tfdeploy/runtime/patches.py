@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing import Dict, Tuple
 
 _ALWAYS: Dict[str, Tuple[str, ...]] = {
+    "shutil": ("kept_folders",),
+    "tensorflow.python.lib.io.file_io": ("kept_folders",),
     "tensorflow.python.training.saver": ("whole_checkpoints",),
     "tensorflow.python.training.sync_replicas_optimizer": ("synchronous",),
     "tensorflow.python.training.coordinator": ("prompt_end",),

@@ -1,0 +1,63 @@
+"""Programs that delete their `keep` folder, which is a link: as on a plain machine for them, and what was kept stays."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+BEGIN = """
+import os, shutil, pathlib
+os.makedirs("w/job/keep/logs"); open("w/job/keep/logs/model", "w").close()
+os.mkdir("out"); os.symlink(os.path.abspath("w/job/keep/logs"), "out/logs")
+logs = "out/logs"
+"""
+END = """
+print(os.path.islink("out/logs"), sorted(os.listdir("out/logs")), os.listdir("w/job/keep/logs"))
+"""
+FRESH = "False ['new'] ['model']"
+SAID = "tfdeploy: out/logs is a `keep` folder: what earlier runs saved there is set aside, not deleted\n"
+NEW = 'os.makedirs(logs); open(logs + "/new", "w").close()'
+HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+
+
+@pytest.mark.parametrize(
+    "deletes",
+    [
+        "shutil.rmtree(logs)",
+        "shutil.rmtree(logs + '/')",
+        "shutil.rmtree(logs, ignore_errors=True)",
+        "shutil.rmtree(path=pathlib.Path(logs))",
+        "shutil.rmtree(os.fsencode(logs))",
+        "shutil.rmtree('out')",
+        "os.system('rm -rf out/logs')",
+    ],
+)
+def test_the_program_gets_a_fresh_folder_and_what_was_kept_stays(run_python, deletes):
+    done = run_python(f"{BEGIN}{deletes}\n{NEW}\n{END}", TFDEPLOY_TASK_JOB="job")
+    assert done.stdout.splitlines() == [FRESH], done.stderr
+    assert done.stderr == ("" if "rm -rf" in deletes else SAID)
+
+
+def test_another_link_is_refused_as_ever_and_a_folder_is_deleted(run_python):
+    code = (
+        BEGIN.replace("w/job/keep", "w/other/keep")
+        + "os.makedirs('some/thing'); shutil.rmtree('some')\nprint(sorted(os.listdir('.')))\n"
+    )
+    done = run_python(code + "shutil.rmtree(logs)", TFDEPLOY_TASK_JOB="job")
+    assert done.stdout.splitlines() == ["['out', 'w']"]
+    assert "Cannot call rmtree on a symbolic link" in done.stderr
+    assert run_python("import shutil; shutil.rmtree('missing')", TFDEPLOY_TASK_JOB="job").stderr.endswith("'missing'\n")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not HAS_TENSORFLOW, reason="TensorFlow is not installed")
+def test_the_same_by_tensorflow(run_python):
+    """Without this: all of `keep` deleted, and FailedPreconditionError."""
+    cases = ["tf.compat.v1.gfile.DeleteRecursively(logs)", "tf.io.gfile.rmtree(logs + '/')", "tf.io.gfile.rmtree('out')"]
+    again = "shutil.rmtree('out'); shutil.rmtree('w')\n"
+    code = "import tensorflow as tf\n" + "".join(
+        f"{BEGIN}{case}\ntf.io.gfile.makedirs(logs); open(logs + '/new', 'w').close()\n{END}{again}" for case in cases
+    )
+    done = run_python(code, TFDEPLOY_TASK_JOB="job")
+    assert done.stdout.splitlines() == [FRESH] * len(cases), done.stderr

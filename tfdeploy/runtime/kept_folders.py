@@ -1,0 +1,57 @@
+"""A program that deletes its `keep` folder gets a fresh one, and what earlier runs saved is not deleted.
+
+Cause: in a task's working directory a `keep` folder is a link. `shutil.rmtree` refuses a link, and TensorFlow's
+DeleteRecursively deletes all that lies behind it and then fails with FailedPreconditionError (file_system.cc: it ends with
+DeleteDir of the link). Here only the link goes; the agent (relink.py) takes in what the program puts in its place.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, List
+
+from . import task
+
+_NAMES = ("rmtree", "delete_recursively", "delete_recursively_v2")
+
+
+def apply(module: Any) -> None:
+    """`module`: shutil, or tensorflow.python.lib.io.file_io."""
+    for name in _NAMES:
+        if hasattr(module, name):
+            setattr(module, name, _sparing(getattr(module, name)))
+
+
+def _sparing(delete: Any) -> Any:
+    @functools.wraps(delete)
+    def delete_but_keep(*args: Any, **kwargs: Any) -> Any:
+        path = args[0] if args else kwargs.get("path", kwargs.get("dirname"))
+        links = _links(path)
+        for link in links:
+            os.unlink(link)
+            task.say("%s is a `keep` folder: what earlier runs saved there is set aside, not deleted" % os.path.relpath(link))
+        return None if _plain(path) in links else delete(*args, **kwargs)
+
+    return delete_but_keep
+
+
+def _plain(path: Any) -> str:
+    try:
+        return os.fsdecode(path).rstrip("/")
+    except TypeError:
+        return ""
+
+
+def _links(path: Any) -> List[str]:
+    """The links to `keep` that this path is, or that lie below it."""
+    top = _plain(path)
+    if _is_kept(top):
+        return [top]
+    below = (os.path.join(folder, name) for folder, folders, _ in os.walk(top) for name in folders) if top else ()
+    return [each for each in below if _is_kept(each)]
+
+
+def _is_kept(path: str) -> bool:
+    job = os.environ.get("TFDEPLOY_TASK_JOB", "")
+    return bool(job) and os.path.islink(path) and "/%s/keep/" % job in os.readlink(path)
