@@ -57,8 +57,10 @@ class PortTaken(Refused):
 class HostUnreachable(TfdeployError):
     exit_code = 4
 
-    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None) -> None:
-        """Without a `next`: a connection that broke off, after which the same command may be given again."""
+    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None, retries: int = 1) -> None:
+        """Without a `next`: a connection that broke off, after which the same command may be given again.
+        `retries`: how many more tries can help, for a verb that has to get through."""
+        self.retries = retries
         again = "`tfdeploy exec --limit %s -- true` shows when it can be reached; then type the same again" % where
         super().__init__(what, where=where, next=next or (again if where else None))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -91,6 +93,56 @@ def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
         assert time.monotonic() - began < 2
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_hosts_that_are_silent_keep_nobody_waiting(
+    lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "CONNECT_S", 6.0)
+    good = lasting.host("s0").host
+    port = listener(lambda sock: None)
+    mute = tuple(replace(good, name=f"mute{number}", port=port) for number in range(7))
+    seen: list[str] = []
+    with SshFleet(parallel=2) as fleet:
+        began = time.monotonic()
+        fleet.each((*mute, good), lambda session: session.run(("true",)), on_done=lambda name, _: seen.append(name))
+        assert time.monotonic() - began < 2 * 6
+    assert seen[0] == good.name
+
+
+def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
+    """A way to the server on `port` that passes each of its words on after a pause."""
+
+    def talk(sock: socket.socket) -> None:
+        there = socket.create_connection(("127.0.0.1", port))
+
+        def carry(source: socket.socket, sink: socket.socket, wait_s: float) -> None:
+            over = threading.Event()
+            with contextlib.suppress(OSError):
+                while data := source.recv(65536):
+                    over.wait(wait_s)
+                    sink.sendall(data)
+            there.close()
+
+        threading.Thread(target=carry, args=(sock, there, 0.0), daemon=True).start()
+        threading.Thread(target=carry, args=(there, sock, pause_s), daemon=True).start()
+
+    return talk
+
+
+def test_a_host_that_answers_slowly_is_not_given_up(
+    lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "CONNECT_S", 1.5)
+    sshd = lasting.host("slow")
+    port = listener(slowed(sshd.port, 0.45))
+    line = lasting.known.read_text().splitlines()[-1].replace(f":{sshd.port} ", f":{port} ")
+    with lasting.known.open("a") as known:
+        known.write(line + "\n")
+    began = time.monotonic()
+    with SshFleet() as fleet:
+        assert fleet.session(replace(sshd.host, port=port)).alive
+        assert time.monotonic() - began > 1.5  # longer than the time-out, and never silent for so long
 
 
 PROGRAM = """

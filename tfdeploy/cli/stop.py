@@ -23,13 +23,26 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import worst
     from tfdeploy.operations.outcomes import split
-    from tfdeploy.operations.stop import stop
+    from tfdeploy.operations.stop import Stopped, stop
+    from tfdeploy.ui.headway import Headway
+    from tfdeploy.ui.terminal import terminal_of
 
     with setting.open_fleet(args) as fleet:
         plan, _ = setting.run_meant(args, fleet, live_first=True)
         only = None if not (args.limit or args.exclude) else frozenset(host.name for host in setting.where_to_look(args)[0])
         grace_s = 0.0 if args.now else plan.stop_grace_s if args.grace is None else args.grace
-        results = stop(fleet, plan, grace_s=grace_s, hosts=only)
+        headway = Headway(terminal_of(sys.stderr, args.color), "stopped", len(plan.hosts) if only is None else len(only))
+
+        def done(host: str, result: Any) -> None:
+            if isinstance(result, Stopped) and not args.quiet:
+                headway.done(host)
+
+        def again(errors: dict[str, Any]) -> None:
+            if not args.quiet:
+                headway.again({host: error.what for host, error in errors.items()})
+
+        results = stop(fleet, plan, grace_s=grace_s, hosts=only, on_done=done, on_again=again)
+        headway.end()
         good, bad = split(results)
         if args.json:
             print(json.dumps(_as_json(plan.run, results)))

@@ -245,7 +245,7 @@ def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool,
     with step(emit, "rollback", plan.run):
         digest = plan.digest
         args = {host.host: {"reason": reason, "purge": purge, "plan_digest": digest} for host in plan.hosts}
-        _, bad = split(ask_all(fleet, plan, "run.abort", args, again=False, timeout_s=90))
+        _, bad = split(ask_all(fleet, plan, "run.abort", args, patience_s=30, timeout_s=90))
         for host, error in bad.items():
             note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)
 

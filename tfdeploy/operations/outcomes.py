@@ -32,7 +32,8 @@ def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> Tfdepl
         error.where = error.where or host
         return error
     code = worst(error.exit_code for error in errors.values())
-    kind = {3: Refused, 4: HostUnreachable}.get(code, HostFailed)
+    kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
+    kind = kinds.get(code, HostFailed)
     lines = [f"{doing} failed on {len(errors)} of {of} hosts:"]
     nexts: list[str] = []
     for host, error in errors.items():

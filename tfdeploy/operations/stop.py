@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.errors import AgentError, TfdeployError
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.persist import PATIENCE_S, Again, persist
 from tfdeploy.transport.seam import Fleet, Session
 
 SLACK_S = 60.0  # for the answer, beyond the grace
@@ -31,18 +32,15 @@ def stop(
     grace_s: float,
     hosts: frozenset[str] | None = None,
     on_done: Callable[[str, Any], None] | None = None,
+    on_again: Again | None = None,
 ) -> dict[str, Stopped | TfdeployError]:
     """Every host's outcome. `hosts`: only these. A host that does not know the run has nothing to stop. One whose answer
-    was lost is asked again; one that could not be reached is not: that took long enough."""
-    unheard: list[str] = []
+    was lost, or that was slow, is asked again: see `persist`."""
 
     def one(session: Session) -> Stopped:
         args = {"run": plan.run, "job": plan.job, "grace_s": grace_s}
         try:
             answer = session.agent().call("run.stop", args, timeout_s=grace_s + SLACK_S)
-        except HostUnreachable:
-            unheard.append(session.host.name)
-            raise
         except AgentError as error:
             if error.code != "unknown_run":
                 raise
@@ -51,7 +49,4 @@ def stop(
         return Stopped(survivors, float(answer.get("seconds") or 0.0), messenger=bool(answer.get("messenger")))
 
     wanted = tuple(host for host in hosts_of(plan) if hosts is None or host.name in hosts)
-    found = fleet.each(wanted, one, on_done=on_done)
-    again = tuple(host for host in wanted if host.name in unheard)
-    found.update(fleet.each(again, one, on_done=on_done))
-    return found
+    return persist(fleet, wanted, one, patience_s=PATIENCE_S + grace_s, on_done=on_done, on_again=on_again)

@@ -7,6 +7,7 @@ from typing import Any
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.persist import persist
 from tfdeploy.transport.seam import Fleet, Session
 
 
@@ -18,15 +19,18 @@ def ask_all(
     *,
     timeout_s: float = 60.0,
     again: bool = True,
+    patience_s: float | None = None,
 ) -> dict[str, Any | TfdeployError]:
     """host -> value or error. `args`: more arguments by host. The verb is idempotent: an unreachable host is
-    connected to and asked once more."""
+    connected to and asked once more, or with `patience_s` as often as `persist` does."""
 
     def ask(session: Session) -> Any:
         own = (args or {}).get(session.host.name, {})
         return session.agent().call(verb, {"run": plan.run, "job": plan.job, **own}, timeout_s=timeout_s)
 
     hosts = hosts_of(plan)
+    if patience_s is not None:
+        return persist(fleet, hosts, ask, patience_s=patience_s)
     results = fleet.each(hosts, ask)
     silent = tuple(host for host in hosts if isinstance(results[host.name], HostUnreachable))
     if silent and again:

@@ -70,7 +70,7 @@ def refused_key(host: str, target: Target, keytype: str, key: bytes, known: list
     old = [entry for entry in known if entry.keytype == keytype] or known
     trust = f"tfdeploy trust --limit {host}"
     if not old:
-        return HostUnreachable(f"the host key of {target.known_name} is not known: {now}", where=host, next=trust)
+        return HostUnreachable(f"the host key of {target.known_name} is not known: {now}", where=host, next=trust, retries=0)
     was = ", ".join(f"{entry.keytype} {knownhosts.fingerprint(entry.key)} ({entry.source})" for entry in old[:3])
     file = old[0].source.rpartition(":")[0]
     return HostUnreachable(
@@ -78,11 +78,13 @@ def refused_key(host: str, target: Target, keytype: str, key: bytes, known: list
         "someone may be in between, or the machine was set up again",
         where=host,
         next=f"only if you know why: ssh-keygen -f {file} -R '{target.known_name}', then {trust}",
+        retries=0,
     )
 
 
 def _revoked(host: str, target: Target, key: bytes) -> HostUnreachable:
-    return HostUnreachable(f"the host key of {target.known_name} is marked as revoked: {knownhosts.fingerprint(key)}", where=host)
+    what = f"the host key of {target.known_name} is marked as revoked: {knownhosts.fingerprint(key)}"
+    return HostUnreachable(what, where=host, retries=0)
 
 
 def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
@@ -93,7 +95,14 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
     what, next_ = _words(error, attempt)
     if target.jump is not None:
         what += f" (through {target.jump.where})"
-    return HostUnreachable(what, where=host, next=next_)
+    return HostUnreachable(what, where=host, next=next_, retries=_retries(error, attempt))
+
+
+def _retries(error: BaseException, attempt: Attempt) -> int:
+    """A host that takes connections may only be slow, one that is silent was asked for as long as that takes."""
+    if attempt.timed_out or attempt.turned_away:
+        return 8 if attempt.connected else 1
+    return 0
 
 
 def _words(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
@@ -144,7 +153,7 @@ def _login_words(attempt: Attempt) -> tuple[str, str | None]:
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
     """Nothing could be offered at all: said before the host is bothered."""
     what = "; ".join(notes) or "there is no key to log in with: no identity file, and no ssh-agent holds one"
-    return HostUnreachable(f"{what} (for {target.where})", where=host, next="set `identity_file:`, or ssh-add the key")
+    return HostUnreachable(f"{what} (for {target.where})", where=host, next="set `identity_file:`, or ssh-add the key", retries=0)
 
 
 def _ssh_words(target: Target) -> str:

@@ -16,14 +16,18 @@ import fabric
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport import causes, pulse
+from tfdeploy.transport import causes, patience, pulse
 from tfdeploy.transport.keys import Offer
 from tfdeploy.transport.link import Link, dial
+from tfdeploy.transport.patience import Places, Wait
 from tfdeploy.transport.stream import own
 from tfdeploy.transport.target import Target
 
 CONNECT_S = 10.0
+NEVER_S = 3600.0  # paramiko's own time-outs know no patience but the clock's: ours closes the link
+FIRST_WORDS_S = 2.0  # a host that is silent for longer gets its handshake begun without them
 TURNED_AWAY_TRIES = 8  # MaxStartups drops some of a burst; with jitter all get in
+HANDSHAKES = 32  # at once
 STARTS_PER_DOOR = 16  # channels being opened through one jump host at once
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 
@@ -43,9 +47,10 @@ class _Transport(paramiko.Transport):
 
 
 class Doors:
-    """The connections of one fleet to jump hosts. Thread-safe."""
+    """The connections of one fleet to jump hosts, and whose handshake goes on. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, handshakes: int = HANDSHAKES) -> None:
+        self._handshakes = Places(handshakes)
         self._lock = threading.Lock()
         self._doors: dict[Target, _Door] = {}
         self._closed = False
@@ -81,29 +86,30 @@ class Doors:
         door = self._door(target.jump) if target.jump is not None else None
         if door is not None:
             door.transport(attempt.host)  # its own connect has its own time
-        deadline = time.monotonic() + CONNECT_S
         link: Link | None = None
-        offer.deadline = deadline
         connection = _connection(target, attempt.host)
-        try:
-            link = door.link(attempt.host, target, deadline) if door is not None else dial(target, deadline)
-            attempt.connected = True
-            connection.connect_kwargs = _words(target, link, offer, deadline)
-            connection.open()
-        except BaseException:
-            attempt.timed_out = time.monotonic() >= deadline - 0.05
-            _look_back(attempt, connection, link, offer)
-            raise
-        finally:
-            offer.close()
+        with patience.waiting(CONNECT_S) as wait:
+            try:
+                link = wait.link = door.link(attempt.host, target, wait) if door is not None else dial(target, wait)
+                attempt.connected = True
+                link.first_words(FIRST_WORDS_S)
+                with self._handshakes.one(wait):
+                    connection.connect_kwargs = _words(target, link, offer)
+                    connection.open()
+            except BaseException as error:
+                attempt.timed_out = wait.over or isinstance(error, TimeoutError)
+                _look_back(attempt, connection, link, offer)
+                raise
+            finally:
+                offer.close()
         link.budget = None
         pulse.watch(connection.transport, link)
         return connection
 
-    def link(self, host: str, target: Target, deadline: float) -> Link:
+    def link(self, host: str, target: Target, wait: Wait) -> Link:
         """A link through the target's jump host, opened where needed. Raises HostUnreachable."""
         assert target.jump is not None
-        return self._door(target.jump).link(host, target, deadline)
+        return self._door(target.jump).link(host, target, wait)
 
     def _door(self, target: Target) -> _Door:
         with self._lock:
@@ -116,7 +122,7 @@ class _Door:
     def __init__(self, doors: Doors, target: Target) -> None:
         self._doors, self._target = doors, target
         self._lock = threading.Lock()
-        self._starts = threading.BoundedSemaphore(STARTS_PER_DOOR)
+        self._starts = Places(STARTS_PER_DOOR)
         self._connection: fabric.Connection | None = None
         self._failed: tuple[float, TfdeployError] | None = None  # the last try: when it ended, and why
 
@@ -137,17 +143,21 @@ class _Door:
             transport: paramiko.Transport = self._connection.transport
             return transport
 
-    def link(self, host: str, target: Target, deadline: float) -> Link:
+    def link(self, host: str, target: Target, wait: Wait) -> Link:
         transport = self.transport(host)
-        with self._starts:
-            left = max(0.1, deadline - time.monotonic())
+        with self._starts.one(wait):
             try:
-                channel = transport.open_channel("direct-tcpip", (target.hostname, target.port), ("", 0), timeout=left)
+                channel = transport.open_channel("direct-tcpip", (target.hostname, target.port), ("", 0), timeout=wait.limit_s)
             except paramiko.ChannelException as error:
                 raise HostUnreachable(
                     f"the jump host {self._target.where} cannot reach {target.hostname}:{target.port}: {error.text}",
                     where=host,
+                    retries=0,
                 ) from error
+            except paramiko.SSHException as error:
+                if "Timeout" in str(error):
+                    raise TimeoutError("timed out") from error
+                raise
         return Link(channel)
 
     def close(self) -> None:
@@ -168,14 +178,13 @@ def _connection(target: Target, host: str) -> fabric.Connection:
     return connection
 
 
-def _words(target: Target, link: Link, offer: Offer, deadline: float) -> dict[str, Any]:
-    left = max(0.1, deadline - time.monotonic())
+def _words(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
     return {
         "sock": link,
         "auth_strategy": offer,
         "transport_factory": partial(tuned_transport, target),
-        "timeout": left,
-        "banner_timeout": left,
+        "timeout": NEVER_S,
+        "banner_timeout": NEVER_S,
         "channel_timeout": CONNECT_S,
     }
 

@@ -20,6 +20,7 @@ from tfdeploy.transport.seam import Session
 from tfdeploy.transport.session import SshSession, open_session
 
 PARALLEL = 32
+DIALS = 4  # hosts being dialled for each one that may be at work
 _LACKING = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
 
@@ -29,7 +30,7 @@ class SshFleet:
 
     def __init__(self, parallel: int = PARALLEL) -> None:
         self._parallel = max(1, parallel)
-        self._doors = Doors()
+        self._doors = Doors(self._parallel)
         self._lock = threading.Lock()
         self._rooms: dict[str, _Room] = {}
         self._closed = False
@@ -47,14 +48,15 @@ class SshFleet:
         """`on_done` is called in the caller's thread, as hosts are done. Results in the order of `hosts`."""
         waiting = deque(hosts)
         done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
+        places = _Places(self._parallel)
 
         def work() -> None:
             with contextlib.suppress(IndexError):
                 while True:
                     host = waiting.popleft()
-                    done.put((host.name, self._one(host, action)))
+                    done.put((host.name, self._one(host, action, places)))
 
-        for number in range(min(self._parallel, len(hosts))):
+        for number in range(min(self._workers(hosts), len(hosts))):
             threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
         found: dict[str, V | TfdeployError] = {}
         try:
@@ -67,6 +69,7 @@ class SshFleet:
                     on_done(name, result)
         finally:
             waiting.clear()  # a bug or Ctrl-C: no further host is begun
+            places.closed = True
         return {host.name: found[host.name] for host in hosts}
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
@@ -77,7 +80,7 @@ class SshFleet:
     def session(self, host: Host) -> SshSession:
         """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
         if not host.address:
-            raise HostUnreachable(_LACKING, where=host.name, next="-i with an inventory that has it")
+            raise HostUnreachable(_LACKING, where=host.name, next="-i with an inventory that has it", retries=0)
         with self._lock:
             if self._closed:
                 raise HostUnreachable("the sessions are closed", where=host.name)
@@ -106,11 +109,28 @@ class SshFleet:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _one(self, host: Host, action: Callable[[Session], V]) -> V | BaseException:
+    def _workers(self, hosts: tuple[Host, ...]) -> int:
+        """Those that wait for a host that is dead are not missed by the others."""
+        new = len(hosts) - len(self.connected(hosts))
+        return self._parallel * DIALS if new > self._parallel else self._parallel
+
+    def _one(self, host: Host, action: Callable[[Session], V], places: _Places) -> V | BaseException:
         try:
-            return action(self.session(host))
+            session = self.session(host)
+            with places.free:
+                if places.closed:
+                    raise HostUnreachable("the others were given up", where=host.name)
+                return action(session)
         except BaseException as error:  # noqa: BLE001  # handed to the caller's thread, which raises what is a bug
             return error
+
+
+class _Places:
+    """For the hosts that are at work at once. What is dialled meanwhile takes none."""
+
+    def __init__(self, count: int) -> None:
+        self.free = threading.Semaphore(count)
+        self.closed = False
 
 
 class _Room:

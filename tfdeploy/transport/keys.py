@@ -10,7 +10,6 @@ import base64
 import binascii
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 from tfdeploy.transport.target import Target
 
 AGENT_S = 5.0  # for the ssh-agent to name its keys
+NEVER_S = 3600.0  # the patience with the host ends its link, whatever it is asked
 
 AGENT_KEYS_MAX = 6
 
@@ -32,7 +32,6 @@ class Offer(AuthStrategy):
     def __init__(self, target: Target) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
-        self.deadline: float | None = None  # monotonic; covers all keys together
         self.tried = 0
         self.notes: list[str] = []
         self._locked: dict[bytes, str] = {}  # public half -> path
@@ -53,8 +52,7 @@ class Offer(AuthStrategy):
             yield InMemoryPrivateKey(self._target.user, agent_key)
 
     def authenticate(self, transport: paramiko.Transport) -> Any:
-        if self.deadline is not None:
-            transport.auth_timeout = max(0.1, self.deadline - time.monotonic())
+        transport.auth_timeout = NEVER_S
         return super().authenticate(transport)
 
     def close(self) -> None:

@@ -18,11 +18,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tfdeploy.transport.patience import Wait
 from tfdeploy.transport.target import Target
 
 USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000
 TRY_AGAIN_S = 1.0
+TRIES_AT_ONCE = 3
 STRANGER_BYTES = 256 << 10  # a whole handshake is a few KiB
 
 
@@ -38,10 +40,21 @@ class Link:
         self.greeting = b""  # its first bytes
         self.heard = time.monotonic()
         self.received = 0
+        self._kept = b""  # what `first_words` has read
         self.settimeout = under.settimeout
         self.send = under.send
 
+    def first_words(self, wait_s: float) -> None:
+        """Waits until it says something, which costs no computing. Silence is no error here. Raises OSError."""
+        self._under.settimeout(wait_s)
+        with contextlib.suppress(TimeoutError):
+            self._kept = self.recv(512)
+        self._under.settimeout(None)
+
     def recv(self, count: int) -> bytes:
+        if self._kept:
+            kept, self._kept = self._kept[:count], self._kept[count:]
+            return kept
         got: bytes = self._under.recv(count)
         self.heard = time.monotonic()
         self.received += len(got)
@@ -76,18 +89,19 @@ class Link:
             _end(self._process)
 
 
-def dial(target: Target, deadline: float) -> Link:
-    """A TCP link by the monotonic `deadline`, each address in turn. Raises OSError (gaierror, TimeoutError, ...)."""
+def dial(target: Target, wait: Wait) -> Link:
+    """A TCP link, each address in turn, within the patience with this host. Raises OSError (gaierror, TimeoutError, ...)."""
     if target.proxy_command is not None:
         return _spawn(target, target.proxy_command)
     failed: OSError | None = None
     found = socket.getaddrinfo(target.hostname, target.port, type=socket.SOCK_STREAM)
     for number, (family, kind, protocol, _, address) in enumerate(found):
-        left = deadline - time.monotonic()
-        if left <= 0:
+        if wait.left_s <= 0:
             break
         try:
-            sock = _connect(partial(socket.socket, family, kind, protocol), address, left / (len(found) - number))
+            sock = _connect(
+                partial(socket.socket, family, kind, protocol), address, wait.left_s / (len(found) - number), wait.now
+            )
         except OSError as error:
             failed = failed or error
             continue
@@ -96,14 +110,19 @@ def dial(target: Target, deadline: float) -> Link:
     raise failed or TimeoutError("timed out")
 
 
-def _connect(new: Callable[[], socket.socket], address: Any, timeout_s: float) -> socket.socket:
+def _connect(
+    new: Callable[[], socket.socket], address: Any, timeout_s: float, clock: Callable[[], float] = time.monotonic
+) -> socket.socket:
     """The kernel repeats what got lost ever more seldom: so another try joins every second, and the first that is
     through is taken. What is back after a cut is found within a second. Raises OSError."""
-    deadline = time.monotonic() + timeout_s
+    deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
-        with selectors.DefaultSelector() as selector:
-            while (now := time.monotonic()) < deadline:
+        with selectors.PollSelector() as selector:  # which takes no descriptor
+            while (now := clock()) < deadline:
+                if len(tried) == TRIES_AT_ONCE:  # the second: the first is for answers that are slow, the last for what is back
+                    selector.unregister(tried[1])
+                    tried.pop(1).close()
                 tried.append(new())
                 tried[-1].setblocking(False)
                 code = tried[-1].connect_ex(address)

@@ -126,4 +126,6 @@ def own(error: TfdeployError) -> TfdeployError:
     """A fresh exception for each one who waits: one object raised in many threads would mix their tracebacks."""
     if isinstance(error, AgentError):
         return AgentError(error.what, code=error.code, details=error.details, where=error.where, next=error.next)
+    if isinstance(error, HostUnreachable):
+        return HostUnreachable(error.what, where=error.where, next=error.next, retries=error.retries)
     return type(error)(error.what, where=error.where, next=error.next)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import paramiko
 
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import causes, knownhosts
-from tfdeploy.transport.doors import CONNECT_S, Doors, tuned_transport
+from tfdeploy.transport import causes, knownhosts, patience
+from tfdeploy.transport.doors import CONNECT_S, NEVER_S, Doors, tuned_transport
 from tfdeploy.transport.link import Link, dial
 from tfdeploy.transport.target import Target, resolve
 
@@ -44,25 +43,25 @@ def scan(host: str, target: Target, doors: Doors) -> HostKey:
     Raises HostUnreachable.
     """
     attempt = causes.Attempt(host, target, CONNECT_S)
-    deadline = time.monotonic() + CONNECT_S
     link: Link | None = None
     transport: paramiko.Transport | None = None
-    try:
-        link = doors.link(host, target, deadline) if target.jump is not None else dial(target, deadline)
-        attempt.connected = True
-        transport = tuned_transport(target, link)
-        transport.banner_timeout = CONNECT_S
-        transport.start_client(timeout=max(0.1, deadline - time.monotonic()))
-        shown = transport.get_remote_server_key()
-    except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
-        attempt.timed_out = time.monotonic() >= deadline - 0.05
-        attempt.greeting = link.greeting if link is not None else b""
-        raise causes.explain(error, attempt) from error
-    finally:
-        if transport is not None:
-            transport.close()
-        if link is not None:
-            link.close()
+    with patience.waiting(CONNECT_S) as wait:
+        try:
+            link = wait.link = doors.link(host, target, wait) if target.jump is not None else dial(target, wait)
+            attempt.connected = True
+            transport = tuned_transport(target, link)
+            transport.banner_timeout = NEVER_S
+            transport.start_client(timeout=NEVER_S)
+            shown = transport.get_remote_server_key()
+        except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
+            attempt.timed_out = wait.over
+            attempt.greeting = link.greeting if link is not None else b""
+            raise causes.explain(error, attempt) from error
+        finally:
+            if transport is not None:
+                transport.close()
+            if link is not None:
+                link.close()
     return _compare(target, shown.get_name(), shown.asbytes())
 
 

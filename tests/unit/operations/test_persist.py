@@ -1,0 +1,52 @@
+"""What a verb that ends things does about hosts that are slow, silent, or refuse it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.persist import persist
+
+HOSTS = tuple(Host(name, "10.0.0.1") for name in ("good", "slow", "lost", "dead", "refused", "broken"))
+RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
+
+
+class Fleet:
+    """A host answers in its try of that number."""
+
+    def __init__(self, **at: int) -> None:
+        self.at, self.asked = at, Counter[str]()
+
+    def each(self, hosts: Any, action: Any, *, on_done: Any = None) -> dict[str, Any]:
+        return {host.name: self._one(host.name) for host in hosts}
+
+    def _one(self, name: str) -> Any:
+        self.asked[name] += 1
+        if name == "broken":
+            return HostFailed("no", where=name)
+        if self.asked[name] < self.at.get(name, 1):
+            return HostUnreachable("no word", where=name, retries=RETRIES[name])
+        return self.asked[name]
+
+
+def test_a_slow_host_is_asked_until_it_answers_and_the_others_as_often_as_it_can_help() -> None:
+    fleet, told = Fleet(slow=5, lost=2, dead=99, refused=99), []
+    found: dict[str, int | TfdeployError] = persist(
+        fleet, HOSTS, lambda session: 0, on_again=lambda bad: told.append(sorted(bad))
+    )
+    assert list(found) == [host.name for host in HOSTS]
+    assert fleet.asked == {"good": 1, "slow": 5, "lost": 2, "dead": 2, "refused": 1, "broken": 1}
+    assert (found["slow"], found["lost"]) == (5, 2)
+    assert isinstance(found["dead"], HostUnreachable) and isinstance(found["refused"], HostUnreachable)
+    assert told == [["dead", "lost", "slow"], ["slow"], ["slow"], ["slow"]]
+
+
+@pytest.mark.parametrize("patience_s", [0.0, -1.0])
+def test_nothing_is_asked_again_once_the_patience_is_over(patience_s: float) -> None:
+    fleet = Fleet(slow=5)
+    persist(fleet, HOSTS, lambda session: 0, patience_s=patience_s)
+    assert set(fleet.asked.values()) == {1}

@@ -1,0 +1,108 @@
+"""Whose time runs while a session is opened: the host's own, and only while this process can run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from conditions import wait_for
+
+from tfdeploy.transport import patience
+from tfdeploy.transport.patience import Places, Wait, waiting
+
+
+class Talk:
+    received = 0
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_silent_host_is_given_up_and_one_that_talks_has_longer() -> None:
+    silent, talking = Wait(1.0), Wait(1.0)
+    silent.link, talking.link = Talk(), Talk()
+    ticks = 0
+    while not talking.over:
+        talking.link.received += 1
+        silent.tick(0.125)
+        talking.tick(0.125)
+        ticks += 1
+        assert silent.over == (ticks >= 8)
+    assert ticks == 24
+
+
+def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "TICK_S", 0.01)
+    link = Talk()
+    with waiting(0.1) as wait:
+        wait.link = link
+        wait_for(lambda: link.closed, 10, "the silent link is closed")
+    assert wait.over
+
+
+def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "TICK_S", 0.01)
+    places, turns = Places(1), []
+    with waiting(60.0) as first, places.one(first):
+        first.link = Talk()
+
+        def second() -> None:
+            with waiting(0.2) as wait, places.one(wait):
+                turns.append(wait.over)
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        end = time.monotonic() + 0.6  # three times its limit
+        while time.monotonic() < end:
+            first.link.received += 1
+            thread.join(0.005)
+        assert turns == []
+    thread.join(10)
+    assert turns == [False]
+
+
+def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "TICK_S", 0.01)
+    monkeypatch.setattr(patience, "LENT_S", 0.1)
+    places, through = Places(1), threading.Event()
+
+    def second() -> None:
+        with waiting(60.0) as wait, places.one(wait):
+            through.set()
+
+    with waiting(60.0) as first, places.one(first):
+        threading.Thread(target=second).start()
+        assert through.wait(10)
+    for _ in range(2):  # its place was given back once, not twice
+        with waiting(60.0) as wait, places.one(wait):
+            assert not places._free.acquire(blocking=False)
+
+
+STOPPED = """
+import time
+from tfdeploy.transport.patience import waiting
+with waiting(1.0) as wait:
+    began = time.monotonic()
+    print("waits", flush=True)
+    while time.monotonic() - began < 2.0:  # which goes by while we are stopped
+        time.sleep(0.01)
+    time.sleep(0.3)
+    print(wait.over, flush=True)
+"""
+
+
+def test_a_process_that_was_suspended_does_not_blame_the_host() -> None:
+    process = subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "waits\n"
+    stopped = time.monotonic()
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_for(lambda: time.monotonic() - stopped > 2.2, 10, "it was stopped for longer than its patience")
+    os.kill(process.pid, signal.SIGCONT)
+    said, _ = process.communicate(timeout=20)
+    assert said == "False\n"

@@ -1,0 +1,44 @@
+"""How far a verb is: often on a terminal, seldom elsewhere, never for what is quick."""
+
+from __future__ import annotations
+
+import io
+
+from tfdeploy.ui.headway import EVERY_S, FIRST_S, Headway
+from tfdeploy.ui.terminal import Terminal
+
+
+def told(width: int | None, seconds_a_host: float) -> str:
+    now = 0.0
+    stream = io.StringIO()
+    headway = Headway(Terminal(stream, width, False), "stopped", 200, lambda: now)
+    for number in range(200):
+        now += seconds_a_host
+        headway.done(f"n{number}")
+    headway.end()
+    return stream.getvalue()
+
+
+def test_what_is_quick_says_nothing() -> None:
+    assert told(None, FIRST_S / 300) == told(80, FIRST_S / 300) == ""
+
+
+def test_lines_do_not_flood() -> None:
+    lines = told(None, 0.25).splitlines()  # 50 s
+    assert lines[0] == "stopped 8 of 200 hosts ..."
+    assert 2 <= len(lines) <= 50 / EVERY_S + 1
+
+
+def test_a_terminal_shows_one_line_and_is_left_without_it() -> None:
+    said = told(80, 0.25)
+    assert "\n" not in said and said.endswith("\r\x1b[K")
+    assert "stopped 160 of 200 hosts ..." in said
+
+
+def test_hosts_that_are_asked_again_are_named() -> None:
+    stream = io.StringIO()
+    headway = Headway(Terminal(stream, None, False), "stopped", 3)
+    headway.done("n1")
+    headway.again({"n2": "said nothing\x1b[2J", "n3": "x"})
+    line = stream.getvalue()
+    assert line.startswith("stopped 1 of 3 hosts; n2 and 1 more host once more: said nothing") and "\x1b" not in line

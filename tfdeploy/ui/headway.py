@@ -1,0 +1,54 @@
+"""How far a verb is with its hosts: one line that is written anew on a terminal, and a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tfdeploy.ui.amounts import count
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import Terminal
+
+FIRST_S = 2.0  # a verb that is quicker says nothing of it
+EVERY_S = 10.0
+EVERY_ON_TERMINAL_S = 0.2
+
+
+class Headway:
+    """`told`: "stopped" for "stopped 160 of 200 hosts ..."."""
+
+    def __init__(self, terminal: Terminal, told: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._terminal, self._told, self._total, self._clock = terminal, told, total, clock
+        self._done: set[str] = set()
+        self._next = clock() + FIRST_S
+        self._shown = False
+
+    def done(self, host: str) -> None:
+        self._done.add(host)
+        now = self._clock()
+        if now < self._next or len(self._done) == self._total:
+            return
+        self._next = now + (EVERY_S if self._terminal.width is None else EVERY_ON_TERMINAL_S)
+        self._write(f"{self.words} ...", stays=self._terminal.width is None)
+
+    def again(self, hosts: dict[str, str]) -> None:
+        """Says that these hosts are asked once more, and why the first of them."""
+        first, why = next(iter(hosts.items()))
+        others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
+        self._write(f"{self.words}; {first}{others} once more: {clean(why)}", stays=True)
+
+    def end(self) -> None:
+        """Takes the line away that is written anew."""
+        if self._shown:
+            self._terminal.write("\r\x1b[K")
+        self._shown = False
+
+    @property
+    def words(self) -> str:
+        return f"{self._told} {len(self._done)} of {count(self._total, 'host')}"
+
+    def _write(self, text: str, *, stays: bool) -> None:
+        self.end()
+        width = self._terminal.width
+        self._terminal.write((text if width is None or stays else text[: width - 1]) + ("\n" if stays else ""))
+        self._shown = not stays
