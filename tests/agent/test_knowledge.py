@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from tfdeploy.agent import knowledge
 from tfdeploy.agent.door import MAX_MESSAGE_BYTES
 from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.wire import Peer
+from tfdeploy.agent.ledger import Ledger
+from tfdeploy.agent.paths import RunPaths
+from tfdeploy.agent.wire import HostPart, Peer
 
 PEERS = [Peer("worker:0", "worker", "n1", True), Peer("worker:1", "worker", "n2"), Peer("ps:0", "ps", "n3")]
 BY_TASK = {peer.task: peer for peer in PEERS}
@@ -121,3 +124,12 @@ def test_a_death_after_the_decision_is_none_and_before_it_is_one() -> None:
     assert knowledge.first_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0))) is None
     assert knowledge.first_death(PEERS, ended(worker_0=GOOD, worker_1=BAD)) is not None
     assert knowledge.first_death(PEERS, ended(worker_1=dict(BAD, outcome="stopped"))) is None
+
+
+def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None:
+    host_dir = tmp_path / "j" / "runs" / "r1" / "hosts" / "n1"
+    host_dir.mkdir(parents=True)
+    (host_dir / "knowledge.json").write_text('{"committed": true, "decided": NaN}')
+    book = Ledger(RunPaths(str(host_dir)), HostPart("r1", "j", "async", "n1", "d", "c", peers=PEERS))
+    book.remember()
+    assert book.known == Knowledge() and "forgot" in (host_dir / "journal").read_text()

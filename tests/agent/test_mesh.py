@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import door, sockets, tls, wire
+from tfdeploy.agent import door, gate, sockets, tls, wire
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.mesh import Mesh
 
@@ -141,16 +144,81 @@ def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.Monk
         plain.close()
 
 
-def test_strangers_hang_up_no_member(three: Any) -> None:
+def test_strangers_hang_up_no_member(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "MOST_WAITING", 32)
     one = three.join("n1")
     with channel_to(three, three.certs["n2"]) as guest:  # a checkpoint may be on its way there for minutes
         three.wait_until(lambda: one._door._guests, 5.0)
-        strangers = [socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(door.MAX_STRANGERS + 1)]
+        strangers = [socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(gate.MOST_WAITING + 1)]
         assert strangers[0].recv(1) == b""
         guest.sendall(message(Knowledge(committed=True).as_json()))
         assert guest.recv(65536)
         for plain in strangers:
             plain.close()
+
+
+def test_one_member_has_a_bounded_number_of_connections(three: Any) -> None:
+    one = three.join("n1")
+    certs = three.certs["n2"]
+    with contextlib.ExitStack() as stack:
+        for _ in range(door.MOST_OF_ONE):
+            stack.enter_context(channel_to(three, certs))
+        three.wait_until(lambda: len(one._door._guests) == door.MOST_OF_ONE, 10.0)
+        assert speak(three, certs, message(Knowledge().as_json())) == b""
+        assert speak(three, three.certs["n3"], message(Knowledge().as_json(), host="n3"))
+    three.wait_until(lambda: speak(three, certs, message(Knowledge().as_json())), 10.0)
+
+
+class Flood:
+    """A stranger's TLS handshakes at host n1, as fast as `a_second` allows, each with a certificate of another run."""
+
+    def __init__(self, cluster: Any, certs: Any, a_second: int) -> None:
+        self.begun = 0
+        self._over = threading.Event()
+        self._context, self._where = tls.contexts(certs)[1], ("127.0.0.1", cluster.hosts["n1"].mesh_port)
+        self._threads = [threading.Thread(target=self._knock, args=(4 / a_second,)) for _ in range(4)]
+
+    def __enter__(self) -> Flood:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _knock(self, pause_s: float) -> None:
+        while not self._over.wait(pause_s):
+            self.begun += 1
+            try:
+                with socket.create_connection(self._where, timeout=2) as plain, self._context.wrap_socket(plain) as channel:
+                    channel.recv(1)
+            except OSError:
+                pass
+
+
+@pytest.mark.fault("59 a stranger's handshakes by the hundred")
+def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: Any, tmp_path: Any, agent_dir: str) -> None:
+    one, two = three.join("n1"), three.join("n2")
+    stranger = type(three)(tmp_path / "other", agent_dir, ["n2"]).certs["n2"]
+    begun, handshakes, wrap = time.monotonic(), [], one._door._context.wrap_socket
+    one._door._context.wrap_socket = lambda *args, **more: handshakes.append(1) or wrap(*args, **more)
+    with Flood(three, stranger, 500) as flood:
+        three.wait_until(lambda: flood.begun > 200, 20.0)
+        two.tell(Knowledge(committed=True))
+        three.wait_until(lambda: one.known().committed, 15.0)
+    a_second, most = gate.STRANGERS
+    assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (len(handshakes), flood.begun)
+
+
+def test_a_word_to_this_host_alone_lets_a_member_through(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "STRANGERS", (0.0, 0.0))
+    one, two = three.join("n1"), three.join("n2")
+    assert gate.token("ca", "n1") != gate.token("ca", "n2") != gate.token("other", "n2")
+    assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""  # no token
+    two.tell(Knowledge(committed=True))
+    three.wait_until(lambda: one.known().committed, 10.0)
 
 
 def test_who_takes_over_takes_nobody_for_silent_before_it_listened(three: Any) -> None:
@@ -208,3 +276,65 @@ def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: An
     one.tell(Knowledge(committed=True, decided=1.0))
     three.wait_until(lambda: one._peers["n2"].heard and one._peers["n2"].not_before > time.monotonic() + 1.0, 10.0)
     assert two.known() == Knowledge(committed=True)
+
+
+WITHOUT_IMPORTS = """
+import builtins, encodings, json, socket, sys, time
+sys.path.insert(0, sys.argv[1])
+from tfdeploy.agent import sockets, wire
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.mesh import Mesh
+
+certs, ports = json.load(sys.stdin)
+mesh = [wire.MeshHost(name, "127.0.0.1", port) for name, port in ports.items()]
+peers = [wire.Peer("worker:%d" % n, "worker", name) for n, name in enumerate(ports)]
+one, two = [
+    Mesh(wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=mesh), certs[name], sockets.claim(ports[name]),
+         Knowledge(), lambda: None)
+    for name in ports
+]
+
+def refuse(name, globals=None, locals=None, fromlist=(), level=0):
+    if level == 0 and name not in sys.modules:
+        raise MemoryError(name)
+    return imported(name, globals, locals, fromlist, level)
+
+imported, builtins.__import__ = builtins.__import__, refuse
+one.tell(Knowledge(committed=True))
+until = time.monotonic() + 20
+while not two.known().committed and time.monotonic() < until:
+    time.sleep(0.02)
+print(two.known().committed)
+"""
+
+
+def test_once_it_listens_it_speaks_without_importing_anything(three: Any, agent_dir: str) -> None:
+    """What cannot be imported for want of memory is never tried again: "unknown encoding: idna"."""
+    ports = {name: three.hosts[name].mesh_port for name in ("n1", "n2")}
+    given = json.dumps([three.certs, ports])
+    command = [sys.executable, "-S", "-E", "-c", WITHOUT_IMPORTS, agent_dir]
+    said = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout.split() == ["True"], said.stderr
+
+
+@pytest.mark.parametrize("where", ["speaking", "answering", "taking in", "a word"])
+def test_no_exception_ends_a_conversation_for_good(three: Any, monkeypatch: pytest.MonkeyPatch, capfd: Any, where: str) -> None:
+    one, two = three.join("n1"), three.join("n2")
+    target, name = {
+        "speaking": (one._rota, "due"),
+        "answering": (two._door, "_answer"),
+        "taking in": (two._door._gate, "_accept"),
+        "a word": (one, "_message"),
+    }[where]
+    usual, failed = getattr(target, name), []
+
+    def fail(*given: Any) -> Any:
+        if len(failed) < 3:
+            failed.append(1)
+            raise MemoryError
+        return usual(*given)
+
+    monkeypatch.setattr(target, name, fail)
+    one.tell(Knowledge(committed=True))
+    three.wait_until(lambda: len(failed) == 3 and two.known().committed, 20.0)
+    assert capfd.readouterr().err.count("Traceback") <= 1  # of each kind it is told once

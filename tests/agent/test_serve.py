@@ -58,6 +58,38 @@ def test_what_the_disk_refuses_has_words_of_its_own(serve: Callable[..., Client]
     assert ("free_bytes" in error["details"]) == (code == "disk")
 
 
+NO_THREAD = """
+import threading
+begin, refused = threading.Thread.start, []
+def start(thread):
+    if len(refused) < 4 and threading.active_count() > 1:
+        refused.append(1)
+        raise RuntimeError("can't start new thread")
+    begin(thread)
+threading.Thread.start = start
+"""
+
+
+def test_no_thread_for_a_moment_does_not_end_the_session(serve: Callable[..., Client]) -> None:
+    client = serve(f"exec({NO_THREAD!r})")
+    assert client.call("ping")["value"] and client.call("ping")["value"]
+
+
+MANY_THREADS = """
+import resource, threading
+resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+from tfdeploy.agent import runs
+meet = threading.Barrier(60, timeout=20)
+runs.VERBS["runs"] = lambda call: meet.wait() >= 0
+"""
+
+
+def test_many_verbs_at_once_fit_into_little_memory(serve: Callable[..., Client]) -> None:
+    client = serve(f"exec({MANY_THREADS!r})", MALLOC_ARENA_MAX="1")
+    numbers = [client.ask("runs") for _ in range(60)]
+    assert [client.answer(number)["value"] for number in numbers] == [True] * 60
+
+
 def test_stray_prints_do_not_reach_the_channel(serve: Callable[..., Client]) -> None:
     line = (
         "import os; from tfdeploy.agent import runs\n"

@@ -9,18 +9,19 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, List, Set
+from typing import Any, Callable, Dict, List
 
-from tfdeploy.agent import tls, untrusted
+from tfdeploy.agent import gate, mishaps, tls, untrusted
 
 MAX_MESSAGE_BYTES = 1 << 22  # a thousand tasks, each ended with a long reason in any script (six bytes a character)
 TIMEOUT_S = 5.0
+MOST_OF_ONE = 16  # connections of one member
 MAX_STRANGERS = 32  # connections that have not shown yet that they are of this run
 
 
 class Door:
     """`listener` is bound and becomes ours; `answer(host, channel)` is called for each of `members`, in a thread of its own.
-    It may raise OSError and ValueError."""
+    It may raise OSError and ValueError. `wanted`: what members say first, see gate.py."""
 
     def __init__(
         self,
@@ -28,36 +29,19 @@ class Door:
         context: ssl.SSLContext,
         members: List[str],
         answer: Callable[[str, ssl.SSLSocket], None],
+        wanted: str,
     ) -> None:
-        self._listener = listener
         self._context = context
         self._members = members
         self._answer = answer
         self._lock = threading.Lock()
         self._open: Dict[int, socket.socket] = {}  # oldest first
-        self._guests: Set[int] = set()  # those of members: a checkpoint on its way takes its time
-        self._closed = False
-        listener.listen(128)
-        threading.Thread(target=self._accept_loop, daemon=True).start()
+        self._guests: Dict[int, str] = {}  # those of members: a checkpoint on its way takes its time
+        listener.listen(1024)
+        self._gate = gate.Gate(listener, wanted, self._let_in)
 
     def close(self) -> None:
-        self._closed = True
-        try:
-            self._listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._listener.close()
-
-    def _accept_loop(self) -> None:
-        while True:
-            try:
-                plain, _ = self._listener.accept()
-            except OSError:
-                if self._closed:
-                    return
-                time.sleep(0.1)  # out of descriptors
-                continue
-            self._let_in(plain)
+        self._gate.close()
 
     def _let_in(self, plain: socket.socket) -> None:
         """Where there is no descriptor or no thread for it, it hangs up: members try again."""
@@ -65,14 +49,14 @@ class Door:
         try:
             admission = self._admit(plain)
             threading.Thread(target=self._listen_to, args=(plain, admission), daemon=True).start()
-        except (OSError, RuntimeError):
+        except (OSError, RuntimeError, MemoryError):
             plain.close()
             if admission is not None:
                 self._dismiss(admission)
 
     def _dismiss(self, admission: int) -> None:
         with self._lock:
-            self._guests.discard(admission)
+            self._guests.pop(admission, None)
             self._open.pop(admission).close()
 
     def _admit(self, plain: socket.socket) -> int:
@@ -94,14 +78,21 @@ class Door:
                 plain.settimeout(TIMEOUT_S)
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
-                    if host in self._members:
-                        with self._lock:
-                            self._guests.add(admission)
+                    if host in self._members and self._welcome(str(host), admission):
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # a stranger, or a peer that will try again
+        except Exception:  # noqa: BLE001 - a peer that will try again
+            mishaps.tell_once("a peer's connection")
         finally:
             self._dismiss(admission)
+
+    def _welcome(self, host: str, admission: int) -> bool:
+        with self._lock:
+            if list(self._guests.values()).count(host) >= MOST_OF_ONE:
+                return False
+            self._guests[admission] = host
+            return True
 
 
 def receive(channel: ssl.SSLSocket) -> Any:

@@ -7,6 +7,7 @@ random peer is asked every ten seconds. Nobody without a certificate of this run
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - sockets need it: an import that fails once for want of memory is never tried again
 import json
 import random
 import socket
@@ -16,7 +17,7 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from tfdeploy.agent import door, knowledge, tls, wire
+from tfdeploy.agent import door, gate, knowledge, mishaps, tls, wire
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.rota import Peer, Rota
 
@@ -55,7 +56,8 @@ class Mesh:
         self._begun = time.monotonic()
         self._rota = Rota(self._peers, self._begun)
         self._closed = False
-        self._door = door.Door(listener, server, list(self._peers), self._answer)
+        self._authority = certs["ca"]
+        self._door = door.Door(listener, server, list(self._peers), self._answer, gate.token(self._authority, part.host))
         threading.Thread(target=self._speak_loop, daemon=True).start()
 
     # --- for the minder
@@ -115,7 +117,7 @@ class Mesh:
         try:
             for call in calls:
                 call.start()
-        except RuntimeError:  # no more threads for this user now
+        except (RuntimeError, MemoryError):  # no more threads for this user now
             return
         for call in calls:
             call.join(max(0.0, until - time.monotonic()))
@@ -165,30 +167,39 @@ class Mesh:
     # --- speaking
 
     def _speak_loop(self) -> None:
-        while True:
-            with self._lock:
-                if self._closed:
-                    return
-                now = time.monotonic()
-                concerned = self._concerned()
-                chosen = self._rota.due(concerned, self._digest, now)
-                if not chosen:
-                    self._lock.wait(min(self._rota.pause_s(concerned, self._digest, now), door.TIMEOUT_S))
-                    continue
-                for peer in chosen:
-                    peer.busy, peer.tried = True, now
+        while not self._closed:
+            try:
+                self._speak_to_some()
+            except Exception:  # noqa: BLE001 - whatever it is, the others wait for our word
+                mishaps.tell_once("speaking to peers")
+                time.sleep(1.0)
+
+    def _speak_to_some(self) -> None:
+        """Begins what is due, or waits until something is."""
+        with self._lock:
+            now = time.monotonic()
+            concerned = self._concerned()
+            chosen = self._rota.due(concerned, self._digest, now)
+            if not chosen and not self._closed:
+                self._lock.wait(min(self._rota.pause_s(concerned, self._digest, now), door.TIMEOUT_S))
+                return
             for peer in chosen:
-                try:
-                    threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
-                except RuntimeError:  # no more threads for this user now
-                    self._missed(peer, refused=False)
-            time.sleep(SETTLE_S)
+                peer.busy, peer.tried = True, now
+        for peer in chosen:
+            try:
+                threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
+            except (RuntimeError, MemoryError):  # no more threads for this user now
+                self._missed(peer, refused=False)
+        time.sleep(SETTLE_S)
 
     def _speak(self, peer: Peer) -> None:
         try:
             self._exchange(peer)
         except (OSError, ValueError) as error:
             self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, Stranger)))
+        except Exception:  # noqa: BLE001 - no memory, say: it is tried again
+            mishaps.tell_once("a word to a peer")
+            self._missed(peer, refused=False)
         finally:
             with self._lock:
                 peer.busy = False
@@ -215,7 +226,7 @@ class Mesh:
         """A connection to that host's minder, and to no other. Raises OSError, ValueError."""
         with socket.create_connection((address.address, address.port), timeout=door.TIMEOUT_S) as plain:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._client.wrap_socket(plain) as channel:
+            with self._client.wrap_socket(plain, server_hostname=gate.token(self._authority, address.host)) as channel:
                 if tls.peer_name(channel) != address.host:
                     raise Stranger("another host answers there")
                 yield channel

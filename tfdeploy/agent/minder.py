@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -23,6 +24,7 @@ from tfdeploy.agent import (
     holding,
     knowledge,
     messenger,
+    mishaps,
     proc,
     recovery,
     rounds,
@@ -38,6 +40,7 @@ from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.paths import WORDS, RunPaths, is_locked, take_lock
 from tfdeploy.agent.staff import Staff, tell_supervisor
 
+STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
@@ -123,11 +126,13 @@ class Minder:
         """A step. What the system refuses is tried again: nobody may be left to replace us."""
         try:
             changed = self.step()
-        except (OSError, RuntimeError) as error:  # no more processes, files, threads
-            changed, said = False, str(error)
+        except Exception as error:  # noqa: BLE001 - no more processes, files, threads, memory; or a bug
+            changed, said = False, str(error) or type(error).__name__
             if said != self.refused:
                 self.ledger.journal("refused", why=said)
             self.refused = said
+            if not isinstance(error, (OSError, RuntimeError)):
+                mishaps.tell_once("minding the run")
         return changed
 
     def step(self) -> bool:
@@ -323,6 +328,7 @@ def main(argv: List[str]) -> int:
     os.umask(0o077)
     paths = RunPaths(argv[0])
     answer = int(argv[1]) if len(argv) > 1 else None
+    threading.stack_size(STACK_BYTES)
     _detach()
     lock = take_lock(paths.file("minder.lock"))
     if lock is None:

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Deque, Dict, List, Tuple
+from typing import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
 
 from tfdeploy import __version__
 from tfdeploy.agent import AGENT_DIR, atomic, frames
@@ -23,6 +23,8 @@ from tfdeploy.agent.hostfolder import boot_id
 from tfdeploy.agent.verbs import find_verb
 
 MOST_THREADS = 256  # what comes beyond waits for its turn
+STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
+NO_THREAD_S = 10.0
 
 
 class SessionGone(Exception):
@@ -105,7 +107,7 @@ class Server:
                 self._waiting.append((number, header, blob))
                 return
             cancelled = self._running[number] = threading.Event()
-        threading.Thread(target=self._answer, args=(number, header, blob, cancelled), daemon=True).start()
+        _begin(lambda: self._answer(number, header, blob, cancelled))
 
     def _answer(self, number: Any, header: Dict[str, Any], blob: bytes, cancelled: threading.Event) -> None:
         def item(fields: Dict[str, Any], content: bytes = b"") -> None:
@@ -136,6 +138,19 @@ class Server:
             entry = self._waiting.popleft() if self._waiting else None
         if entry is not None:
             self._start(*entry)
+
+
+def _begin(work: Callable[[], None]) -> None:
+    """On a thread of its own, as soon as the system gives one. Raises OSError after NO_THREAD_S without."""
+    give_up = time.monotonic() + NO_THREAD_S
+    while True:
+        try:
+            threading.Thread(target=work, daemon=True).start()
+            return
+        except (RuntimeError, MemoryError) as error:
+            if time.monotonic() >= give_up:
+                raise OSError("no memory or no thread is left for this user") from error
+        time.sleep(0.1)
 
 
 def hello(context: Context) -> Dict[str, Any]:
@@ -181,6 +196,7 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("usage: serve --workdir ABSOLUTE_PATH\n")
         return 2
     os.umask(0o077)
+    threading.stack_size(STACK_BYTES)
     server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR), *take_channel())
 
     def leave(*_: Any) -> None:

@@ -1,0 +1,131 @@
+"""A stranger's TLS handshakes at a minder's port, from loopback: its CPU, and how late a peer's word comes.
+
+`.venv/bin/python benchmarks/handshakes.py [A_SECOND] [SECONDS]` (1,000 and 10). One host's mesh runs in a process of its own,
+a peer in another says twenty things to it meanwhile, and eight strangers begin handshakes.
+Goals: at most 10 % of a core, every word heard within 2 s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from tfdeploy.agent import sockets, tls, wire  # noqa: E402
+from tfdeploy.agent.knowledge import Knowledge  # noqa: E402
+from tfdeploy.agent.mesh import Mesh  # noqa: E402
+from tfdeploy.operations.certificates import certificates  # noqa: E402
+
+NAMES = ["n1", "n2"]
+WORDS, STRANGERS = 20, 8
+MOST_A_SECOND, MOST_SECONDS = 5000, 120
+
+
+def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) -> Mesh:
+    peers = [wire.Peer(f"worker:{n}", "worker", name) for n, name in enumerate(NAMES)]
+    hosts = [wire.MeshHost(each, "127.0.0.1", ports[each]) for each in NAMES]
+    part = wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=hosts)
+    return Mesh(part, certs[name], sockets.claim(ports[name]), Knowledge(), lambda: None)
+
+
+def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:
+    """Host n1: writes when it heard which word, and its CPU in the end."""
+    threading.stack_size(1 << 20)
+    mesh, heard, until = mesh_of("n1", ports, certs), 0, time.monotonic() + seconds
+    begun = time.process_time()
+    lines = []
+    while time.monotonic() < until:
+        number = mesh.known().round_number - 1
+        if number > heard:
+            lines.append((number, time.monotonic()))
+            heard = number
+        time.sleep(0.02)
+    os.write(told, json.dumps({"heard": lines, "cpu_s": time.process_time() - begun}).encode("ascii"))
+    os._exit(0)
+
+
+def knock(where: tuple[str, int], certs: dict[str, str], a_second: float, seconds: float) -> None:
+    """One stranger: says the first message of a handshake, takes what comes at once, hangs up."""
+    hello = first_message(certs)
+    begun, made, answered = time.monotonic(), 0, 0
+    while time.monotonic() < begun + seconds:
+        made += 1
+        try:
+            with socket.create_connection(where, timeout=0.2) as plain:
+                plain.sendall(hello)
+                answered += bool(plain.recv(65536))
+        except OSError:
+            pass
+        time.sleep(max(0.0, begun + made / a_second - time.monotonic()))
+    print(f"  a stranger began {made} handshakes, {answered} were answered", flush=True)
+    os._exit(0)
+
+
+def first_message(certs: dict[str, str]) -> bytes:
+    outgoing = ssl.MemoryBIO()
+    try:
+        tls.contexts(certs)[1].wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
+
+
+def main(a_second: float, seconds: float) -> int:
+    ports = dict(zip(NAMES, _free_ports(2), strict=True))
+    certs, others = certificates("run", NAMES), certificates("another", NAMES)
+    reading, writing = os.pipe()
+    children = []
+    for work in (
+        lambda: listen(ports, certs, writing, seconds + 2),
+        *[lambda: knock(("127.0.0.1", ports["n1"]), others["n2"], a_second / STRANGERS, seconds)] * STRANGERS * bool(a_second),
+    ):
+        pid = os.fork()
+        if pid == 0:
+            work()
+        children.append(pid)
+    time.sleep(1.0)
+    said = speak(mesh_of("n2", ports, certs), seconds - 2)
+    told = json.loads(os.read(reading, 1 << 16))
+    for pid in children:
+        os.waitpid(pid, 0)
+    heard = dict(told["heard"])
+    late = sorted(next((at for other, at in heard.items() if other >= number), float("inf")) - at for number, at in said.items())
+    print(
+        f"{told['cpu_s'] / (seconds + 2):.1%} of a core; words heard: median {late[len(late) // 2]:.3f} s, last {late[-1]:.3f} s"
+    )
+    return 0
+
+
+def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
+    """Says so many new things, each a while after the one before; when it said which."""
+    said = {}
+    for number in range(1, WORDS + 1):
+        fields = {"n": number + 1, "time": 1.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}
+        said[number] = time.monotonic()
+        mesh.tell(Knowledge(round=fields))
+        time.sleep(seconds / WORDS)
+    return said
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    ports = [int(one.getsockname()[1]) for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+if __name__ == "__main__":
+    a_second, seconds = [*map(float, sys.argv[1:3]), *[1000.0, 10.0][len(sys.argv) - 1 :]]
+    sys.exit(main(min(MOST_A_SECOND, a_second), min(MOST_SECONDS, seconds)))

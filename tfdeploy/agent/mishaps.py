@@ -1,0 +1,25 @@
+"""What went wrong on a thread that must go on: its traceback, once of each kind, on standard error (minder.log)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Set, Tuple
+
+_MOST = 50
+_told: Set[Tuple[str, str]] = set()
+
+
+def tell_once(where: str) -> None:
+    """The exception that is being handled. Raises nothing."""
+    kind = sys.exc_info()[0]
+    what = (where, kind.__name__ if kind else "")
+    if what in _told or len(_told) >= _MOST:
+        return
+    try:
+        _told.add(what)
+        import traceback
+
+        sys.stderr.write("%s:\n%s" % (where, traceback.format_exc()))
+        sys.stderr.flush()
+    except Exception:  # noqa: BLE001 - no memory, a full disk
+        pass
