@@ -202,8 +202,26 @@ def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operato
     assert {path for path in new if not path.startswith(tuple(f"work/lie {words}/{part}/" for part in allowed))} == set()
 
 
+PLANTED = ("files", "files/n3", "files/.n3.fetching", "files/n3/out", "logs", "logs/worker-1@n3.log")
+
+
+@pytest.mark.fault("56 links where a fetch writes")
+@pytest.mark.parametrize("planted", variations(PLANTED))
+def test_a_link_where_a_fetch_writes_is_not_followed(operator: Tfdeploy, ended: str, tmp_path: Path, planted: str) -> None:
+    outside, to = tmp_path / "outside", operator.cwd / ("to " + planted.replace("/", " "))
+    outside.mkdir()
+    (to / planted).parent.mkdir(parents=True)
+    (to / planted).symlink_to(outside / "log" if planted.endswith(".log") else outside)
+    said = operator.run("fetch", ended, "--files", "--logs", "--to", str(to), exit_code=3).stderr
+    assert "a link is in the way" in said and planted.rpartition("/")[2] in said
+    assert not list(outside.iterdir())
+    if "/" in planted:
+        assert "files/n2/out/result.txt" in files(to)
+
+
 @pytest.mark.fault("57 a plan that a host changed")
 def test_who_launched_elsewhere_is_led_astray_by_no_plan(operator: Tfdeploy, ended: str, tmp_path: Path) -> None:
+    write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
     elsewhere = {"XDG_STATE_HOME": str(tmp_path)}  # a machine that does not know the run
     on_n1 = workdir(operator, "n1") / JOB / "runs" / ended / "plan.json"
     honest = on_n1.read_text()

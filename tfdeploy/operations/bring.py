@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.listing import Found, read_rows
+from tfdeploy.operations.below import Below
 from tfdeploy.operations.placing import Placed, place
 from tfdeploy.transport.rsync import pull
 from tfdeploy.transport.seam import AgentChannel, Session
@@ -90,17 +92,26 @@ def bring(
     *,
     overwrite: bool = False,
     only: Collection[str] | None = None,
+    within: Path | None = None,
 ) -> Brought:
     """All of it (or `only` these files) in `destination`, laid out as there. Goes on where an earlier fetch was cut off.
+    No link is followed below `within` (by default the folder above `destination`).
 
     Raises HostFailed (keeps changing, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
     """
-    staging = destination.parent / f".{destination.name}.fetching"
-    one = _Bringing(session, source, destination, staging, emit, only)
+    within = within or destination.parent
+    *folders, name = destination.relative_to(within).parts
     try:
-        _make(staging)
-        one.complete()
-        placed = place(staging, destination, set(one.checked), one.listing.found, one.changing, overwrite=overwrite)
+        within.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (
+            Below(within.resolve()) as top,
+            top.folder(*folders) as above,
+            above.folder(f".{name}.fetching") as staging,
+            above.folder(name) as here,
+        ):
+            one = _Bringing(session, source, here, staging, emit, only)
+            one.complete()
+            placed = place(staging, here, set(one.checked), one.listing.found, one.changing, overwrite=overwrite)
     except OSError as error:
         raise Refused(
             f"cannot write here: {error.strerror}", where=str(error.filename or destination), next="--to DIR"
@@ -110,7 +121,7 @@ def bring(
     if one.changing:
         names = ", ".join(sorted(one.changing)[:5])
         raise HostFailed(f"keeps changing while it is fetched: {names}", where=session.host.name, next="the same command again")
-    shutil.rmtree(staging, ignore_errors=True)
+    shutil.rmtree(staging.path, ignore_errors=True)
     return brought
 
 
@@ -120,8 +131,8 @@ class _Bringing:
 
     session: Session
     source: Source
-    destination: Path
-    staging: Path
+    destination: Below
+    staging: Below
     emit: Emit
     only: Collection[str] | None = None
     listing: Listing = Listing("", ())
@@ -136,7 +147,7 @@ class _Bringing:
             wanted = self._wanted()
             if wanted:
                 self._pull(wanted)
-                self._check([(one.path, stamp[0]) for one in wanted if (stamp := _stamp(self.staging / one.path))])
+                self._check([(one.path, stamp[0]) for one in wanted if (stamp := _stamp(self.staging, one.path))])
             self.changing = {one.path for one in self._wanted()}
             if not self.changing:
                 return
@@ -150,7 +161,7 @@ class _Bringing:
         looked = (one.size, one.mtime_ns)
         if one.path in self.checked:
             return not one.is_record or self.checked[one.path] == looked
-        return _stamp(self.destination / one.path) == looked
+        return _stamp(self.destination, one.path) == looked
 
     def _check(self, files: list[tuple[str, int]]) -> None:
         """Those whose first bytes there have the sum of all bytes here are checked; the others go."""
@@ -160,18 +171,19 @@ class _Bringing:
             batch = dict(files[start : start + SUMS])
             there = _sums(self.session.agent(), self.source, batch)
             for path in batch:
-                here = self.staging / path
-                stamp = _stamp(here)
-                if stamp is not None and there.get(path) == _sha256(here):
+                stamp = _stamp(self.staging, path)
+                if stamp is not None and there.get(path) == _sha256(self.staging, path):
                     self.checked[path] = stamp
                 elif stamp is not None:
-                    here.unlink()
+                    self.staging.unlink(path)
 
     def _pull(self, wanted: list[Found]) -> None:
         total = sum(one.size for one in wanted)
-        free = shutil.disk_usage(self.staging).free
+        free = shutil.disk_usage(self.staging.path).free
         if total > free:
-            raise HostFailed(f"{total} bytes are to come, and {free} are free here", where=str(self.staging), next="--to DIR")
+            raise HostFailed(
+                f"{total} bytes are to come, and {free} are free here", where=str(self.staging.path), next="--to DIR"
+            )
 
         def say(state: str, came: int) -> None:
             data = {"what": self.source.what, "state": state, "sent_bytes": came, "total_bytes": total, "done": "fetched"}
@@ -182,7 +194,7 @@ class _Bringing:
             self.received += pull(
                 self.session.target,
                 self.listing.root,
-                str(self.staging.resolve()),
+                str(self.staging.path),
                 names=[os.fsencode(one.path) for one in wanted],
                 on_progress=lambda came, _: say("moving", min(came, total)),
                 max_bytes=2 * total + SLACK_BYTES,
@@ -207,29 +219,15 @@ def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[
     return found
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(folder: Below, path: str) -> Stamp | None:
     """Size and time of a plain file; None for anything else."""
-    try:
-        about = path.lstat()
-    except OSError:
-        return None
-    return (about.st_size, about.st_mtime_ns) if path.is_file() and not path.is_symlink() else None
+    about = folder.stat(path)
+    return (about.st_size, about.st_mtime_ns) if about is not None and stat.S_ISREG(about.st_mode) else None
 
 
-def _sha256(path: Path) -> str:
+def _sha256(folder: Below, path: str) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in _blocks(file.read):
+    with os.fdopen(folder.open(path), "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _blocks(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    while block := read(_BLOCK_BYTES):
-        yield block
-
-
-def _make(folder: Path) -> None:
-    if folder.is_symlink():
-        raise Refused("a link is in the way", where=str(folder))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)

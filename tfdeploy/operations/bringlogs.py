@@ -18,6 +18,7 @@ from typing import Any
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
+from tfdeploy.operations.below import Below
 from tfdeploy.operations.bring import Brought
 from tfdeploy.transport.seam import AgentChannel, Session
 
@@ -29,7 +30,7 @@ SLACK_BYTES = 64 << 20  # a log may rotate while it is read
 class Kept:
     """What is here of a log: bytes from `base` on."""
 
-    path: Path
+    name: str
     base: int
     size: int
 
@@ -40,6 +41,14 @@ class Kept:
 
 def bring_logs(session: Session, plan: Plan, folder: Path, emit: Emit) -> Brought:
     """The logs of this host's tasks. Raises AgentError (unknown_run), HostFailed (not what the host holds), HostUnreachable."""
+    try:
+        with Below(folder) as here:
+            return _bring(session, plan, here, emit)
+    except OSError as error:
+        raise Refused(f"cannot write here: {error.strerror}", where=str(error.filename or folder), next="--to DIR") from error
+
+
+def _bring(session: Session, plan: Plan, folder: Below, emit: Emit) -> Brought:
     host, agent = session.host.name, session.agent()
     ends = _ends(agent, plan)
     heres = {task: _here(folder, task, host) for task in ends}
@@ -49,13 +58,11 @@ def bring_logs(session: Session, plan: Plan, folder: Path, emit: Emit) -> Brough
     brought = Brought()
     try:
         for task, here in heres.items():
-            came = _follow_up(agent, plan, task, here, told)
+            came = _follow_up(agent, plan, task, folder, here, told)
             kept = _here(folder, task, host)
             if kept.size:
-                _check(agent, plan, task, kept, host)
+                _check(agent, plan, task, folder, kept, host)
             brought.bytes_received, brought.files = brought.bytes_received + came, brought.files + (came > 0)
-    except OSError as error:
-        raise Refused(f"cannot write here: {error.strerror}", where=str(error.filename or folder), next="--to DIR") from error
     except BaseException:
         told.say("failed")
         raise
@@ -86,28 +93,28 @@ def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
     return {row["task"]: int(row.get("log_bytes") or 0) for row in answer.get("tasks", ()) if row.get("task") in known}
 
 
-def _here(folder: Path, task: str, host: str) -> Kept:
+def _here(folder: Below, task: str, host: str) -> Kept:
     """The newest piece that is here of a log, or what it would be."""
     stem = f"{task.replace(':', '-')}@{host}"
     named = re.compile(re.escape(stem) + r"(?:\.from-(\d+))?\.log\Z")
-    found = [(int(hit[1] or 0), path) for path in folder.glob("*.log") if (hit := named.match(path.name))]
-    base, path = max(found, default=(0, folder / f"{stem}.log"))
-    return Kept(path, base, path.stat().st_size if path.is_file() else 0)
+    found = [(int(hit[1] or 0), name) for name in folder.names() if (hit := named.match(name))]
+    base, name = max(found, default=(0, f"{stem}.log"))
+    about = folder.stat(name)
+    return Kept(name, base, about.st_size if about is not None else 0)
 
 
-def _follow_up(agent: AgentChannel, plan: Plan, task: str, here: Kept, told: _Told) -> int:
+def _follow_up(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Kept, told: _Told) -> int:
     """Appends what came since. Returns how many bytes."""
-    here.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     args = {"run": plan.run, "job": plan.job, "tasks": [task], "cursors": {task: here.end}, "follow": False}
-    path, end, came = here.path, here.end, 0
+    name, end, came = here.name, here.end, 0
     with closing(agent.stream("logs", args)) as stream:
         for item, blob in stream:
             offset = item.get("offset")
             if item.get("task") != task or not isinstance(offset, int) or offset < end:
                 raise HostFailed(f"what the host sends as the log of {task} makes no sense", where=told.host)
             if offset > end:  # the beginning, or a piece in between, was rotated away
-                path = here.path.with_name(f"{task.replace(':', '-')}@{told.host}.from-{offset}.log")
-            _append(path, blob)
+                name = f"{task.replace(':', '-')}@{told.host}.from-{offset}.log"
+            _append(folder, name, blob)
             end, came = offset + len(blob), came + len(blob)
             if came > plan.logs_max_bytes + SLACK_BYTES:
                 raise HostFailed(f"the log of {task} is longer than a log can be", where=told.host)
@@ -115,25 +122,25 @@ def _follow_up(agent: AgentChannel, plan: Plan, task: str, here: Kept, told: _To
     return came
 
 
-def _append(path: Path, blob: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab") as log:
+def _append(folder: Below, name: str, blob: bytes) -> None:
+    with os.fdopen(folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         log.write(blob)
 
 
-def _check(agent: AgentChannel, plan: Plan, task: str, here: Kept, host: str) -> None:
+def _check(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Kept, host: str) -> None:
     """Raises HostFailed where what is here is not the host's."""
     args = {"run": plan.run, "job": plan.job, "task": task, "first": here.base, "end": here.end}
     there = agent.call("fetch.log_sum", args, timeout_s=SUM_S)
     first = there.get("first")
-    if not isinstance(first, int) or not here.base <= first <= here.end or there.get("sha256") != _sha256(here, first):
+    if not isinstance(first, int) or not here.base <= first <= here.end or there.get("sha256") != _sha256(folder, here, first):
         raise HostFailed(
-            f"{here.path} is not the log that the host holds", where=host, next=f"move {here.path.name} away, then again"
+            f"{folder.path / here.name} is not the log that the host holds", where=host, next=f"move {here.name} away, then again"
         )
 
 
-def _sha256(here: Kept, first: int) -> str:
+def _sha256(folder: Below, here: Kept, first: int) -> str:
     digest = hashlib.sha256()
-    with here.path.open("rb") as log:
+    with os.fdopen(folder.open(here.name), "rb") as log:
         log.seek(first - here.base)
         while block := log.read(1 << 20):
             digest.update(block)

@@ -79,7 +79,7 @@ def fetch(fleet: Fleet, plan: Plan, wish: Wish, emit: Emit) -> Fetched:
         if "logs" in wish.parts:
             brought.add(bring_logs(session, plan, wish.to / "logs", emit))
         if name in sharers:
-            brought.add(bring(session, files, wish.to / "files" / name, emit, overwrite=wish.overwrite))
+            brought.add(bring(session, files, wish.to / "files" / name, emit, overwrite=wish.overwrite, within=wish.to))
         if name == chosen:
             brought.add(bring(session, keep, wish.to / "keep", emit, overwrite=wish.overwrite))
         brought.seconds = time.monotonic() - began

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
+import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.listing import RECORD, Found, stays_inside
+from tfdeploy.operations.below import Below
+
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass
@@ -22,8 +24,8 @@ class Placed:
 
 
 def place(
-    staging: Path,
-    destination: Path,
+    staging: Below,
+    destination: Below,
     paths: Collection[str],
     found: Iterable[Found],
     missing: Collection[str],
@@ -38,58 +40,51 @@ def place(
     for path in sorted(paths, key=lambda each: (_name(each) == RECORD, each)):
         if _name(path) == RECORD and any(_folder(other) == _folder(path) for other in missing):
             continue
-        target = _target(destination, path)
-        if not overwrite and _is_newer(target, staging / path):
+        _refuse_folder(destination, path)
+        if not overwrite and _is_newer(destination, staging, path):
             placed.newer_here.append(path)
         else:
-            (staging / path).replace(target)
+            destination.take(staging, path)
             placed.files += 1
     for link in found:
         if link.target is not None:
-            _link(destination, link, placed)
+            _link(destination, link, link.target, placed)
     return placed
 
 
-def _link(destination: Path, link: Found, placed: Placed) -> None:
+def _link(destination: Below, link: Found, target: str, placed: Placed) -> None:
     if not stays_inside(link):
         placed.left_there.append(link.path)
         return
-    target = _target(destination, link.path)
-    if target.is_symlink():
-        if os.readlink(target) == link.target:
-            return
-        target.unlink()
-    elif target.exists():
+    _refuse_folder(destination, link.path)
+    here = destination.stat(link.path)
+    if here is not None and not stat.S_ISLNK(here.st_mode):
         placed.newer_here.append(link.path)
         return
-    target.symlink_to(link.target or "")
+    if here is not None:
+        if destination.readlink(link.path) == target:
+            return
+        destination.unlink(link.path)
+    destination.symlink(target, link.path)
     placed.files += 1
 
 
-def _target(destination: Path, path: str) -> Path:
-    """Where it goes, with the folders above it made. Raises Refused: one of them is a link, or a folder is there."""
-    *folders, name = path.split("/")
-    here = destination
-    for folder in ["", *folders]:
-        here = here / folder
-        if here.is_symlink():
-            raise Refused("a link is in the way", where=str(here), next="move it away, or --to DIR")
-        here.mkdir(parents=True, exist_ok=True, mode=0o700)
-    target = here / name
-    if target.is_dir() and not target.is_symlink():
-        raise Refused("a folder is in the way of a file", where=str(target), next="move it away, or --to DIR")
-    return target
+def _refuse_folder(destination: Below, path: str) -> None:
+    here = destination.stat(path)
+    if here is not None and stat.S_ISDIR(here.st_mode):
+        raise Refused("a folder is in the way of a file", where=str(destination.path / path), next="move it away, or --to DIR")
 
 
-def _is_newer(here: Path, fetched: Path) -> bool:
+def _is_newer(destination: Below, staging: Below, path: str) -> bool:
     """A file here that was changed after the host's was, and is not the same."""
-    try:
-        about = here.lstat()
-    except OSError:
+    here, fetched = destination.stat(path), staging.stat(path)
+    if here is None or fetched is None or not stat.S_ISREG(here.st_mode) or here.st_mtime_ns <= fetched.st_mtime_ns:
         return False
-    if here.is_symlink() or about.st_mtime_ns <= fetched.lstat().st_mtime_ns:
-        return False
-    return not filecmp.cmp(here, fetched, shallow=False)
+    with os.fdopen(destination.open(path), "rb") as one, os.fdopen(staging.open(path), "rb") as two:
+        while block := one.read(_BLOCK_BYTES):
+            if block != two.read(_BLOCK_BYTES):
+                return True
+        return bool(two.read(1))
 
 
 def _name(path: str) -> str:

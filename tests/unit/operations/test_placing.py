@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.listing import Found
-from tfdeploy.operations.placing import place
+from tfdeploy.operations.below import Below
+from tfdeploy.operations.placing import Placed
+from tfdeploy.operations.placing import place as place_below
+
+
+def place(staging: Path, destination: Path, *what: Any, **how: Any) -> Placed:
+    with Below(staging) as one, Below(destination) as two:
+        return place_below(one, two, *what, **how)
 
 
 def staged(root: Path, **texts: str) -> Path:

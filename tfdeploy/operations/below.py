@@ -1,0 +1,127 @@
+"""Files below one folder of this machine, under names that hosts chose: no link is followed on the way, no name leads out.
+
+Everything goes by directory descriptors, so that a link which is put there meanwhile changes nothing either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.listing import is_inside
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is not waited for
+
+
+class Below:
+    """An open folder, made where it is missing. Paths are relative, with `/`. All raise Refused (a link, a folder or a name
+    in the way) and OSError."""
+
+    def __init__(self, path: Path, fd: int | None = None) -> None:
+        self.path = path
+        if fd is None:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = _enter(None, str(path), path, make=True)
+        self._fd = fd
+
+    def __enter__(self) -> Below:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._fd)
+
+    def folder(self, *names: str) -> Below:
+        """A folder inside, to be closed by the caller."""
+        here = Below(self.path, os.dup(self._fd))
+        for name in names:
+            with here:
+                here = Below(here.path / name, _enter(here._fd, _checked(name), here.path / name, make=True))
+        return here
+
+    def names(self) -> list[str]:
+        return os.listdir(self._fd)
+
+    def stat(self, path: str) -> os.stat_result | None:
+        """Of what has that name itself; None: nothing has."""
+        try:
+            with self._above(path, make=False) as (folder, name):
+                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open(self, path: str, flags: int = os.O_RDONLY) -> int:
+        """A descriptor of a plain file."""
+        with self._above(path, make=bool(flags & os.O_CREAT)) as (folder, name):
+            try:
+                fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
+            except OSError:
+                self._refuse_link(folder, name, path)
+                raise
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise Refused("what is no file is in the way", where=str(self.path / path), next="move it away, or --to DIR")
+        return fd
+
+    def unlink(self, path: str) -> None:
+        with self._above(path, make=False) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
+    def readlink(self, path: str) -> str:
+        with self._above(path, make=False) as (folder, name):
+            return os.readlink(name, dir_fd=folder)
+
+    def symlink(self, target: str, path: str) -> None:
+        with self._above(path, make=True) as (folder, name):
+            os.symlink(target, name, dir_fd=folder)
+
+    def take(self, other: Below, path: str) -> None:
+        """Moves the file of that path from another folder of this file system to the same path here."""
+        with other._above(path, make=False) as (there, name), self._above(path, make=True) as (here, _):
+            os.replace(name, name, src_dir_fd=there, dst_dir_fd=here)
+
+    @contextlib.contextmanager
+    def _above(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
+        """(the folder that holds it, its name there)."""
+        *folders, name = _checked(path).split("/")
+        fd, here = os.dup(self._fd), self.path
+        try:
+            for each in folders:
+                here = here / each
+                fd, before = _enter(fd, each, here, make=make), fd
+                os.close(before)
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def _refuse_link(self, folder: int, name: str, path: str) -> None:
+        with contextlib.suppress(OSError):
+            if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise _link(self.path / path)
+
+
+def _checked(path: str) -> str:
+    if not is_inside(path):
+        raise Refused(f"{path!r} leads out of the folder it was to come to")
+    return path
+
+
+def _enter(folder: int | None, name: str, path: Path, *, make: bool) -> int:
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise _link(path) from None
+        raise
+
+
+def _link(path: Path) -> Refused:
+    return Refused(f"a link is in the way: {path.name}", where=str(path), next="move it away, or --to DIR")
