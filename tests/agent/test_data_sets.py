@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tfdeploy.agent import complaints, layout, wire
+from tfdeploy.agent import complaints, family, layout, proc, wire
 from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.agent.verbs import find_verb
 
@@ -79,3 +82,74 @@ def test_names_are_checked_again_on_the_host(tmp_path: Path, name: Any) -> None:
         with pytest.raises(VerbError) as caught:
             Data(tmp_path).call("data.begin", **args)
         assert caught.value.code == "bad_name"
+
+
+# --- under a live run
+
+
+def data_of(cluster: Any, text: str = "old") -> Path:
+    """The data set `digits` of the cluster's job, whole on n1."""
+    host = cluster.hosts["n1"]
+    folder = Path(find_verb("data.begin")(Call(host.context, {"job": cluster.job, "name": "digits"}))["folder"])
+    (folder / "shard").write_text(text)
+    found = find_verb("data.commit")(Call(host.context, {"job": cluster.job, "name": "digits"}))["digest"]
+    assert find_verb("data.commit")(Call(host.context, {"job": cluster.job, "name": "digits", "digest": found}))["ok"]
+    return folder
+
+
+def refusal(cluster: Any, name: str = "digits", **args: Any) -> str | None:
+    """Why the data set must not be changed; None: it may."""
+    try:
+        find_verb("data.begin")(Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": name, "ask": True, **args}))
+    except VerbError as error:
+        assert error.code == "live_run" and error.next and error.next.startswith("tfdeploy stop r1")
+        return str(error)
+    return None
+
+
+FOREVER = {"worker:0": ("n1", ["sleep", "1000"])}
+WORDS = "run r1 of job digits, launched by me@here, is alive on this host and reads the data set digits"
+
+
+@pytest.mark.fault("25 a sync that would change data under a live run")
+def test_data_is_not_changed_while_a_run_reads_it(hosts: Any) -> None:
+    cluster = hosts("n1")
+    folder = data_of(cluster)
+    assert refusal(cluster) is None
+    cluster.prepare("r1", FOREVER)
+    assert refusal(cluster) == WORDS  # it is about to start
+    cluster.each("run.start", "r1")
+    cluster.each("run.commit", "r1")
+    assert refusal(cluster) == refusal(cluster, ask=False) == refusal(cluster, digest="another") == WORDS
+    there = find_verb("data.state")(Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": "digits"}))
+    assert there is not None and refusal(cluster, digest=there["digest"]) is None
+    assert (folder / "shard").read_text() == "old" and refusal(cluster, name="another") is None
+    cluster.each("run.stop", "r1")
+    assert refusal(cluster) is None and refusal(cluster, ask=False) is None
+
+
+def test_a_run_that_names_its_data_does_not_hold_another_set(hosts: Any) -> None:
+    cluster = hosts("n1")
+    data_of(cluster)
+    cluster.prepare("r1", FOREVER)
+    plan = Path(cluster.hosts["n1"].paths("r1").run_dir, "plan.json")
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "data": {"letters": "data/letters"}}))
+    assert refusal(cluster) is None
+
+
+def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_dead_run_does_not(hosts: Any) -> None:
+    cluster = hosts("n1")
+    data_of(cluster)
+    cluster.launch("r1", FOREVER)
+    paths = cluster.hosts["n1"].paths("r1")
+    tasks = cluster.alive("r1")
+    os.kill(family.supervisor(paths, "worker:0").pid, signal.SIGSTOP)  # it would end its task
+    for who in (family.minder(paths), family.supervisor(paths, "worker:0")):
+        proc.send(who, signal.SIGKILL)
+    if cluster.alive("r1"):
+        assert refusal(cluster) == WORDS
+    for pid in tasks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    cluster.wait_until(lambda: not cluster.alive("r1"))
+    assert refusal(cluster) is None

@@ -11,9 +11,11 @@ import stat
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
-from tfdeploy.agent import atomic, layout, wire
+from tfdeploy.agent import atomic, family, layout, wire
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
+from tfdeploy.agent.hostfolder import host_names, run_names
+from tfdeploy.agent.paths import RunPaths, is_locked
 
 
 def state(call: Call) -> Optional[Dict[str, Any]]:
@@ -25,7 +27,8 @@ def state(call: Call) -> Optional[Dict[str, Any]]:
 
 
 def begin(call: Call) -> Dict[str, Any]:
-    """{"folder"}: ours, and from now on not whole. Raises VerbError not_ours, disk."""
+    """{"folder"}: ours, and from now on not whole. `ask`: only whether it may be; with `digest`, it may where just that
+    lies there. Raises VerbError not_ours, disk, live_run: what a run of the job reads is not changed."""
     folder = _folder(call)
     marker = folder + ".tfdeploy"
     os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -36,12 +39,46 @@ def begin(call: Call) -> Dict[str, Any]:
             where=folder,
             next="move it away, or give the data set another name",
         )
+    if os.path.lexists(folder):
+        _refuse_live_run(call)
     _check_room(folder, int(call.args.get("bytes") or 0))
+    if call.args.get("ask"):
+        return {"folder": folder}
     atomic.write_json(marker, {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)})
     os.makedirs(folder, exist_ok=True)
     if os.path.exists(folder + ".json"):
         os.unlink(folder + ".json")
     return {"folder": folder}
+
+
+def _refuse_live_run(call: Call) -> None:
+    """Also of another host that shares the workdir, so by what is locked and not by this host's boot."""
+    workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
+    for run in run_names(workdir, job):
+        plan = atomic.read_json(os.path.join(layout.run_dir(workdir, job, run), "plan.json")) or {}
+        if isinstance(plan.get("data"), dict) and name not in plan["data"]:
+            continue
+        for host in host_names(workdir, job, run):
+            if _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
+                if call.args.get("digest") and (state(call) or {}).get("digest") == call.args["digest"]:
+                    return
+                who = str(plan.get("operator") or "unknown")
+                what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s" % (run, job, who, name)
+                raise VerbError(
+                    "live_run",
+                    what,
+                    next="tfdeploy stop %s, or sync when it has ended" % run,
+                    details={"run": run, "who": who, "when": plan.get("created")},
+                )
+
+
+def _is_alive(paths: RunPaths) -> bool:
+    """Minded by somebody, or with processes though its minder and supervisors were killed."""
+    if paths.state().phase == "ended":
+        return False
+    tasks = [spec.task for spec in paths.part().tasks]
+    locks = [paths.file("minder.lock"), *(family.supervisor_lock(paths, task) for task in tasks)]
+    return any(is_locked(lock) for lock in locks) or bool(family.members(paths, tasks)[0])
 
 
 def commit(call: Call) -> Dict[str, Any]:

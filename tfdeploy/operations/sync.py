@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.errors import AgentError, Refused, TfdeployError
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
@@ -34,6 +34,10 @@ class TreeChanged(Refused):
     """The folder is no longer what its manifest says: read it again. `bytes_sent`: in vain, or not."""
 
     bytes_sent = 0
+
+
+class LiveRun(Refused):
+    """A live run of the job reads what would be changed."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
     for again in range(TRIES):
         if (agent.call("data.state", where, timeout_s=600) or {}).get("digest") == listing.digest:
             return
-        folder = agent.call("data.begin", {**where, "bytes": listing.total_bytes}, timeout_s=600)["folder"]
+        folder = _begin_data(session, agent, job, name, listing)
         what = f"data {name}"
         done.sent.append(what)
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
@@ -161,6 +165,17 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
     raise Refused(
         f"data set {name} keeps changing while it is sent", where=session.host.name, next=f"stop what writes to {listing.source}"
     )
+
+
+def _begin_data(session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, **more: Any) -> str:
+    """The folder to fill. Raises LiveRun."""
+    try:
+        args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
+        return str(agent.call("data.begin", args, timeout_s=600)["folder"])
+    except AgentError as error:
+        if error.code != "live_run":
+            raise
+        raise LiveRun(error.what, where=session.host.name, next=error.next) from error
 
 
 def _push(
@@ -208,7 +223,7 @@ def sync_job(
     for _ in range(TRIES):
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
         try:
-            results.update({**failed, **sync(fleet, held, shipment, emit)})
+            results.update({**failed, **(_refused(fleet, held, shipment) or sync(fleet, held, shipment, emit))})
         finally:
             release(fleet, held, job.name)
         changed = {name: result.bytes_sent for name, result in results.items() if isinstance(result, TreeChanged)}
@@ -221,3 +236,18 @@ def sync_job(
         if isinstance(result, Synced):
             result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}
+
+
+def _refused(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment) -> dict[str, Synced | TfdeployError]:
+    """Before anything is sent: each host's refusal where data would change under a live run on one of them, else nothing."""
+
+    def ask(session: Session) -> None:
+        for name, listing in shipment.data.items():
+            _begin_data(session, session.agent(), shipment.job, name, listing, digest=listing.digest, ask=True)
+
+    found = fleet.each(hosts, ask) if shipment.data else {}
+    live = [name for name, error in found.items() if isinstance(error, LiveRun)]
+    if not live:
+        return {}
+    other = Refused(f"nothing was sent: data would change under a live run on {', '.join(live)}")
+    return {name: error if isinstance(error, TfdeployError) else other for name, error in found.items()}
