@@ -80,6 +80,19 @@ def test_only_what_is_asked_for_comes_to_where_it_shall(operator: Tfdeploy, ende
     assert files(operator.cwd / "k") == {"keep/ckpt/checkpoint", "keep/ckpt/model.ckpt-7.index"}
 
 
+def test_what_is_left_out_is_neither_asked_nor_shown_and_is_named(operator: Tfdeploy, ended: str) -> None:
+    bounds = ("--limit", "n[2-3],ps", "--exclude", "n3")
+    status = operator.run("status", ended, *bounds, exit_code=0)
+    assert "worker:0" in status.stdout and "ps:0" in status.stdout and "worker:1" not in status.stdout
+    assert "n3 was not asked" in status.stderr
+    assert {row["task"] for row in operator.json("status", ended, "--limit", "n3")["tasks"]} == {"worker:1"}
+    assert "@n3 |" not in (lines := operator.run("logs", ended, *bounds, exit_code=0).stdout) and "@n2 |" in lines
+    runs = operator.run("runs", "--limit", "n3", exit_code=0)
+    assert ended in runs.stdout and "n[1-2] were not asked" in runs.stderr
+    assert operator.run("logs", ended, "--host", "n1", "--limit", "n2").returncode == 2
+    assert "left out" in operator.run("tensorboard", ended, "--limit", "n3", exit_code=2).stderr
+
+
 def test_a_file_that_was_changed_here_is_left_alone(operator: Tfdeploy, ended: str) -> None:
     there = cwd(operator, "n2", ended) / "changing.txt"
     there.write_text("first words")

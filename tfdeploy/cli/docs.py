@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    unbounded = "it asks no host"
 
 
 def add(subparsers: Any) -> None:
     text = "the reference of the two files"
     parser = subparsers.add_parser("docs", help=text, description="The keys of inventory and job file, and the placeholders.")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.config.reference import reference_rows, reference_text
 
-    print(json.dumps(reference_rows()) if args.json else reference_text(), end="\n" if args.json else "")
+    print(json.dumps(reference_rows()) if flags.json else reference_text(), end="\n" if flags.json else "")
     return 0

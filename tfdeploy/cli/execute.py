@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.options import common, duration
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.options import duration
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.transport.seam import Completed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    takes_words = True
+
+    timeout: float | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -22,28 +30,27 @@ def add(subparsers: Any) -> None:
         description="One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host.",
     )
     parser.add_argument("--timeout", type=duration, metavar="60s", help="give up on a host after so long")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import TfdeployError, UsageError, worst
     from tfdeploy.operations.execute import execute
     from tfdeploy.ui.reports import show_next
     from tfdeploy.ui.terminal import terminal_of
 
-    if not args.after:
+    if not flags.after:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
-    inventory = setting.inventory_here(args)
-    with setting.open_fleet(args) as fleet:
-        results = execute(fleet, inventory.hosts, tuple(args.after), timeout_s=args.timeout)
+    inventory = setting.inventory_here(flags)
+    with setting.open_fleet(flags) as fleet:
+        results = execute(fleet, inventory.hosts, tuple(flags.after), timeout_s=flags.timeout)
     rows = [_row(host, result) for host, result in results.items()]
-    if args.json:
+    if flags.json:
         print(json.dumps({"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}))
     else:
-        _show(args, rows)
-        show_next(terminal_of(sys.stderr, args.color), (getattr(result, "next", None) for result in results.values()))
+        _show(flags, rows)
+        show_next(terminal_of(sys.stderr, flags.color), (getattr(result, "next", None) for result in results.values()))
     errors = [result.exit_code for result in results.values() if isinstance(result, TfdeployError)]
     return worst([*errors, *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
 
@@ -63,10 +70,10 @@ def _row(host: str, result: Completed | TfdeployError) -> dict[str, Any]:
     }
 
 
-def _show(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+def _show(flags: Flags, rows: list[dict[str, Any]]) -> None:
     from tfdeploy.ui.reports import show_exec
     from tfdeploy.ui.terminal import terminal_of
 
-    quiet_success = args.quiet and all(row["exit_code"] == 0 for row in rows)
+    quiet_success = flags.quiet and all(row["exit_code"] == 0 for row in rows)
     if not quiet_success:
-        show_exec(terminal_of(sys.stdout, args.color), terminal_of(sys.stderr, args.color), rows)
+        show_exec(terminal_of(sys.stdout, flags.color), terminal_of(sys.stderr, flags.color), rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import OfRun, carried_out_by
 from tfdeploy.errors import Refused
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ PARTS = {
     "files": "what the programs left in their working directories, outside keep",
     "logs": "the tasks' logs, whole",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(OfRun):
+    parts: Sequence[str] | None = None
+    to: str | None = None
+    overwrite: bool = False
+    onto: str | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -38,32 +47,32 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--onto", metavar="HOST", help="with --keep: copy the newest keep to that host, where a launch goes on from it"
     )
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.fetch import PARTS, Wish, fetch
 
-    if args.onto is not None:
+    if flags.onto is not None:
         from tfdeploy.cli.onto import onto
 
-        return onto(args)
-    with setting.open_fleet(args) as fleet, transfer_view(args) as emit:
-        plan, odd = setting.run_meant(args, fleet)
-        only = frozenset(host.name for host in setting.where_to_look(args)[0]) if args.limit or args.exclude else None
-        to = Path(args.to) if args.to else _own_folder() / plan.run
-        fetched = fetch(fleet, plan, Wish(to, tuple(args.parts or PARTS), args.overwrite, only), emit)
+        return onto(flags, flags.onto)
+    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        plan, only, odd = setting.run_meant(flags, fleet)
+        to = Path(flags.to) if flags.to else _own_folder() / plan.run
+        fetched = fetch(fleet, plan, Wish(to, tuple(flags.parts or PARTS), flags.overwrite, only), emit)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
+    unasked = [host.host for host in plan.hosts if only is not None and host.host not in only]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
-    if args.json:
+    if flags.json:
         ok = all(row["ok"] for row in rows)
         print(json.dumps({"run": plan.run, "ok": ok, "to": str(to.resolve()), "keep_from": fetched.keep_from, "hosts": rows}))
     else:
-        _say(args, plan, fetched, rows, to)
+        _say(flags, plan, fetched, rows, to)
+    setting.say_unasked(flags, unasked)
     return worst([odd, *(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
 
 
@@ -90,19 +99,20 @@ def _row(host: str, result: Brought | TfdeployError) -> dict[str, Any]:
     return {**row, "newer_here": result.newer_here, "left_there": result.left_there, "error": None}
 
 
-def _say(args: argparse.Namespace, plan: Plan, fetched: Fetched, rows: list[dict[str, Any]], to: Path) -> None:
+def _say(flags: Flags, plan: Plan, fetched: Fetched, rows: list[dict[str, Any]], to: Path) -> None:
     from tfdeploy.ui.reports import show_fetch
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
-    terminal = terminal_of(sys.stderr, args.color)
-    if not args.quiet or not all(row["ok"] for row in rows):
+    terminal = terminal_of(sys.stderr, flags.color)
+    if not flags.quiet or not all(row["ok"] for row in rows):
         show_fetch(terminal, rows)
-    asked = not args.parts or "keep" in args.parts
-    if asked and fetched.keep_from is not None and not args.quiet:
+    asked = not flags.parts or "keep" in flags.parts
+    if asked and fetched.keep_from is not None and not flags.quiet:
         more = f"; other kept files are on {', '.join(fetched.others)} (--keep --limit HOST --to DIR)" if fetched.others else ""
-        terminal.write(f"keep is from {clean(fetched.keep_from)}, the newest{clean(more)}\n")
-    elif asked and plan.keep and not args.quiet:
+        of = " of the hosts that were asked" if flags.bounded else ""
+        terminal.write(f"keep is from {clean(fetched.keep_from)}, the newest{of}{clean(more)}\n")
+    elif asked and plan.keep and not flags.quiet:
         terminal.write("nothing is in keep yet\n")
     if any(row["newer_here"] for row in rows):
         terminal.write("  next: --overwrite takes the hosts' files, or --to another folder\n")

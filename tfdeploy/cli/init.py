@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.cli.launch import MODES
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
 from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.job import MODES
 
 JOB = "tfdeploy.yaml"
 INVENTORY = "inventories/hosts.yaml"
 _HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    unbounded = "it asks no host"
+
+    folder: str = "."
+    hosts: str | None = None
+    mode: str | None = None
+    command: str | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -31,34 +41,33 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--mode", choices=MODES, help="how the tasks train together (default async)")
     parser.add_argument("--command", metavar="LINE", help="the program's words (default: python and the program found here)")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.config.templates import inventory_text, job_text
     from tfdeploy.model.inventory import NAME
 
-    folder = Path(args.folder)
+    folder = Path(flags.folder)
     if not folder.is_dir():
-        raise UsageError("no such folder", where=args.folder, next=f"mkdir {shlex.quote(args.folder)}")
-    hosts = _hosts(_answer(args, args.hosts, "Hosts ([user@]host[:port], with commas)", "192.0.2.10,192.0.2.11"))
+        raise UsageError("no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}")
+    hosts = _hosts(_answer(flags, flags.hosts, "Hosts ([user@]host[:port], with commas)", "192.0.2.10,192.0.2.11"))
     name = folder.resolve().name
     job = job_text(
         name=name if NAME.match(name) else "job",
-        mode=_answer(args, args.mode, f"Mode ({', '.join(MODES)})", "async"),
-        command=_split(_answer(args, args.command, "Command", f"python {shlex.quote(_program(folder))}")),
+        mode=_answer(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async"),
+        command=_split(_answer(flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}")),
     )
     texts = {folder / JOB: job, folder / INVENTORY: inventory_text(hosts)}
     _check(texts)
     written = [path for path, text in texts.items() if _write(path, text)]
-    _report(args, written, [path for path in texts if path not in written])
+    _report(flags, written, [path for path in texts if path not in written])
     return 0
 
 
-def _answer(args: argparse.Namespace, given: str | None, question: str, default: str) -> str:
+def _answer(flags: Flags, given: str | None, question: str, default: str) -> str:
     """What was said on the command line, else on the terminal, else the default."""
-    if given is not None or args.yes or args.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if given is not None or flags.yes or flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return given if given is not None else default
     print(f"{question} [{default}]: ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip() or default
@@ -119,13 +128,13 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _report(args: argparse.Namespace, written: list[Path], kept: list[Path]) -> None:
-    if args.json:
+def _report(flags: Flags, written: list[Path], kept: list[Path]) -> None:
+    if flags.json:
         print(json.dumps({"written": [str(path) for path in written], "kept": [str(path) for path in kept]}))
         return
     for path in written:
         print(path)
     for path in kept:
         print(f"{path} is there already: left as it is", file=sys.stderr)
-    if written and not args.quiet:
+    if written and not flags.quiet:
         print("next: put your hosts in, then tfdeploy inventory, tfdeploy trust, tfdeploy launch --dry-run", file=sys.stderr)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
 
 if TYPE_CHECKING:
     from tfdeploy.config import Understood
@@ -19,29 +18,29 @@ if TYPE_CHECKING:
 def add(subparsers: Any) -> None:
     text = "print hosts, roles and settings as understood"
     parser = subparsers.add_parser("inventory", help=text, description="What the inventory says, and where. Contacts nobody.")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, CommonFlags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: CommonFlags) -> int:
     from tfdeploy import config
     from tfdeploy.model.selection import select
 
-    path = config.find_inventory(args.inventory, os.environ, None if args.inventory else _of_job(args), Path.cwd())
+    path = config.find_inventory(flags.inventory, os.environ, None if flags.inventory else _of_job(flags), Path.cwd())
     understood = config.understand(path)
-    inventory = select(understood.inventory, args.limit, args.exclude)
-    if args.json:
+    inventory = select(understood.inventory, flags.limit, flags.exclude)
+    if flags.json:
         print(json.dumps(as_json(inventory, understood)))
     else:
-        _show(args, inventory, understood)
+        _show(flags, inventory, understood)
     return 0
 
 
-def _of_job(args: argparse.Namespace) -> str | None:
+def _of_job(flags: CommonFlags) -> str | None:
     """The job file's `inventory:`, where there is a job file."""
     from tfdeploy.cli import setting
 
-    return setting.load_job(args).inventory if args.job is not None or Path("tfdeploy.yaml").is_file() else None
+    job = setting.job_here(flags)
+    return job.inventory if job else None
 
 
 def as_json(inventory: Inventory, understood: Understood) -> dict[str, Any]:
@@ -74,12 +73,12 @@ def _roles_of(name: str, inventory: Inventory) -> list[str]:
     return [role for role, names in inventory.roles.items() if name in names]
 
 
-def _show(args: argparse.Namespace, inventory: Inventory, understood: Understood) -> None:
+def _show(flags: CommonFlags, inventory: Inventory, understood: Understood) -> None:
     from tfdeploy.model.folding import fold_names
     from tfdeploy.ui.tables import show_rows
     from tfdeploy.ui.terminal import terminal_of
 
-    terminal = terminal_of(sys.stdout, args.color)
+    terminal = terminal_of(sys.stdout, flags.color)
     show_rows(terminal, ("host", "address", "roles", "from"), [_host_row(host, inventory) for host in inventory.hosts])
     terminal.write("\n")
     if inventory.roles:

@@ -6,8 +6,11 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfdeploy.cli.flags import CommonFlags, runs
 from tfdeploy.cli.options import env_default, env_true
 
 if TYPE_CHECKING:
@@ -19,6 +22,24 @@ ACTIONS = {
     "kill": "power a host off",
     "boot": "power it on again: same disk, same address",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    """Of every `lab` verb; what a verb does not take has its default."""
+
+    unbounded = "a lab is one whole; cut, heal, kill and boot name their host"
+    takes_words = True
+
+    lab_verb: str
+    name: str
+    count: int = 0
+    kind: str = "loopback"
+    rate: str | None = None
+    python: str = sys.executable
+    shared_workdir: bool = False
+    gpus: str | None = None
+    host: str = ""
 
 
 def add(subparsers: Any) -> None:
@@ -44,54 +65,59 @@ def _verb(verbs: Any, name: str, what: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=what)
     parser.add_argument("--name", default=env_default("lab-name") or "lab", help="which lab (default: lab)")
     parser.add_argument("--json", action="store_true", default=env_true("json"), help="the answer as JSON")
-    parser.set_defaults(run=run)
+    for bound in ("--limit", "--exclude"):  # known, so that they are refused by name
+        parser.add_argument(bound, help=argparse.SUPPRESS)
+    runs(parser, Flags, run)
     return parser
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     """Carries one `lab` verb out. Raises TfdeployError."""
     from tfdeploy import lab
+    from tfdeploy.errors import UsageError
 
-    if args.lab_verb == "up":
+    if flags.after is not None and flags.lab_verb != "run":
+        raise UsageError(f"nothing may stand behind --: {' '.join(flags.after)}", where=f"tfdeploy lab {flags.lab_verb}")
+    if flags.lab_verb == "up":
         found = lab.up(
-            args.name,
-            args.kind,
-            args.count,
-            rate=args.rate,
-            python=args.python,
-            shared_workdir=args.shared_workdir,
-            gpus=args.gpus,
+            flags.name,
+            flags.kind,
+            flags.count,
+            rate=flags.rate,
+            python=flags.python,
+            shared_workdir=flags.shared_workdir,
+            gpus=flags.gpus,
         )
         _say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
         if found.kind == "isolated":
             _say(f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its hosts are reached")
-        return _answer(args, found, str(found.inventory))
-    if args.lab_verb == "down":
-        lab.down(args.name)
-        _say(f"lab {args.name} is gone")
-        if args.json:
-            print(json.dumps({"lab": args.name, "ok": True}))
+        return _answer(flags, found, str(found.inventory))
+    if flags.lab_verb == "down":
+        lab.down(flags.name)
+        _say(f"lab {flags.name} is gone")
+        if flags.json:
+            print(json.dumps({"lab": flags.name, "ok": True}))
         return 0
-    return _on_existing(args, lab.load(args.name))
+    return _on_existing(flags, lab.load(flags.name))
 
 
-def _on_existing(args: argparse.Namespace, found: Lab) -> int:
-    if args.lab_verb == "run":
-        return _run(found, args.after or [])
-    if args.lab_verb == "status":
+def _on_existing(flags: Flags, found: Lab) -> int:
+    if flags.lab_verb == "run":
+        return _run(found, flags.after or ())
+    if flags.lab_verb == "status":
         rows = [f"{row['host']}  {row['address']}:{row['port']}  {row['state']}" for row in found.status()]
-        return _answer(args, found, "\n".join(rows))
-    getattr(found, args.lab_verb)(args.host)
-    _say(f"{args.lab_verb}: {args.host}")
-    return _answer(args, found, "")
+        return _answer(flags, found, "\n".join(rows))
+    getattr(found, flags.lab_verb)(flags.host)
+    _say(f"{flags.lab_verb}: {flags.host}")
+    return _answer(flags, found, "")
 
 
-def _run(found: Lab, words: list[str]) -> int:
+def _run(found: Lab, words: Sequence[str]) -> int:
     from tfdeploy.errors import UsageError
 
     if not words:
         raise UsageError("no command", where="lab run", next=f"tfdeploy lab run --name {found.name} -- tfdeploy inventory")
-    argv = found.operator(words)
+    argv = found.operator(list(words))
     sys.stdout.flush()
     environment = {"TFDEPLOY_INVENTORY": str(found.inventory), **os.environ}
     try:
@@ -100,8 +126,8 @@ def _run(found: Lab, words: list[str]) -> int:
         raise UsageError(f"{argv[0]}: {error.strerror}", where="lab run") from error
 
 
-def _answer(args: argparse.Namespace, found: Lab, text: str) -> int:
-    if args.json:
+def _answer(flags: Flags, found: Lab, text: str) -> int:
+    if flags.json:
         answer = {"lab": found.name, "kind": found.kind, "inventory": str(found.inventory), "hosts": found.status()}
         print(json.dumps(answer))
     elif text:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.options import common, positive
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.options import positive
+from tfdeploy.model.job import MODES, Mode
 
 if TYPE_CHECKING:
     from tfdeploy.model.job import Job
     from tfdeploy.operations.launch import Launch
 
-MODES = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    takes_words = True
+
+    mode: Mode | None = None
+    ps: int | None = None
+    workers: int | None = None
+    name: str | None = None
+    wait: bool = False
+    detach: bool = False
+    dry_run: bool = False
+    sync: bool = True
+    ignore_keep: bool = False
+    allow_public: bool = False
+    events: str | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -38,11 +54,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--ignore-keep", action="store_true", help="start although newer checkpoints lie on another host")
     parser.add_argument("--allow-public", action="store_true", help="consent to public addresses in the cluster")
     parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.interrupts import patiently
     from tfdeploy.cli.views import events_to, launch_view
@@ -50,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.operations.launch import launch, plan_only
     from tfdeploy.operations.names import refuse_taken
 
-    asked = asked_for(args)
+    asked = asked_for(flags)
     store = setting.store()
-    recording = nullcontext() if args.dry_run else closing(store.recorder(asked.run))
-    with setting.open_fleet(args) as fleet, events_to(args.events) as recorded, recording as recorder:
-        say = launch_view(args)
+    recording = nullcontext() if flags.dry_run else closing(store.recorder(asked.run))
+    with setting.open_fleet(flags) as fleet, events_to(flags.events) as recorded, recording as recorder:
+        say = launch_view(flags)
 
         def record(event: Any) -> None:
             for sink in (recorded, recorder):
@@ -62,23 +77,23 @@ def run(args: argparse.Namespace) -> int:
                     sink(event)
 
         def emit(event: Any) -> None:
-            if not (args.dry_run and event.kind == "note" and event.data["level"] == "info"):  # the plan that is shown says it
+            if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):  # the plan that is shown says it
                 say(event)
             record(event)
 
-        if args.dry_run:
+        if flags.dry_run:
             plan = plan_only(asked, fleet, emit)
-            if args.name:
-                refuse_taken(fleet, hosts_of(plan), asked.job.name, args.name)
-            return _show_plan(args, plan)
+            if flags.name:
+                refuse_taken(fleet, hosts_of(plan), asked.job.name, flags.name)
+            return _show_plan(flags, plan)
         with patiently():
             plan = launch(asked, fleet, store, emit)
-        if not args.json:
+        if not flags.json:
             print(plan.run, flush=True)
-        return _afterwards(args, fleet, plan, emit, record)
+        return _afterwards(flags, fleet, plan, emit, record)
 
 
-def asked_for(args: argparse.Namespace) -> Launch:
+def asked_for(flags: Flags) -> Launch:
     """All that the operator said, as one value."""
     import os
     import time
@@ -88,42 +103,42 @@ def asked_for(args: argparse.Namespace) -> Launch:
     from tfdeploy.operations.launch import Launch
     from tfdeploy.planning.options import Options
 
-    job = _job(args)
+    job = _job(flags)
     now = time.time()
     holder = setting.holder()
-    secrets = {} if args.dry_run else config.read_secrets(job.secrets, os.environ)
+    secrets = {} if flags.dry_run else config.read_secrets(job.secrets, os.environ)
     config.refuse_shown(job, secrets)
     return Launch(
-        inventory=setting.load_inventory(args, job),
+        inventory=setting.load_inventory(flags, job),
         job=job,
-        run=setting.checked_run_name(args.name) if args.name else setting.new_run_id(job.name, now),
+        run=setting.checked_run_name(flags.name) if flags.name else setting.new_run_id(job.name, now),
         now=now,
         operator=holder.words,
         holder=holder.as_json(now),
         options=Options(
-            ps=args.ps,
-            workers=args.workers,
-            ignore_keep=args.ignore_keep,
-            allow_public=args.allow_public,
+            ps=flags.ps,
+            workers=flags.workers,
+            ignore_keep=flags.ignore_keep,
+            allow_public=flags.allow_public,
             preset=tuple(name for name in ("TF_CONFIG",) if name in os.environ),
         ),
         secrets=secrets,
-        sync=args.sync,
+        sync=flags.sync,
         cache=setting.state_folder() / "trees",
     )
 
 
-def _job(args: argparse.Namespace) -> Job:
+def _job(flags: Flags) -> Job:
     from tfdeploy import config
     from tfdeploy.cli import setting
     from tfdeploy.errors import UsageError
 
-    job = setting.load_job(args)
-    if args.after is not None:
-        config.check_command(tuple(args.after), job)
-        job = replace(job, command=tuple(args.after))
-    if args.mode:
-        job = replace(job, mode=args.mode)
+    job = setting.load_job(flags)
+    if flags.after is not None:
+        config.check_command(tuple(flags.after), job)
+        job = replace(job, command=tuple(flags.after))
+    if flags.mode:
+        job = replace(job, mode=flags.mode)
     if job.mode is None:
         raise UsageError(
             "which mode?", where=job.source or "tfdeploy launch", next="--mode async, or `mode: async` in the job file"
@@ -133,30 +148,30 @@ def _job(args: argparse.Namespace) -> Job:
     return job
 
 
-def _show_plan(args: argparse.Namespace, plan: Any) -> int:
+def _show_plan(flags: Flags, plan: Any) -> int:
     from tfdeploy.model.plan import plan_to_json
     from tfdeploy.planning.words import COLUMNS, describe
     from tfdeploy.ui.reports import show_plan
     from tfdeploy.ui.terminal import terminal_of
 
-    if args.json:
+    if flags.json:
         print(json.dumps(plan_to_json(plan), indent=2))
         return 0
     told = describe(plan)
-    show_plan(terminal_of(sys.stdout, args.color), told.heading, COLUMNS, told.rows, told.commands, told.notes)
+    show_plan(terminal_of(sys.stdout, flags.color), told.heading, COLUMNS, told.rows, told.commands, told.notes)
     return 0
 
 
-def _afterwards(args: argparse.Namespace, fleet: Any, plan: Any, emit: Any, record: Any) -> int:
+def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any, record: Any) -> int:
     from tfdeploy.cli.views import dashboard, on_terminal, wait_plainly
     from tfdeploy.model.status import exit_code, run_view_json
     from tfdeploy.operations.status import status
 
     code = 0
-    if not args.detach and not args.json and not args.quiet and on_terminal():
+    if not flags.detach and not flags.json and not flags.quiet and on_terminal():
         return dashboard(fleet, plan, record=record)
-    if args.wait:
-        code = exit_code(wait_plainly(args, fleet, plan, emit))
-    if args.json:
+    if flags.wait:
+        code = exit_code(wait_plainly(flags, fleet, plan, emit))
+    if flags.json:
         print(json.dumps(run_view_json(status(fleet, plan).view)))
     return code

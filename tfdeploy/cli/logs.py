@@ -6,15 +6,30 @@ import argparse
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from tfdeploy.cli.options import common, duration
+from tfdeploy.cli.flags import OfRun, carried_out_by
+from tfdeploy.cli.options import duration
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
     from tfdeploy.operations.tasklog import LogQuery
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(OfRun):
+    follow: bool = False
+    lines: int | None = None
+    since: float | None = None
+    task: Sequence[str] | None = None
+    host: Sequence[str] | None = None
+    grep: str | None = None
+    timestamps: bool = False
+    output: Literal["text", "json", "raw"] = "text"
 
 
 def add(subparsers: Any) -> None:
@@ -30,11 +45,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--grep", metavar="RE", help="only lines that this regular expression finds")
     parser.add_argument("--timestamps", action="store_true", help="with the time (UTC) at which the host saw each line")
     parser.add_argument("--output", choices=("text", "json", "raw"), default="text", help="--json is the same as --output json")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import worst
     from tfdeploy.operations.logs import followed_lines, stored_lines
@@ -43,21 +57,21 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
-    with setting.open_fleet(args) as fleet:
-        plan, odd = setting.run_meant(args, fleet)
-        query = _query(args, plan)
+    with setting.open_fleet(flags) as fleet:
+        plan, only, odd = setting.run_meant(flags, fleet)
+        query = _query(flags, plan, only)
         lost: dict[str, TfdeployError] = {}
         gone: dict[str, int] = {}
         writer = LogWriter(
             1,
-            "json" if args.json else args.output,
+            "json" if flags.json else flags.output,
             run=plan.run,
             labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
-            timestamps=args.timestamps,
-            color=terminal_of(sys.stdout, args.color).color,
+            timestamps=flags.timestamps,
+            color=terminal_of(sys.stdout, flags.color).color,
         )
-        lines = (followed_lines if args.follow else stored_lines)(fleet, plan, query, lost, gone)
-        complete = writer.write_all(lines, follow=args.follow)
+        lines = (followed_lines if flags.follow else stored_lines)(fleet, plan, query, lost, gone)
+        complete = writer.write_all(lines, follow=flags.follow)
         for host, error in lost.items():
             print(f"[{host}] no lines from here: {clean(error.what)}", file=sys.stderr)
         for label, count in gone.items() if complete else ():
@@ -68,34 +82,35 @@ def run(args: argparse.Namespace) -> int:
         return worst([odd, *(error.exit_code for error in lost.values())]) if complete else 0
 
 
-def _query(args: argparse.Namespace, plan: Plan) -> LogQuery:
+def _query(flags: Flags, plan: Plan, only: Collection[str] | None) -> LogQuery:
     from tfdeploy.operations.tasklog import LogQuery
 
-    wanted = [
-        task for task in plan.tasks if _is_wanted(task.task, task.role, args.task) and (not args.host or task.host in args.host)
-    ]
+    hosts = set(flags.host or (task.host for task in plan.tasks))
+    if only is not None:
+        hosts &= set(only)
+    wanted = [task for task in plan.tasks if task.host in hosts and _is_wanted(task.task, task.role, flags.task)]
     if not wanted:
-        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=_offer(plan, args))
+        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=_offer(plan, flags))
     try:
-        grep = re.compile(args.grep.encode()) if args.grep else None
+        grep = re.compile(flags.grep.encode()) if flags.grep else None
     except re.error as error:
         raise UsageError(f"not a regular expression: {error}", where="--grep", next="see Python's re") from error
-    since = time.time() - args.since if args.since is not None else None
-    return LogQuery(tuple(task.task for task in wanted), since=since, last=args.lines, grep=grep)
+    since = time.time() - flags.since if flags.since is not None else None
+    return LogQuery(tuple(task.task for task in wanted), since=since, last=flags.lines, grep=grep)
 
 
-def _offer(plan: Plan, args: argparse.Namespace) -> str:
+def _offer(plan: Plan, flags: Flags) -> str:
     """The nearest task, role or host that there is, and what there is."""
     import difflib
 
     names = {name: None for task in plan.tasks for name in (task.role, task.task, task.host)}
-    asked = [name for words in args.task or () for name in words.split(",")] + list(args.host or ())
+    asked = [name for words in flags.task or () for name in words.split(",")] + list(flags.host or ())
     near = [match for name in asked if name not in names for match in difflib.get_close_matches(name, names, n=1)]
     known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
     return (f"did you mean {near[0]}? " if near else "") + f"there are {known}"
 
 
-def _is_wanted(task: str, role: str, names: list[str] | None) -> bool:
+def _is_wanted(task: str, role: str, names: Sequence[str] | None) -> bool:
     return not names or any(task == name or role == name for words in names for name in words.split(","))
 
 

@@ -118,8 +118,7 @@ def _run(words: list[str]) -> int:
         if words:
             raise UsageError("no verb given", where="tfdeploy", next="tfdeploy --help")
         return 2
-    args.after = after
-    code: int = args.run(args)
+    code: int = args.run(args, after)
     sys.stdout.flush()
     return code
 

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfdeploy.cli.fetch import Flags
 
 
-def onto(args: argparse.Namespace) -> int:
+def onto(flags: Flags, host: str) -> int:
     """Needs the job file and the inventory, as launch does. Raises UsageError where other parts than keep are asked for."""
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import UsageError
+    from tfdeploy.model.selection import select
     from tfdeploy.operations.onto import copy_onto
 
-    if args.parts not in (None, ["keep"]) or args.to or args.wanted or args.overwrite:
+    if flags.parts not in (None, ["keep"]) or flags.to or flags.wanted or flags.overwrite:
         raise UsageError(
             "--onto copies the newest keep of the job, and nothing else",
             where="tfdeploy fetch",
-            next=f"tfdeploy fetch --keep --onto {args.onto}",
+            next=f"tfdeploy fetch --keep --onto {host}",
         )
-    job = setting.load_job(args)
-    inventory = setting.load_inventory(args, job)
+    job = setting.load_job(flags)
+    whole = setting.whole_inventory(flags, job)
+    inventory = select(whole, flags.limit, flags.exclude)
+    unasked = [each.name for each in whole.hosts if each not in inventory.hosts]
     holder = setting.holder().as_json(time.time())
-    with setting.open_fleet(args) as fleet, transfer_view(args) as emit:
-        kept = copy_onto(fleet, inventory, job, args.onto, holder, emit)
-    if args.json:
-        print(json.dumps({"job": job.name, "ok": True, "keep_from": kept.host, "onto": args.onto, "keep": kept.words}))
-    elif not args.quiet:
-        there = (
-            f"{args.onto} holds the newest keep already" if kept.host == args.onto else f"keep of {kept.host} is on {args.onto}"
-        )
+    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        kept = copy_onto(fleet, inventory, job, host, holder, emit)
+    setting.say_unasked(flags, unasked)
+    if flags.json:
+        print(json.dumps({"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.words}))
+    elif not flags.quiet:
+        of = " of the hosts that were asked" if unasked else ""
+        there = f"{host} holds the newest keep{of} already" if kept.host == host else f"keep of {kept.host} is on {host}"
         print(f"{there} ({kept.words}): a launch with its deciding task there goes on from it", file=sys.stderr)
     return 0

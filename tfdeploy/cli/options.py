@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from tfdeploy.errors import UsageError
 
+COLORS = ("auto", "always", "never")
 _TAKE_COMMANDS = ("exec", "launch")
 
 
@@ -52,6 +53,14 @@ def env_true(flag: str) -> bool:
     return (env_default(flag) or "0").lower() not in ("0", "false", "no", "off")
 
 
+def _env_color() -> str:
+    """argparse does not check defaults."""
+    color = env_default("color") or "auto"
+    if color not in COLORS:
+        raise UsageError(f"there is no {color!r}", where="TFDEPLOY_COLOR", next=f"one of: {', '.join(COLORS)}")
+    return color
+
+
 def positive(text: str) -> int:
     try:
         value = int(text)
@@ -76,7 +85,7 @@ def duration(text: str) -> float:
 
 
 def common(parser: argparse.ArgumentParser) -> None:
-    """The common flags of the contract, as args.inventory, .job, .limit, .exclude, .parallel, .json, ..."""
+    """The common flags of the contract: what flags.CommonFlags is read from."""
     group = parser.add_argument_group("common options")
     group.add_argument("-i", "--inventory", metavar="FILE", default=env_default("inventory"), help="which inventory")
     group.add_argument("-j", "--job", metavar="FILE", default=env_default("job"), help="which job file (default tfdeploy.yaml)")
@@ -90,14 +99,12 @@ def common(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", default=env_true("json"), help="results as JSON on stdout")
     group.add_argument("-v", "--verbose", action="store_true", default=env_true("verbose"), help="say more")
     group.add_argument("-q", "--quiet", action="store_true", default=env_true("quiet"), help="say only what went wrong")
-    group.add_argument(
-        "--color", choices=("auto", "always", "never"), default=env_default("color") or "auto", help="colours (and NO_COLOR)"
-    )
+    group.add_argument("--color", choices=COLORS, default=_env_color(), help="colours (and NO_COLOR)")
     group.add_argument("-y", "--yes", action="store_true", default=env_true("yes"), help="answer yes to every question")
 
 
 def verb_first(words: list[str]) -> list[str]:
-    """Common flags that stand before the verb, behind it. Words that begin with anything else are left as they are."""
+    """CommonFlags flags that stand before the verb, behind it. Words that begin with anything else are left as they are."""
     known = argparse.ArgumentParser(add_help=False)
     common(known)
     takes_value = {flag: action.nargs != 0 for action in known._actions for flag in action.option_strings}

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    all: bool = False
 
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("runs", help="runs so far", description="Runs so far, newest first, as the hosts know them.")
     parser.add_argument("--all", action="store_true", help="of every job, not only of this folder's")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import worst
     from tfdeploy.operations.runs import list_runs
@@ -25,15 +29,16 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
-    with setting.open_fleet(args) as fleet:
-        hosts, job = setting.where_to_look(args)
-        rows, silent = list_runs(fleet, hosts, setting.store(), None if args.all else job)
-    if args.json:
+    with setting.open_fleet(flags) as fleet:
+        place = setting.where_to_look(flags)
+        rows, silent = list_runs(fleet, place.hosts, setting.store(), None if flags.all or place.job is None else place.job.name)
+    if flags.json:
         print(json.dumps({"runs": rows, "unreachable": sorted(silent)}))
     else:
-        show_runs(terminal_of(sys.stdout, args.color), rows)
+        show_runs(terminal_of(sys.stdout, flags.color), rows)
         if not rows:
-            print("no runs yet", file=sys.stderr)
+            print("no runs on the hosts that were asked" if place.unasked else "no runs yet", file=sys.stderr)
     for host, error in silent.items():
         print(f"[{host}] {clean(error.what)}", file=sys.stderr)
+    setting.say_unasked(flags, place.unasked)
     return worst(error.exit_code for error in silent.values())

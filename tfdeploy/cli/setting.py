@@ -1,25 +1,27 @@
-"""What most verbs begin with: the inventory, the job, the fleet and the store, out of args."""
+"""What most verbs begin with: the inventory, the job, the fleet and the store, out of what was typed."""
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfdeploy.errors import UsageError
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import NAME, Host, Inventory
+from tfdeploy.model.selection import select
 from tfdeploy.store.places import state_root
 from tfdeploy.store.runs import RunStore
 
 if TYPE_CHECKING:
+    from tfdeploy.cli.flags import CommonFlags, OfRun
     from tfdeploy.model.job import Job
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.fleet import SshFleet
@@ -34,76 +36,132 @@ def store() -> RunStore:
     return RunStore(state_folder())
 
 
-def load_job(args: argparse.Namespace) -> Job:
+def load_job(flags: CommonFlags) -> Job:
     """The job file's job. Raises ConfigError, also when there is none."""
     from tfdeploy import config
 
-    return config.load_job(config.find_job(args.job, Path.cwd()), environ=os.environ)
+    return config.load_job(config.find_job(flags.job, Path.cwd()), environ=os.environ)
 
 
-def load_inventory(args: argparse.Namespace, job: Job | None) -> Inventory:
+def load_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     """The inventory that the contract's order finds, cut down by --limit and --exclude."""
+    return select(whole_inventory(flags, job), flags.limit, flags.exclude)
+
+
+def whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     from tfdeploy import config
-    from tfdeploy.model.selection import select
 
-    path = config.find_inventory(args.inventory, os.environ, job.inventory if job else None, Path.cwd())
-    return select(config.load_inventory(path), args.limit, args.exclude)
+    path = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd())
+    return config.load_inventory(path)
 
 
-def inventory_here(args: argparse.Namespace) -> Inventory:
+def job_here(flags: CommonFlags) -> Job | None:
+    """The job of the job file, where there is one."""
+    return load_job(flags) if flags.job is not None or Path("tfdeploy.yaml").is_file() else None
+
+
+def inventory_here(flags: CommonFlags) -> Inventory:
     """The inventory, found with the help of the job file where there is one."""
-    here = args.job is not None or Path("tfdeploy.yaml").is_file()
-    return load_inventory(args, load_job(args) if here else None)
+    return load_inventory(flags, job_here(flags))
 
 
-def run_meant(args: argparse.Namespace, fleet: Fleet, *, live_first: bool = False) -> tuple[Plan, int]:
-    """(the plan of the run that is meant, the exit code of what is wrong with hosts' own plans of it, which is said here)."""
+@dataclass(frozen=True)
+class Place:
+    """Where runs are looked for. `inventory` is whole, and has no hosts where it cannot be read; `job`: of the job file."""
+
+    flags: CommonFlags
+    inventory: Inventory
+    job: Job | None
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Those to ask for runs."""
+        return select(self.inventory, self.flags.limit, self.flags.exclude).hosts if self.inventory.hosts else ()
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
+
+    def only(self, plan: Plan) -> frozenset[str] | None:
+        """The hosts of the run that are meant; None: all. The run's own hosts and roles can be named too.
+        Raises UsageError where none of them is meant."""
+        if not self.flags.bounded:
+            return None
+        chosen = select(_with_hosts_of(plan, self.inventory), self.flags.limit, self.flags.exclude)
+        only = frozenset(host.name for host in chosen.hosts) & {host.host for host in plan.hosts}
+        if not only:
+            where = fold_names(host.host for host in plan.hosts)
+            raise UsageError(f"no host of {plan.run} is meant", where="--limit/--exclude", next=f"it runs on {where}")
+        return only
+
+
+def _with_hosts_of(plan: Plan, inventory: Inventory) -> Inventory:
+    known = {host.name for host in inventory.hosts}
+    hosts = (*inventory.hosts, *(Host(host.host, host.address) for host in plan.hosts if host.host not in known))
+    roles = {role: dict.fromkeys(names) for role, names in inventory.roles.items()}
+    for task in plan.tasks:
+        roles.setdefault(task.role, {})[task.host] = None
+    return Inventory(hosts, {role: tuple(names) for role, names in roles.items()}, inventory.source)
+
+
+class Meant(NamedTuple):
+    """The run that is meant, those of its hosts that are (None: all), and the exit code of what is wrong with hosts' own plans
+    of it, which has been said."""
+
+    plan: Plan
+    only: frozenset[str] | None
+    exit_code: int
+
+
+def run_meant(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Meant:
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.find import find_run
     from tfdeploy.ui.sanitise import clean
 
-    hosts, job = _hosts_and_job(args)
+    place = where_to_look(flags, flags.wanted)
     refused: dict[str, TfdeployError] = {}
-    name, metrics = (job.name, job.metrics) if job else (None, {})
-    plan = find_run(fleet, hosts, store(), wanted=args.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused)
+    name, metrics = (place.job.name, place.job.metrics) if place.job else (None, {})
+    plan = find_run(
+        fleet, place.hosts, store(), wanted=flags.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused
+    )
     for host, error in refused.items():
         print(f"[{host}] {clean(error.what)}" + (f"\n  next: {clean(error.next)}" if error.next else ""), file=sys.stderr)
-    return plan, worst(error.exit_code for error in refused.values())
+    return Meant(plan, place.only(plan), worst(error.exit_code for error in refused.values()))
 
 
-def where_to_look(args: argparse.Namespace) -> tuple[tuple[Host, ...], str | None]:
-    """(the hosts to ask for runs, the job's name or None)."""
-    hosts, job = _hosts_and_job(args)
-    return hosts, job.name if job else None
-
-
-def _hosts_and_job(args: argparse.Namespace) -> tuple[tuple[Host, ...], Job | None]:
+def where_to_look(flags: CommonFlags, wanted: str | None = None) -> Place:
     """To read or stop a run, neither file needs to be in order: a broken job file is said and passed over, and a run that the
-    store knows has its own hosts."""
-    here = args.job is not None or Path("tfdeploy.yaml").is_file()
+    store knows has its own hosts. Raises UsageError where nothing says which hosts there are."""
     job, broken = None, None
     try:
-        job = load_job(args) if here else None
+        job = job_here(flags)
     except UsageError as error:
         broken = error
     try:
-        hosts = load_inventory(args, job).hosts
+        inventory = whole_inventory(flags, job)
     except UsageError:
-        if not any(run.startswith(args.wanted or "\0") for run in store().runs()):
+        if wanted is None or not any(run.startswith(wanted) for run in store().runs()):
             if broken is not None:
                 raise broken from None
             raise
-        hosts = ()
+        inventory = Inventory(())
     if broken is not None:
         print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
-    return hosts, job
+    return Place(flags, inventory, job)
+
+
+def say_unasked(flags: CommonFlags, unasked: Iterable[str]) -> None:
+    """What --limit and --exclude left out is not verified: a verdict names it."""
+    names = tuple(unasked)
+    if names and not flags.quiet:
+        print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked (--limit/--exclude)", file=sys.stderr)
 
 
 @contextmanager
-def open_fleet(args: argparse.Namespace) -> Iterator[SshFleet]:
+def open_fleet(flags: CommonFlags) -> Iterator[SshFleet]:
     from tfdeploy.transport.fleet import SshFleet
 
-    fleet = SshFleet(parallel=int(args.parallel))
+    fleet = SshFleet(parallel=flags.parallel)
     try:
         yield fleet
     finally:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -23,30 +22,29 @@ def add(subparsers: Any) -> None:
         "The same requirements and Python give the same environment: a second setup finds it.",
         epilog="-v shows what uv or pip say on each host.",
     )
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, CommonFlags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: CommonFlags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.outcomes import split
     from tfdeploy.operations.setup import differences, setup_job
 
-    job = setting.load_job(args)
-    inventory = setting.load_inventory(args, job)
+    job = setting.load_job(flags)
+    inventory = setting.load_inventory(flags, job)
     holder = setting.holder().as_json(time.time())
-    with setting.open_fleet(args) as fleet, transfer_view(args) as emit:
+    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
         results = setup_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit)
     rows = [_row(host, result) for host, result in results.items()]
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)
-    if args.json:
+    if flags.json:
         told = [{"package": each.package, "versions": each.versions} for each in different]
         print(json.dumps({"ok": ok, "hosts": rows, "differences": told}))
-    elif not args.quiet or not ok:
-        _say(args, rows, [each.words for each in different], results)
+    elif not flags.quiet or not ok:
+        _say(flags, rows, [each.words for each in different], results)
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
 
 
@@ -71,11 +69,11 @@ def _row(host: str, result: Environment | TfdeployError) -> dict[str, Any]:
     }
 
 
-def _say(args: argparse.Namespace, rows: list[dict[str, Any]], different: list[str], results: dict[str, Any]) -> None:
+def _say(flags: CommonFlags, rows: list[dict[str, Any]], different: list[str], results: dict[str, Any]) -> None:
     from tfdeploy.ui.environments import show_setup
     from tfdeploy.ui.reports import show_next
     from tfdeploy.ui.terminal import terminal_of
 
-    terminal = terminal_of(sys.stderr, args.color)
+    terminal = terminal_of(sys.stderr, flags.color)
     show_setup(terminal, rows, different)
     show_next(terminal, (getattr(result, "next", None) for result in results.values()))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    takes_words = True
+
+    host: str
 
 
 def add(subparsers: Any) -> None:
@@ -18,11 +25,10 @@ def add(subparsers: Any) -> None:
         description="A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is that of ssh.",
     )
     parser.add_argument("host", metavar="HOST", help="a host of the inventory")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     """Becomes ssh: does not return."""
     import shutil
 
@@ -31,16 +37,16 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.transport.sshargv import shell_argv
     from tfdeploy.transport.target import resolve
 
-    if args.json:
+    if flags.json:
         raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")
-    inventory = setting.inventory_here(args)
-    found = next((host for host in inventory.hosts if host.name == args.host), None)
+    inventory = setting.inventory_here(flags)
+    found = next((host for host in inventory.hosts if host.name == flags.host), None)
     if found is None:
-        raise UsageError(f"no host {args.host!r} in the inventory", where=inventory.source, next=_hint(inventory, args.host))
+        raise UsageError(f"no host {flags.host!r} in the inventory", where=inventory.source, next=_hint(inventory, flags.host))
     if shutil.which("ssh") is None:
         raise Refused("ssh is missing on this machine", next="install the package openssh-client")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    words = shell_argv(resolve(found), tuple(args.after or ()), terminal=terminal)
+    words = shell_argv(resolve(found), tuple(flags.after or ()), terminal=terminal)
     sys.stdout.flush()
     os.execvp(words[0], words)
 

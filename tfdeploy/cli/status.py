@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import OfRun, carried_out_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(OfRun):
+    watch: bool = False
+
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -21,42 +28,43 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="the dashboard on a terminal, else again and again until the run ends"
     )
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import dashboard, on_terminal
     from tfdeploy.errors import worst
     from tfdeploy.operations.status import status
     from tfdeploy.ui.sanitise import clean
 
-    with setting.open_fleet(args) as fleet:
-        plan, odd = setting.run_meant(args, fleet)
-        if args.watch and not args.json and on_terminal():
-            dashboard(fleet, plan, last=200)
+    with setting.open_fleet(flags) as fleet:
+        plan, only, odd = setting.run_meant(flags, fleet)
+        if flags.watch and not flags.json and on_terminal():
+            dashboard(fleet, plan, last=200, only=only)
             return 0
         while True:
-            found = status(fleet, plan)
-            _show(args, found.view)
-            goes_on = args.watch and _goes_on(fleet, plan, found.left)
-            if not args.watch or (found.view.final and not goes_on):
+            found = status(fleet, plan, only)
+            _show(flags, found.view)
+            goes_on = flags.watch and _goes_on(fleet, plan, found.left)
+            if not flags.watch or (found.view.final and not goes_on):
                 break
             time.sleep(2)
-        if not args.watch and found.view.state in ("running", "starting", "lost"):
+        if not flags.watch and found.view.state in ("running", "starting", "lost"):
             for host in found.left:
                 print(f"[{host}] all of the run is gone here (rebooted, or killed)", file=sys.stderr)
                 print(f"  next: tfdeploy status {plan.run} --watch: makes it go on there", file=sys.stderr)
         for host, error in found.errors.items():
             print(f"[{host}] {clean(error.what)}", file=sys.stderr)
-        return worst([odd, _silence(plan, found.errors)])
+        setting.say_unasked(flags, found.view.unasked)
+        return worst([odd, _silence(plan, only, found.errors)])
 
 
-def _silence(plan: Plan, errors: dict[str, TfdeployError]) -> int:
+def _silence(plan: Plan, only: Collection[str] | None, errors: dict[str, TfdeployError]) -> int:
     """4 where no host answers, or the inventory lacks one of them; a host that is away is no failure of a look."""
-    lacking = [host.host for host in plan.hosts if host.ssh and not host.ssh.get("address")]
-    return 4 if errors and (lacking or len(errors) == len(plan.hosts)) else 0
+    asked = [host for host in plan.hosts if only is None or host.host in only]
+    lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
+    return 4 if errors and (lacking or len(errors) == len(asked)) else 0
 
 
 def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
@@ -75,12 +83,12 @@ def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
     return found
 
 
-def _show(args: argparse.Namespace, view: Any) -> None:
+def _show(flags: Flags, view: Any) -> None:
     from tfdeploy.model.status import run_view_json
     from tfdeploy.ui.reports import show_status
     from tfdeploy.ui.terminal import terminal_of
 
-    if args.json:
+    if flags.json:
         print(json.dumps(run_view_json(view)), flush=True)
     else:
-        show_status(terminal_of(sys.stdout, args.color), view, time.time())
+        show_status(terminal_of(sys.stdout, flags.color), view, time.time())

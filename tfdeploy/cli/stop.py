@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.options import common, duration
+from tfdeploy.cli.flags import OfRun, carried_out_by
+from tfdeploy.cli.options import duration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(OfRun):
+    unbounded = "a run is stopped whole"
+
+    grace: float | None = None
+    now: bool = False
 
 
 def add(subparsers: Any) -> None:
@@ -15,11 +24,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: this job's live run)")
     parser.add_argument("--grace", type=duration, metavar="20s", help="between TERM and KILL (default: the run's stop.grace)")
     parser.add_argument("--now", action="store_true", help="KILL at once")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import worst
     from tfdeploy.operations.outcomes import split
@@ -27,27 +35,26 @@ def run(args: argparse.Namespace) -> int:
     from tfdeploy.ui.headway import Headway
     from tfdeploy.ui.terminal import terminal_of
 
-    with setting.open_fleet(args) as fleet:
-        plan, _ = setting.run_meant(args, fleet, live_first=True)
-        only = None if not (args.limit or args.exclude) else frozenset(host.name for host in setting.where_to_look(args)[0])
-        grace_s = 0.0 if args.now else plan.stop_grace_s if args.grace is None else args.grace
-        headway = Headway(terminal_of(sys.stderr, args.color), "stopped", len(plan.hosts) if only is None else len(only))
+    with setting.open_fleet(flags) as fleet:
+        plan, _, _ = setting.run_meant(flags, fleet, live_first=True)
+        grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
+        headway = Headway(terminal_of(sys.stderr, flags.color), "stopped", len(plan.hosts))
 
         def done(host: str, result: Any) -> None:
-            if isinstance(result, Stopped) and not args.quiet:
+            if isinstance(result, Stopped) and not flags.quiet:
                 headway.done(host)
 
         def again(errors: dict[str, Any]) -> None:
-            if not args.quiet:
+            if not flags.quiet:
                 headway.again({host: error.what for host, error in errors.items()})
 
-        results = stop(fleet, plan, grace_s=grace_s, hosts=only, on_done=done, on_again=again)
+        results = stop(fleet, plan, grace_s=grace_s, on_done=done, on_again=again)
         headway.end()
         good, bad = split(results)
-        if args.json:
+        if flags.json:
             print(json.dumps(_as_json(plan.run, results)))
-        elif not args.quiet:
-            _say(args, plan.run, results)
+        elif not flags.quiet:
+            _say(flags, plan.run, results)
         return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done.survivors)])
 
 
@@ -70,7 +77,7 @@ def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _say(args: argparse.Namespace, run: str, results: dict[str, Any]) -> None:
+def _say(flags: Flags, run: str, results: dict[str, Any]) -> None:
     from tfdeploy.errors import HostUnreachable
     from tfdeploy.model.folding import fold_names
     from tfdeploy.operations.stop import Stopped
@@ -78,7 +85,7 @@ def _say(args: argparse.Namespace, run: str, results: dict[str, Any]) -> None:
     from tfdeploy.ui.terminal import terminal_of
 
     rows = _rows(results)
-    show_stop(terminal_of(sys.stderr, args.color), rows)
+    show_stop(terminal_of(sys.stderr, flags.color), rows)
     if all(row["ok"] for row in rows):
         print(f"{run}: nothing of it is alive", file=sys.stderr)
         return

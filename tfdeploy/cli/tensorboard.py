@@ -5,9 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import OfRun, carried_out_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(OfRun):
+    host: str | None = None
+    port: int | None = None
+    open: bool = False
 
 
 def add(subparsers: Any) -> None:
@@ -20,29 +29,40 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--host", metavar="HOST", help="another host of the run")
     parser.add_argument("--port", type=_port, metavar="N", help="the port here (default: 6006, or any that is free)")
     parser.add_argument("--open", action="store_true", help="open it in the browser")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
+    from tfdeploy.operations.fetch import deciding_host
     from tfdeploy.operations.tensorboard import tensorboard
 
-    with setting.open_fleet(args) as fleet:
-        plan, _ = setting.run_meant(args, fleet)
-        if not args.quiet:
+    with setting.open_fleet(flags) as fleet:
+        plan, only, _ = setting.run_meant(flags, fleet)
+        _refuse_outside(only, flags.host or deciding_host(plan))
+        if not flags.quiet:
             print(f"starting TensorBoard for {plan.run} ...", file=sys.stderr)
         try:
-            with tensorboard(fleet, plan, host=args.host, port=args.port) as board:
-                print(json.dumps({"run": plan.run, "host": board.host, "url": board.url}) if args.json else board.url, flush=True)
-                if not args.quiet:
+            with tensorboard(fleet, plan, host=flags.host, port=flags.port) as board:
+                print(
+                    json.dumps({"run": plan.run, "host": board.host, "url": board.url}) if flags.json else board.url, flush=True
+                )
+                if not flags.quiet:
                     print(f"on {board.host}; Ctrl-C ends it", file=sys.stderr)
-                if args.open:
+                if flags.open:
                     _open(board.url)
                 board.wait()
         except KeyboardInterrupt:
             return 0
     return 0
+
+
+def _refuse_outside(only: Collection[str] | None, host: str | None) -> None:
+    from tfdeploy.errors import UsageError
+
+    if only is not None and host is not None and host not in only:
+        what = f"TensorBoard would run on {host}, which is left out"
+        raise UsageError(what, where="--limit/--exclude", next="--host names another host of the run")
 
 
 def _open(url: str) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.options import common
+from tfdeploy.cli.flags import CommonFlags, carried_out_by
 
 if TYPE_CHECKING:
     from tfdeploy.operations.trust import Scanned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    fingerprints: str | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -21,45 +26,44 @@ def add(subparsers: Any) -> None:
         description="Shows the host keys of hosts not yet known and records them after a yes. Never replaces a key.",
     )
     parser.add_argument("--fingerprints", metavar="FILE", help="record exactly the keys whose `host SHA256:...` stands in FILE")
-    common(parser)
-    parser.set_defaults(run=run)
+    carried_out_by(parser, Flags, run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.trust import record, scan
 
-    inventory = setting.inventory_here(args)
-    found = scan(inventory.hosts, parallel=int(args.parallel))
-    wanted, refused = _wanted(args, [one for one in found if one.state == "new"])
-    if not args.json:
-        _show(args, found)
-    if wanted and not (args.yes or args.fingerprints):
+    inventory = setting.inventory_here(flags)
+    found = scan(inventory.hosts, parallel=flags.parallel)
+    wanted, refused = _wanted(flags, [one for one in found if one.state == "new"])
+    if not flags.json:
+        _show(flags, found)
+    if wanted and not (flags.yes or flags.fingerprints):
         wanted = wanted if _ask(len(wanted)) else []
     recorded = record(wanted)
     left = [one for one in found if one.state == "new" and one.host not in {done.host for done in recorded}]
-    if args.json:
+    if flags.json:
         print(json.dumps({"ok": not left, "hosts": [_row(one, recorded) for one in found]}))
     else:
         for one in refused:
-            print(f"[{one.host}] its key is not the one in {args.fingerprints}: not recorded", file=sys.stderr)
+            print(f"[{one.host}] its key is not the one in {flags.fingerprints}: not recorded", file=sys.stderr)
         print(f"{len(recorded)} recorded, {len(left)} left out", file=sys.stderr)
     codes = [one.found.exit_code for one in found if isinstance(one.found, TfdeployError)]
     return worst([*codes, *(4 for one in found if one.state == "changed"), *(4 for _ in left)])
 
 
-def _wanted(args: argparse.Namespace, new: list[Scanned]) -> tuple[list[Scanned], list[Scanned]]:
+def _wanted(flags: Flags, new: list[Scanned]) -> tuple[list[Scanned], list[Scanned]]:
     """(what may be recorded, what --fingerprints contradicts)."""
-    if not args.fingerprints:
+    if not flags.fingerprints:
         return new, []
     from tfdeploy.errors import UsageError
     from tfdeploy.operations.trust import read_fingerprints
 
     try:
-        known = read_fingerprints(Path(args.fingerprints).read_text())
+        known = read_fingerprints(Path(flags.fingerprints).read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot be read: {error}", where=args.fingerprints, next="lines of `host SHA256:...`") from error
+        raise UsageError(f"cannot be read: {error}", where=flags.fingerprints, next="lines of `host SHA256:...`") from error
     good = [one for one in new if _fingerprint(one) in (known.get(one.host), known.get(getattr(one.found, "name", "")))]
     return good, [one for one in new if one not in good]
 
@@ -96,7 +100,7 @@ def _row(one: Scanned, recorded: list[Scanned]) -> dict[str, Any]:
     }
 
 
-def _show(args: argparse.Namespace, found: list[Scanned]) -> None:
+def _show(flags: Flags, found: list[Scanned]) -> None:
     from tfdeploy.ui.tables import show_rows
     from tfdeploy.ui.terminal import terminal_of
 
@@ -108,4 +112,4 @@ def _show(args: argparse.Namespace, found: list[Scanned]) -> None:
             places = ", ".join(getattr(one.found, "sources", ()))
             note = f"another key is on record at {places}: remove that line if the change is real"
         rows.append((row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", note))
-    show_rows(terminal_of(sys.stderr, args.color), ["host", "state", "type", "fingerprint", ""], rows)
+    show_rows(terminal_of(sys.stderr, flags.color), ["host", "state", "type", "fingerprint", ""], rows)

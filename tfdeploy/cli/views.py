@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.model.events import Emit, Event
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.status import RunView
@@ -18,36 +19,36 @@ if TYPE_CHECKING:
     from tfdeploy.ui.plain import PlainView
 
 
-def plain_view(args: argparse.Namespace) -> PlainView:
+def plain_view(flags: CommonFlags) -> PlainView:
     """Talk on stderr, one line an event; task output only where a verb asks for it."""
     from tfdeploy.ui.plain import PlainView
     from tfdeploy.ui.terminal import terminal_of
 
-    return PlainView(terminal_of(sys.stderr, args.color), quiet=args.quiet, verbose=args.verbose)
+    return PlainView(terminal_of(sys.stderr, flags.color), quiet=flags.quiet, verbose=flags.verbose)
 
 
 @contextmanager
-def transfer_view(args: argparse.Namespace) -> Iterator[Emit]:
+def transfer_view(flags: CommonFlags) -> Iterator[Emit]:
     """Bars with rate and time left on a terminal, else one line a host."""
     from tfdeploy.ui.progress import SyncView
     from tfdeploy.ui.terminal import terminal_of
 
-    with SyncView(terminal_of(sys.stderr, args.color), quiet=args.quiet, verbose=args.verbose) as emit:
+    with SyncView(terminal_of(sys.stderr, flags.color), quiet=flags.quiet, verbose=flags.verbose) as emit:
         yield emit
 
 
-def launch_view(args: argparse.Namespace) -> Emit:
+def launch_view(flags: CommonFlags) -> Emit:
     """One line an event; on a terminal bars instead, while code and data are sent."""
     from tfdeploy.ui.progress import SyncView
     from tfdeploy.ui.terminal import terminal_of
 
-    plain, terminal = plain_view(args), terminal_of(sys.stderr, args.color)
+    plain, terminal = plain_view(flags), terminal_of(sys.stderr, flags.color)
     bars: list[SyncView] = []
 
     def emit(event: Event) -> None:
         if event.kind == "step" and event.data.get("step") == "sync" and terminal.width is not None:
             if event.data.get("state") == "begin":
-                bars.append(SyncView(terminal, quiet=args.quiet, verbose=args.verbose).__enter__())
+                bars.append(SyncView(terminal, quiet=flags.quiet, verbose=flags.verbose).__enter__())
             elif bars:
                 bars.pop().__exit__(None, None, None)
         (bars[-1] if bars else plain)(event)
@@ -67,14 +68,14 @@ def events_to(path: str | None) -> Iterator[Callable[[Event], None] | None]:
         yield events
 
 
-def wait_plainly(args: argparse.Namespace, fleet: Fleet, plan: Plan, emit: Emit) -> RunView:
+def wait_plainly(flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit) -> RunView:
     """Follows the run to its end; its tasks' lines go to stderr unless --quiet. Ctrl-C leaves it running."""
     from tfdeploy.operations.follow import follow
     from tfdeploy.ui.plain import PlainView
     from tfdeploy.ui.terminal import terminal_of
 
-    terminal = terminal_of(sys.stderr, args.color)
-    lines = None if args.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
+    terminal = terminal_of(sys.stderr, flags.color)
+    lines = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
 
     def both(event: Event) -> None:
         emit(event)
@@ -91,18 +92,26 @@ def wait_plainly(args: argparse.Namespace, fleet: Fleet, plan: Plan, emit: Emit)
         stop.set()
 
 
+def _part_of(plan: Plan, only: frozenset[str]) -> Plan:
+    """For the eye alone: the rows of these hosts."""
+    hosts = tuple(host for host in plan.hosts if host.host in only)
+    return replace(plan, hosts=hosts, tasks=tuple(task for task in plan.tasks if task.host in only))
+
+
 def on_terminal() -> bool:
     """True where a dashboard can be drawn and keys can be read."""
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def dashboard(fleet: Fleet, plan: Plan, *, record: Emit | None = None, last: int | None = None) -> int:
-    """The run on the whole terminal. `q` leaves with 0; at the run's end its own code."""
+def dashboard(
+    fleet: Fleet, plan: Plan, *, record: Emit | None = None, last: int | None = None, only: frozenset[str] | None = None
+) -> int:
+    """The run on the whole terminal, or what `only` these hosts have of it. `q` leaves with 0; at the run's end its own code."""
     from tfdeploy.model.status import exit_code
     from tfdeploy.operations.follow import follow
     from tfdeploy.ui.dashboard import Dashboard
 
-    board = Dashboard(plan)
+    board = Dashboard(plan if only is None else _part_of(plan, only))
     stop = threading.Event()
     seen: dict[str, Any] = {}
 
@@ -113,7 +122,7 @@ def dashboard(fleet: Fleet, plan: Plan, *, record: Emit | None = None, last: int
 
     def watch() -> None:
         try:
-            seen["view"] = follow(fleet, plan, both, stop=stop, last=last)
+            seen["view"] = follow(fleet, plan, both, stop=stop, last=last, only=only)
         except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
             seen["error"] = error
             board.close()

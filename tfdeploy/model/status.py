@@ -30,6 +30,7 @@ class RunView:
     cause: str | None = None
     first_death: str | None = None  # the task's name
     unreachable: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
 
     @property
@@ -43,13 +44,16 @@ def run_view(
     tasks: Mapping[str, TaskStatus],
     *,
     unreachable: Collection[str] = (),
+    unasked: Collection[str] = (),
     metrics: Metrics = _NO_METRICS,
 ) -> RunView:
     """Decides state and cause. `host_states`: None or absent means that the host does not know this run;
-    of an unreachable host, what was last known may be given. `metrics`: task -> (step, loss)."""
+    of an unreachable host, what was last known may be given. `unasked`: hosts that were left out on purpose, of which nothing
+    is said but what the others know. `metrics`: task -> (step, loss)."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
-    views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in unreachable, metrics) for t in plan.tasks)
-    state, cause, first = verdict(plan, states, views, unreachable)
+    silent = {*unreachable, *unasked}
+    views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in silent, metrics) for t in plan.tasks)
+    state, cause, first = verdict(plan, states, views, unreachable, unasked)
     views = _with_collateral(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
     return RunView(
@@ -59,10 +63,11 @@ def run_view(
         state=state,
         started=min((s.started for s in states if s.started is not None), default=plan.created),
         ended=max(ends, default=None) if state in FINAL_STATES else None,
-        tasks=views,
+        tasks=tuple(view for view in views if view.host not in unasked),
         cause=cause,
         first_death=first,
         unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
+        unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
     )
 

@@ -15,11 +15,19 @@ DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})
 Verdict = tuple[str, str | None, str | None]  # state, cause, first death
 
 
-def verdict(plan: Plan, states: list[HostRunState], views: tuple[TaskView, ...], unreachable: Collection[str]) -> Verdict:
+def verdict(
+    plan: Plan,
+    states: list[HostRunState],
+    views: tuple[TaskView, ...],
+    unreachable: Collection[str],
+    unasked: Collection[str] = (),
+) -> Verdict:
+    """By what the hosts that answer say. Where that does not tell, the cause names those that are silent."""
+    silent = {*unreachable, *unasked}
     death = _first_death(states, views)
     cause = death_in_words(death["task"], death.get("host"), death) if death else _abort_reason(states)
     first = death["task"] if death else None
-    if not _over(states, views, unreachable):
+    if not _over(states, views, silent):
         return _going(states, views), cause, first
     deciding = [view.outcome for view in views if view.task in plan.deciding]
     too_early = death is not None and death["outcome"] == "succeeded" and death["task"] in plan.deciding
@@ -32,13 +40,13 @@ def verdict(plan: Plan, states: list[HostRunState], views: tuple[TaskView, ...],
     if cause is not None and (said or (death and death["outcome"] != "lost")):
         return "failed", cause, first
     if cause is None or not states:
-        return "lost", _nobody_knows(states, unreachable), None
+        return "lost", _nobody_knows(states, unreachable, unasked), None
     return "lost", cause, first
 
 
-def _over(states: list[HostRunState], views: tuple[TaskView, ...], unreachable: Collection[str]) -> bool:
+def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
     """Nothing of the run is known to be alive on any host that answers."""
-    answering = [s for s in states if s.host not in unreachable]
+    answering = [s for s in states if s.host not in silent]
     alive = [s for s in (answering or states) if not _host_over(s, views)]
     return not alive
 
@@ -86,9 +94,11 @@ def _abort_reason(states: list[HostRunState]) -> str | None:
     return min(reasons)[1] if reasons else None
 
 
-def _nobody_knows(states: list[HostRunState], unreachable: Collection[str]) -> str:
-    if unreachable:
-        return f"cannot be reached: {', '.join(sorted(unreachable))}; how the run ended is not known"
+def _nobody_knows(states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]) -> str:
+    silent = [f"cannot be reached: {', '.join(sorted(unreachable))}"] if unreachable else []
+    silent += [f"not asked: {', '.join(sorted(unasked))}"] if unasked else []
+    if silent:
+        return f"{'; '.join(silent)}; how the run ended is not known"
     if not states:
         return "no host of this run knows it any more"
     return "every host has ended, and none says how the deciding task did"

@@ -21,16 +21,23 @@ LINES_S = 20.0  # the last lines, after the end
 
 
 def follow(
-    fleet: Fleet, plan: Plan, emit: Emit, *, stop: threading.Event, lines: bool = True, last: int | None = None
+    fleet: Fleet,
+    plan: Plan,
+    emit: Emit,
+    *,
+    stop: threading.Event,
+    lines: bool = True,
+    last: int | None = None,
+    only: frozenset[str] | None = None,
 ) -> RunView:
     """Returns once the run has ended everywhere, or `stop` is set. Never touches the run.
 
-    `last`: begin with so many lines of each task (None: all).
+    `last`: begin with so many lines of each task (None: all). `only`: ask these hosts alone.
     """
-    watch = Watch(fleet, plan, emit)
+    watch = Watch(fleet, plan, emit, only)
     follower = None
     if lines:
-        query = LogQuery(tasks=tuple(task.task for task in plan.tasks), last=last)
+        query = LogQuery(tasks=tuple(task.task for task in plan.tasks if task.host in watch.asked), last=last)
         follower = Follower(fleet, plan, query, lambda line: emit(line_event(plan, line)), stop=stop)
         follower.start()
     listen(watch, stop)

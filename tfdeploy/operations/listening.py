@@ -16,7 +16,7 @@ AGAIN_S = 0.5  # after a lost connection; a try that meets silence takes 10 s by
 
 def listen(watch: Watch, stop: threading.Event) -> None:
     """Feeds the watch, from one thread per host, until the run has ended there or `stop` is set."""
-    for host in hosts_of(watch.plan):
+    for host in (host for host in hosts_of(watch.plan) if host.name in watch.asked):
         threading.Thread(target=_mind, args=(watch, host, stop), name=f"watch {host.name}", daemon=True).start()
 
 

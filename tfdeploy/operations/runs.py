@@ -19,7 +19,8 @@ def list_runs(
 ) -> tuple[list[dict[str, Any]], dict[str, TfdeployError]]:
     """(rows with run, job, state, live, started, tasks, hosts, who; the hosts that gave no answer). Newest first."""
     known, silent = known_runs(fleet, hosts, job)
-    rows = [_row(one, read_plan(fleet, hosts, store, one), set(silent)) for one in known]
+    answered = {host.name for host in hosts} - set(silent)
+    rows = [_row(one, read_plan(fleet, hosts, store, one), answered) for one in known]
     found = {one.run for one in known}
     for plan in store.plans():
         if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
@@ -32,10 +33,10 @@ def newest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
-def _row(known: KnownRun, plan: Plan | None, silent: set[str]) -> dict[str, Any]:
+def _row(known: KnownRun, plan: Plan | None, answered: set[str]) -> dict[str, Any]:
     view = None
     if plan is not None:
-        missing = silent & {host.host for host in plan.hosts}
+        missing = {host.host for host in plan.hosts} - answered
         view = run_view(plan, known.states, known.tasks, unreachable=missing)
     return {
         "run": known.run,

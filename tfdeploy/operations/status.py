@@ -25,17 +25,17 @@ class Status:
     left: tuple[str, ...] = ()  # hosts that lost all of a run that goes on: see resume.py
 
 
-def status(fleet: Fleet, plan: Plan) -> Status:
-    """One look at all hosts of the run; hosts without an answer stand in `errors`."""
+def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
+    """One look at all hosts of the run, or at `only` these; hosts without an answer stand in `errors`."""
 
     def nobody(event: Event) -> None:
         return None
 
-    watch = Watch(fleet, plan, nobody)
+    watch = Watch(fleet, plan, nobody, only)
     watch.ask()
     started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
     metrics = measure(fleet, plan, started, set(watch.errors))
-    view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), metrics=metrics)
+    view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), unasked=watch.unasked, metrics=metrics)
     return Status(view, watch.errors, tuple(sorted(watch.left)))
 
 

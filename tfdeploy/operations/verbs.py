@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
@@ -20,15 +21,16 @@ def ask_all(
     timeout_s: float = 60.0,
     again: bool = True,
     patience_s: float | None = None,
+    only: Collection[str] | None = None,
 ) -> dict[str, Any | TfdeployError]:
-    """host -> value or error. `args`: more arguments by host. The verb is idempotent: an unreachable host is
-    connected to and asked once more, or with `patience_s` as often as `persist` does."""
+    """host -> value or error. `args`: more arguments by host. `only`: these hosts alone. The verb is idempotent: an
+    unreachable host is connected to and asked once more, or with `patience_s` as often as `persist` does."""
 
     def ask(session: Session) -> Any:
         own = (args or {}).get(session.host.name, {})
         return session.agent().call(verb, {"run": plan.run, "job": plan.job, **own}, timeout_s=timeout_s)
 
-    hosts = hosts_of(plan)
+    hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
     if patience_s is not None:
         return persist(fleet, hosts, ask, patience_s=patience_s)
     results = fleet.each(hosts, ask)

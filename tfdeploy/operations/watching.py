@@ -19,8 +19,11 @@ from tfdeploy.transport.seam import Fleet
 class Watch:
     """Asks all hosts of a run, keeps what they said last, and emits only what changed."""
 
-    def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
-        self.fleet, self.plan, self.emit = fleet, plan, emit
+    def __init__(self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None) -> None:
+        """`only`: these hosts alone are asked; None: all hosts of the run."""
+        self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
+        self.asked = tuple(host.host for host in plan.hosts if only is None or host.host in only)
+        self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.errors: dict[str, TfdeployError] = {}
@@ -39,7 +42,7 @@ class Watch:
 
     def ask(self) -> RunView:
         """One round over all hosts: emits what changed of hosts and tasks, not yet what became of the run."""
-        for host, answer in ask_all(self.fleet, self.plan, "run.status", again=False, timeout_s=15.0).items():
+        for host, answer in ask_all(self.fleet, self.plan, "run.status", again=False, timeout_s=15.0, only=self.only).items():
             self.take(host, answer)
         return self.view()
 
@@ -54,11 +57,11 @@ class Watch:
 
     def view(self) -> RunView:
         with self._taking:
-            return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors))
+            return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors), unasked=self.unasked)
 
     def complete(self) -> bool:
         """True once every host has answered, or has been found unreachable."""
-        return all(host.host in self.states or host.host in self.errors for host in self.plan.hosts)
+        return all(host in self.states or host in self.errors for host in self.asked)
 
     def has_ended(self, host: str) -> bool:
         """As far as that host has said."""
@@ -71,7 +74,7 @@ class Watch:
 
     def settled(self) -> bool:
         """Whether nothing more is to be heard from any host that can be reached."""
-        return all(host.host in self._settled or host.host in self.errors for host in self.plan.hosts)
+        return all(host in self._settled or host in self.errors for host in self.asked)
 
     def take(self, host: str, answer: Any) -> None:
         """What one host said: run.status's value, an item of run.watch, or its error. Thread-safe."""

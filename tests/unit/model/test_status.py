@@ -323,3 +323,16 @@ def test_times() -> None:
     assert iso_z(None) is None
     assert iso_z(0) == "1970-01-01T00:00:00Z"
     assert iso_z(0.9999) == "1970-01-01T00:00:01Z"
+
+
+def test_of_hosts_that_were_not_asked_nothing_is_said() -> None:
+    view = run_view(PLAN, {"n3": hosts("ended")["n3"]}, {"worker:1": SUCCEEDED["worker:1"]}, unasked={"n1", "n2"})
+    assert [task.task for task in view.tasks] == ["worker:1"]
+    assert view.unasked == ("n1", "n2")
+    assert not view.unreachable
+    assert (view.state, view.cause) == ("lost", "not asked: n1, n2; how the run ended is not known")
+
+
+def test_a_run_that_goes_on_where_it_was_asked_goes_on() -> None:
+    view = run_view(PLAN, {"n3": hosts()["n3"]}, {"worker:1": RUNNING["worker:1"]}, unasked={"n1", "n2"})
+    assert (view.state, view.cause, [task.health for task in view.tasks]) == ("running", None, [None])

@@ -1,0 +1,160 @@
+"""What was typed, as one typed record per verb: bounds honoured or refused by name, and no bad file taken for a bug."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tfdeploy.cli.flags import CommonFlags
+from tfdeploy.cli.main import MODULES, VERBS, main
+from tfdeploy.cli.options import Parser
+from tfdeploy.model.plan import Plan
+from tfdeploy.store.places import state_root
+from tfdeploy.store.runs import RunStore
+
+HONOUR = ("inventory", "trust", "sync", "setup", "launch", "logs", "status", "runs", "fetch", "tensorboard", "exec", "ssh")
+REFUSE = ("stop", "docs", "init", "lab")
+WORDS = {"ssh": ["n1"], "lab": ["up", "3"], "exec": ["--", "true"]}  # what a verb cannot do without
+PLAN = Plan("digits-1", "digits", "async", 1.0, "me@here", "c0ffee", ("python", "train.py"), {}, (), (), (), ())
+SETTINGS = ("INVENTORY", "JOB", "LIMIT", "EXCLUDE", "PARALLEL", "JSON", "VERBOSE", "QUIET", "COLOR", "YES")
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings and no files; one run is remembered, as of yesterday."""
+    for name in SETTINGS:
+        monkeypatch.delenv(f"TFDEPLOY_{name}", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    assert RunStore(state_root(os.environ)).save(PLAN)
+
+
+def module(verb: str) -> Any:
+    return importlib.import_module("tfdeploy.cli." + MODULES.get(verb, verb))
+
+
+def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
+    words = WORDS.get(verb, [])
+    own, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, None)
+    parser = Parser(prog="tfdeploy")
+    module(verb).add(parser.add_subparsers(parser_class=Parser))
+    return parser.parse_args([verb, *own]), after
+
+
+def record(verb: str, monkeypatch: pytest.MonkeyPatch) -> CommonFlags:
+    """What the verb's `run` would be given."""
+    given: list[CommonFlags] = []
+    monkeypatch.setattr(module(verb), "run", given.append)
+    namespace, after = parsed(verb)
+    namespace.run(namespace, after)
+    return given[0]
+
+
+def test_every_verb_honours_the_bounds_or_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted((*HONOUR, *REFUSE)) == sorted(VERBS)
+    for verb in VERBS:
+        flags = record(verb, monkeypatch)
+        assert (type(flags).unbounded is None) == (verb in HONOUR), verb
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_flag_of_a_verb_is_a_typed_field_of_its_record(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = record(verb, monkeypatch)
+    assert msgspec.convert(asdict(flags), type(flags)) == flags
+    flags_of_argparse = set(vars(parsed(verb)[0])) - {"run"}
+    assert flags_of_argparse <= set(asdict(flags))
+
+
+@pytest.mark.parametrize("verb", REFUSE)
+@pytest.mark.parametrize("flag", ["--limit", "--exclude"])
+def test_a_bound_that_is_refused_is_named(verb: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, *WORDS.get(verb, []), flag, "n3"]) == 2
+    said = capsys.readouterr()
+    assert f"{flag} is not taken" in said.err
+    assert not said.out
+
+
+def test_a_stop_that_is_bounded_from_outside_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TFDEPLOY_LIMIT", "n3")
+    assert main(["stop"]) == 2
+    assert "TFDEPLOY_LIMIT is not taken: a run is stopped whole" in capsys.readouterr().err
+    assert main(["docs"]) == 0  # it asks no host: what is exported for others is no error
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"exec", "launch", "ssh"}))
+def test_words_behind_the_dashes_are_refused_where_nobody_takes_them(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own = [word for word in WORDS.get(verb, []) if word != "--"]
+    assert main([verb, *own, "--", "n3"]) == 2
+    assert "behind --" in capsys.readouterr().err
+
+
+def test_what_is_exported_is_checked_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TFDEPLOY_COLOR", "purple")
+    assert main(["inventory"]) == 2
+    assert "TFDEPLOY_COLOR" in capsys.readouterr().err
+
+
+def nothing() -> None:
+    return None
+
+
+def a_folder() -> None:
+    Path("hosts.yaml").mkdir()
+
+
+def broken() -> None:
+    Path("hosts.yaml").write_text("hosts: {n1: [")
+
+
+def empty() -> None:
+    Path("hosts.yaml").write_text("")
+
+
+def not_text() -> None:
+    Path("hosts.yaml").write_bytes(b"\xff\xfe\x00")
+
+
+def unreadable() -> None:
+    Path("hosts.yaml").symlink_to("/proc/self/mem")
+
+
+@pytest.mark.fault("1 an inventory that is missing, a folder, broken, empty, no text or not to be read, for every verb")
+@pytest.mark.parametrize("state", [nothing, a_folder, broken, empty, not_text, unreadable])
+@pytest.mark.parametrize("verb", [*HONOUR, "stop"])
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_no_verb_takes_a_bad_inventory_for_a_bug(
+    verb: str, state: Callable[[], None], by_flag: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state()
+    if not by_flag:
+        monkeypatch.setenv("TFDEPLOY_INVENTORY", "hosts.yaml")
+    own = WORDS.get(verb, [])
+    code = main([verb, *(["-i", "hosts.yaml"] if by_flag else []), *own])
+    told = capsys.readouterr().err
+    assert code == 2, told
+    assert told.count("error:") == 1 and "Traceback" not in told
+
+
+@pytest.mark.fault("1 no job file, or a broken one, for every verb")
+@pytest.mark.parametrize("job", [None, "mode: [", "nonsense: 1", ""])
+@pytest.mark.parametrize("verb", ["launch", "sync", "setup", "runs", "status", "logs", "stop", "fetch", "tensorboard"])
+def test_no_verb_takes_a_bad_job_file_for_a_bug(verb: str, job: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    if job is not None:
+        Path("tfdeploy.yaml").write_text(job)
+    code = main([verb])
+    told = capsys.readouterr().err
+    assert code == 2, told
+    assert told.count("error:") == 1 and "Traceback" not in told

@@ -1,0 +1,101 @@
+"""What was typed, as one frozen record per verb, read once from argparse's namespace. No verb sees the namespace.
+
+`CommonFlags` holds the common flags of the contract; a verb's own record adds its own flags to them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, TypeVar
+
+from tfdeploy.cli.options import common, env_default
+from tfdeploy.errors import UsageError
+
+NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host
+_COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonFlags:
+    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--` (None: there is no `--`)."""
+
+    unbounded: ClassVar[str | None] = None  # why the verb refuses --limit and --exclude; None: it honours them
+    takes_words: ClassVar[bool] = False  # whether words may stand behind `--`
+
+    inventory: str | None = None
+    job: str | None = None
+    limit: str | None = None
+    exclude: str | None = None
+    parallel: int = 32
+    json: bool = False
+    verbose: bool = False
+    quiet: bool = False
+    color: Literal["auto", "always", "never"] = "auto"
+    yes: bool = False
+    after: tuple[str, ...] | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether only some of the hosts are meant."""
+        return self.limit is not None or self.exclude is not None
+
+    def typed(self, text: str) -> str:
+        """`text` with the -i and -j of this command line in every tfdeploy command that it names: it can be typed as it stands.
+        What the environment says is left to the environment."""
+        given = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
+        words = [word for flag, value, name in given if value and value != env_default(name) for word in (flag, value)]
+        if not words:
+            return text
+        return _COMMAND.sub(lambda found: f"{found[0]} {shlex.join(words)}" if _reads_files(found[1]) else found[0], text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRun(CommonFlags):
+    """Of a verb about one run. `wanted`: its id or a unique prefix."""
+
+    wanted: str | None = None
+
+
+F = TypeVar("F", bound=CommonFlags)
+
+
+def carried_out_by(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
+    """The last word of a verb's `add`: the common flags, and what was typed goes to `run` as one `record`."""
+    common(parser)
+    runs(parser, record, run)
+
+
+def runs(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
+    """The same without the common flags."""
+    parser.set_defaults(run=lambda namespace, after: run(read(record, parser.prog, namespace, after)))
+
+
+def read(record: type[F], prog: str, namespace: argparse.Namespace, after: Sequence[str] | None) -> F:
+    """The verb's record. Raises UsageError: a flag or words that the verb does not take. A field that no flag fills is a bug."""
+    given: dict[str, Any] = vars(namespace)
+    if after is not None and not record.takes_words:
+        raise UsageError(f"nothing may stand behind --: {shlex.join(after)}", where=prog, next=f"{prog} --help")
+    if record.unbounded is not None:
+        _refuse_bounds(record.unbounded, prog, given)
+    known = {each.name: given[each.name] for each in fields(record) if each.name in given}
+    return record(**{**known, "after": None if after is None else tuple(after)})
+
+
+def _refuse_bounds(why: str, prog: str, given: dict[str, Any]) -> None:
+    for flag in ("limit", "exclude"):
+        exported = env_default(flag)
+        value = given.get(flag)
+        if value is None or (value == exported and prog.split()[1] in NO_FILES):
+            continue
+        name = f"TFDEPLOY_{flag.upper()}" if value == exported else f"--{flag}"
+        raise UsageError(f"{name} is not taken: {why}", where=prog, next=f"`{prog}` without {name}")
+
+
+def _reads_files(verb: str) -> bool:
+    from tfdeploy.cli.main import VERBS
+
+    return verb in VERBS and verb not in NO_FILES
