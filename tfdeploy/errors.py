@@ -8,6 +8,7 @@
      +-- HostUnreachable     4    no session: network, host key, authentication
      +-- HostFailed          1    a verb failed on a host that was reached
      |    +-- AgentError     1    the agent's own answer, with its error code in `code`
+     |    +-- BadAnswer      1    what a host answered is no answer to what it was asked
      +-- RunFailed           1    the run itself failed, or did not come up
      +-- SurvivorsLeft       5    stop could not end everything
      +-- Interrupted       130    Ctrl-C before the point of no return
@@ -84,6 +85,14 @@ class AgentError(HostFailed):
         super().__init__(what, where=where, next=next)
         self.code = code
         self.details = details or {}
+
+
+class BadAnswer(HostFailed):
+    """The host was reached, and what it says has the wrong shape or names what nobody asked for."""
+
+    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None) -> None:
+        doubt = "do not trust this host before you know why; a damaged agent there is replaced once WORKDIR/.agent is removed"
+        super().__init__(what, where=where, next=next or doubt)
 
 
 class RunFailed(TfdeployError):

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused
+from tfdeploy.model.answers.hosts import PING
+from tfdeploy.model.answers.runs import RUN_STATUS
+from tfdeploy.model.answers.verb import Nothing, Verb
 from tfdeploy.transport import channel
 from tfdeploy.transport.agentzip import agent_name
 from tfdeploy.transport.fleet import SshFleet
@@ -30,16 +33,16 @@ def fleet() -> Iterator[SshFleet]:
 def test_it_is_put_there_once_and_answers(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", "MaxSessions 1")
     agent = fleet.session(sshd.host).agent()
-    assert agent.hello["workdir"] == str(sshd.home / "tfdeploy")
+    assert agent.hello.workdir == str(sshd.home / "tfdeploy")
     folder = sshd.home / "tfdeploy/.agent" / agent_name()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert abs(agent.clock_skew_s) < 5
-    assert agent.call("ping")["clock"] == pytest.approx(time.time(), abs=5)
+    assert agent.call(PING).clock == pytest.approx(time.time(), abs=5)
     assert fleet.session(sshd.host).agent() is agent
     before = folder.stat().st_mtime_ns
     with SshFleet() as again:
-        again.session(sshd.host).agent().call("ping")
+        again.session(sshd.host).agent().call(PING)
     assert folder.stat().st_mtime_ns == before or (folder / "__main__.py").exists()
 
 
@@ -49,23 +52,23 @@ def test_a_users_module_of_a_library_name_is_not_loaded(yard: Any, tmp_path: Pat
     sshd = yard.host("n1", f'ForceCommand cd {tmp_path}; eval "$SSH_ORIGINAL_COMMAND"')
     for _ in ("put there", "found there"):
         with SshFleet() as fleet:
-            assert fleet.session(sshd.host).agent().call("ping")["clock"]
+            assert fleet.session(sshd.host).agent().call(PING).clock
 
 
 def test_the_agents_no_is_an_agent_error_with_its_code(yard: Any, fleet: SshFleet) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
     with pytest.raises(AgentError) as caught:
-        agent.call("run.status", {"job": "../x", "run": "r"})
+        agent.call(RUN_STATUS, {"job": "../x", "run": "r"})
     assert caught.value.code
     assert (caught.value.where or "").startswith("n1")
     with pytest.raises(AgentError):
-        agent.call("no.such.verb")
+        agent.call(Verb("no.such.verb", Nothing))
 
 
 def test_calls_from_many_threads_get_their_own_answers(yard: Any, fleet: SshFleet) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
     clocks: list[float] = []
-    threads = [threading.Thread(target=lambda: clocks.extend(agent.call("ping")["clock"] for _ in range(20))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: clocks.extend(agent.call(PING).clock for _ in range(20))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -78,7 +81,7 @@ def test_what_a_login_shell_prints_is_ignored(yard: Any, fleet: SshFleet, noise:
     sshd = yard.host(
         "n1", f"ForceCommand {noise}; eval $SSH_ORIGINAL_COMMAND".replace("eval $", 'eval "$').replace("COMMAND", 'COMMAND"')
     )
-    assert fleet.session(sshd.host).agent().call("ping")
+    assert fleet.session(sshd.host).agent().call(PING)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_the_first_python_that_is_new_enough_is_taken(yard: Any, fleet: SshFleet
     with pytest.raises(Refused, match=r"older than 3\.8"):
         fleet.session(sshd.host).agent()
     python_stub(stubs, "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    assert fleet.session(sshd.host).agent().call("ping")
+    assert fleet.session(sshd.host).agent().call(PING)
 
 
 def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
@@ -125,12 +128,12 @@ def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
 def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(yard: Any, fleet: SshFleet) -> None:
     session = fleet.session(yard.host("n1").host)
     agent = session.agent()
-    os.kill(agent.hello["pid"], signal.SIGKILL)
+    os.kill(agent.hello.pid, signal.SIGKILL)
     with pytest.raises(HostUnreachable):
         for _ in range(200):
-            agent.call("ping", timeout_s=5)
+            agent.call(PING, timeout_s=5)
             time.sleep(0.01)
-    assert session.agent().call("ping")
+    assert session.agent().call(PING)
 
 
 @pytest.mark.parametrize("hurried", [False, True])
@@ -142,42 +145,42 @@ def test_a_frozen_agent_is_found_by_the_heartbeat(
     agent = fleet.session(yard.host("n1").host).agent()
     if hurried:
         agent.hurry()
-    agent.call("ping")
-    os.kill(agent.hello["pid"], signal.SIGSTOP)
+    agent.call(PING)
+    os.kill(agent.hello.pid, signal.SIGSTOP)
     try:
         with pytest.raises(HostUnreachable, match=r"no sign of life for 0\.6 s"):
-            agent.call("ping", timeout_s=20)
+            agent.call(PING, timeout_s=20)
     finally:
-        os.kill(agent.hello["pid"], signal.SIGKILL)
+        os.kill(agent.hello.pid, signal.SIGKILL)
 
 
 def test_an_agent_that_freezes_while_much_is_sent_is_found(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
     agent = fleet.session(yard.host("n1").host).agent()
-    os.kill(agent.hello["pid"], signal.SIGSTOP)
+    os.kill(agent.hello.pid, signal.SIGSTOP)
     try:
         with pytest.raises(HostUnreachable, match=r"no sign of life for 0\.6 s"):
-            agent.call("ping", blob=bytes(16 << 20), timeout_s=20)
+            agent.call(PING, blob=bytes(16 << 20), timeout_s=20)
     finally:
-        os.kill(agent.hello["pid"], signal.SIGKILL)
+        os.kill(agent.hello.pid, signal.SIGKILL)
 
 
 def test_what_no_agent_sends_ends_the_waiting(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
-    monkeypatch.setattr(agent, "_hand_out", lambda header, blob: json.loads("[" * 100_000))  # RecursionError
+    monkeypatch.setattr(agent, "_hand_out", lambda frame: json.loads("[" * 100_000))  # RecursionError
     with pytest.raises(HostUnreachable, match="not our agent's"):
-        agent.call("ping", timeout_s=20)
+        agent.call(PING, timeout_s=20)
 
 
 def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
     fleet = SshFleet()
     agent = fleet.session(yard.host("n1").host).agent()
-    os.kill(agent.hello["pid"], signal.SIGSTOP)
+    os.kill(agent.hello.pid, signal.SIGSTOP)
     failed: list[BaseException] = []
 
     def wait() -> None:
         try:
-            agent.call("ping", timeout_s=60)
+            agent.call(PING, timeout_s=60)
         except HostUnreachable as error:
             failed.append(error)
 
@@ -185,5 +188,5 @@ def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
     thread.start()
     fleet.close()
     thread.join(20)  # the call's own patience is longer
-    os.kill(agent.hello["pid"], signal.SIGKILL)
+    os.kill(agent.hello.pid, signal.SIGKILL)
     assert failed

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable
+from tfdeploy.model.answers.hosts import PING, Clock
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport import doors
 from tfdeploy.transport.fleet import SshFleet
@@ -87,8 +88,8 @@ def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
         with SshFleet() as fleet:
-            found = fleet.each(hosts, lambda session: session.agent().call("ping"))
-            assert all(isinstance(value, dict) for value in found.values()), found
+            found = fleet.each(hosts, lambda session: session.agent().call(PING))
+            assert all(isinstance(value, Clock) for value in found.values()), found
             began = time.monotonic()
         assert time.monotonic() - began < 2
     finally:
@@ -158,7 +159,7 @@ with SshFleet() as fleet:
 
 
 def test_ctrl_c_ends_the_waiting(lasting: Any) -> None:
-    host = lasting.host("e0").host
+    host = lasting.host("f0").host
     words = [str(host.port), str(host.user), str(host.identity_file), str(host.known_hosts)]
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -168,3 +169,18 @@ def test_ctrl_c_ends_the_waiting(lasting: Any) -> None:
     _, said = process.communicate(timeout=20)
     assert b"KeyboardInterrupt" in said
     assert time.monotonic() - began < 3
+
+
+def test_a_bug_over_one_host_keeps_no_other_from_being_served(lasting: Any) -> None:
+    host = lasting.host("h0").host
+    hosts = tuple(replace(host, name=f"h{number}") for number in range(4))
+    served: list[str] = []
+
+    def act(session: Any) -> None:
+        if session.host.name == "h0":
+            raise ZeroDivisionError
+        served.append(session.host.name)
+
+    with SshFleet(parallel=1) as fleet, pytest.raises(ZeroDivisionError):
+        fleet.each(hosts, act)
+    assert served == ["h1", "h2", "h3"]

@@ -10,6 +10,7 @@ import pytest
 from conditions import wait_for
 
 from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.operations.locking import locked
 from tfdeploy.transport.fleet import SshFleet
 
@@ -29,7 +30,7 @@ def fleets(yard: Any) -> Iterator[Any]:
 def ask(fleet: SshFleet, host: Any, verb: str, holder: dict[str, Any] = BERT, wait_s: float = 0.0) -> bool:
     args = {"job": "job", "operation": verb, "holder": holder, "wait_s": wait_s}
     try:
-        fleet.session(host).agent().call("lock", args, timeout_s=60)
+        fleet.session(host).agent().call(LOCK, args, timeout_s=60)
     except AgentError as error:
         assert error.code == "locked"
         return False
@@ -68,7 +69,7 @@ def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -
     assert ask(bert, hosts["n3"], "sync", wait_s=20)  # and nothing that comes after
     assert taking.said == ["waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"]
     for name in ("n2", "n3"):
-        bert.session(hosts[name]).agent().call("unlock", {"job": "job"})
+        bert.session(hosts[name]).agent().call(UNLOCK, {"job": "job"})
     assert taking.held.wait(20)
     assert not ask(looker, hosts["n3"], "sync")
     taking.let_go.set()

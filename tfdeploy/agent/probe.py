@@ -8,6 +8,7 @@ that the probe costs no more than the slowest of them.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -81,7 +82,7 @@ def _machine(workdir: str) -> Dict[str, Any]:
         "free_disk_bytes": free["free_bytes"],
         "free_inodes": free["free_inodes"] if free["free_inodes"] is not None else 1 << 40,
         "boot_id": boot_id(),
-        "ssh_server_address": words[2] if len(words) == 4 else None,
+        "ssh_server_address": words[2] if len(words) == 4 and _is_address(words[2]) else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
         "gpus": [],
@@ -90,6 +91,17 @@ def _machine(workdir: str) -> Dict[str, Any]:
         "kill_user_processes": kills,
         "version": __version__,
     }
+
+
+def _is_address(word: str) -> bool:
+    """sshd says UNKNOWN where it was not reached over a network."""
+    plain = word.partition("%")[0]
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return bool(socket.inet_pton(family, plain))
+        except OSError:
+            pass
+    return False
 
 
 def _user() -> str:

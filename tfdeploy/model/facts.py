@@ -1,28 +1,43 @@
-"""What probing found on a host. Facts go into planning; nothing there asks the host again."""
+"""What probing found on a host. Facts go into planning; nothing there asks the host again.
+
+They are the host's words: every one is parsed or bounded when it comes in, so that nothing else reaches a plan.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
+
+from tfdeploy.model.answers.bounds import Count, Line, Name, Place, Port, Seconds, Text, Variable, Version
+
+Small = Annotated[int, Meta(ge=0, le=1 << 20)]
+Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
+Variables = Annotated[tuple[Variable, ...], Meta(max_length=100)]
 
 
 @dataclass(frozen=True)
 class Gpu:
-    index: int
-    name: str
-    memory_mib: int
-    used_mib: int
-    uuid: str = ""
+    index: Small
+    name: Line
+    memory_mib: Count
+    used_mib: Count
+    uuid: Line = ""
 
 
 @dataclass(frozen=True)
 class KeepFact:
     """The newest thing in one keep folder of this job: mtime is UTC seconds by the host's clock."""
 
-    path: str  # as in the job file
-    newest: float
-    checkpoint: str | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
-    step: int | None = None
-    recorded: float | None = None  # when that `checkpoint` file was written, as `newest`
+    path: Text  # as in the job file
+    newest: Seconds
+    checkpoint: Text | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
+    step: Count | None = None
+    recorded: Seconds | None = None  # when that `checkpoint` file was written, as `newest`
 
     @property
     def time(self) -> float:
@@ -38,45 +53,57 @@ class KeepFact:
 class LiveRun:
     """A run of this job that is alive on this host."""
 
-    run: str
-    who: str  # user@machine
-    started: float | None = None
+    run: Name
+    who: Text  # user@machine
+    started: Seconds | None = None
 
 
 @dataclass(frozen=True)
 class HostFacts:
     """One host at one moment. Bytes and UTC seconds; paths absolute."""
 
-    host: str
-    hostname: str
-    user: str
-    home: str
-    workdir: str
-    python: str | None  # the interpreter of the training program, absolute; None: not found
-    python_version: str | None
-    cores: int
-    memory_bytes: int
-    free_disk_bytes: int
-    free_inodes: int
-    boot_id: str
-    clock: float  # host's UTC seconds when asked
-    clock_skew_s: float = 0.0  # host minus control machine, as the session measured it
-    ssh_server_address: str | None = None  # the server's side of SSH_CONNECTION
-    hosts_file_loopback: tuple[str, ...] = ()  # cluster names that resolve to loopback here
-    free_ports: tuple[int, ...] = ()  # of the range, in order
-    taken_ports: dict[str, str] = field(default_factory=dict)  # port -> owner, where known
-    gpus: tuple[Gpu, ...] = ()
-    gpu_error: str | None = None
-    tensorflow: str | None = None  # installed version, read without importing it
-    tf_keras: str | None = None  # the same
-    rsync: str | None = None  # version; None: missing
-    uv: str | None = None  # version; None: missing
-    environment: str | None = None  # folder of the one that `setup` made for this job: `python` and versions are then its own
-    proxies: tuple[str, ...] = ()  # names of proxy variables set there
-    preset: tuple[str, ...] = ()  # names of variables set there that the plan sets for each task
-    keep: tuple[KeepFact, ...] = ()
-    live_runs: tuple[LiveRun, ...] = ()
+    hostname: Line
+    user: Line
+    home: Line
+    workdir: Place
+    python: Place | None  # the interpreter of the training program, absolute; None: not found
+    python_version: Version | None
+    cores: Small
+    memory_bytes: Count
+    free_disk_bytes: Count
+    free_inodes: Count
+    boot_id: Line
+    clock: Seconds  # host's UTC seconds when asked
+    host: Line = ""  # as the inventory calls it; not the host's word
+    clock_skew_s: Seconds = 0.0  # host minus control machine, as the session measured it; not the host's word
+    ssh_server_address: Line | None = None  # the server's side of SSH_CONNECTION: an IP address
+    hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback here
+    free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()  # of the range, in order
+    taken_ports: Annotated[dict[Line, Text], Meta(max_length=65535)] = field(default_factory=dict)  # port -> owner, where known
+    gpus: Annotated[tuple[Gpu, ...], Meta(max_length=1024)] = ()
+    gpu_error: Text | None = None
+    tensorflow: Version | None = None  # installed version, read without importing it
+    tf_keras: Version | None = None  # the same
+    rsync: Line | None = None  # version; None: missing
+    uv: Line | None = None  # version; None: missing
+    environment: Place | None = None  # folder of the one that `setup` made for this job: `python` and versions are then its own
+    proxies: Variables = ()  # names of proxy variables set there
+    preset: Variables = ()  # names of variables set there that the plan sets for each task
+    keep: Annotated[tuple[KeepFact, ...], Meta(max_length=1000)] = ()
+    live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     linger: bool | None = None  # None: no logind
     kill_user_processes: bool = False
-    problems: tuple[str, ...] = ()  # what will not work here, in words
-    version: str = ""  # the agent's version
+    problems: Texts = ()  # what will not work here, in words
+    version: Line = ""  # the agent's version
+
+    def refuse_nonsense(self, ports: tuple[int, int], names: Collection[str]) -> None:
+        """Raises ValueError. `ports`: the range that was asked about; `names`: the cluster's names that were."""
+        low, high = ports
+        if self.ssh_server_address is not None:
+            ipaddress.ip_address(self.ssh_server_address.partition("%")[0])
+            if not re.fullmatch(r"[0-9A-Za-z.:%_-]{1,100}", self.ssh_server_address):
+                raise ValueError(f"{self.ssh_server_address!r} is no address")
+        if not all(low <= port <= high for port in self.free_ports):
+            raise ValueError(f"free ports outside {low}-{high}")
+        if not set(self.hosts_file_loopback) <= set(names):
+            raise ValueError("loopback names that nobody asked about")

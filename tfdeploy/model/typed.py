@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 
 V = TypeVar("V")
-_one_at_a_time = threading.Lock()
+one_at_a_time = threading.Lock()
 
 
 def convert(value: Any, cls: type[V]) -> V:
     """Raises msgspec.ValidationError on what is no such value."""
-    with _one_at_a_time:
+    with one_at_a_time:
         return msgspec.convert(value, cls)
 
 
 def decode(text: bytes | str, cls: type[V]) -> V:
     """Raises msgspec.ValidationError, msgspec.DecodeError."""
-    with _one_at_a_time:
+    with one_at_a_time:
         return msgspec.json.decode(text, type=cls)

@@ -13,10 +13,12 @@ import stat
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import HostFailed, Refused
+from tfdeploy.errors import BadAnswer, HostFailed, Refused
+from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.listing import Found, read_rows
 from tfdeploy.operations.below import Below
@@ -26,6 +28,7 @@ from tfdeploy.transport.seam import AgentChannel, Session
 
 TRIES = 20  # looks at a folder that keeps changing
 SUMS = 500  # files whose sums are asked for at once
+SILENCE_S = 600.0  # a folder is read, or a large file summed
 SLACK_BYTES = 256 << 20  # files may grow while they come
 _BLOCK_BYTES = 1 << 20
 
@@ -72,14 +75,14 @@ class Brought(Placed):
 
 
 def look(session: Session, source: Source) -> Listing:
-    """Raises AgentError (unknown_run), HostUnreachable, and HostFailed for a listing that makes no sense."""
-    stream = session.agent().stream("fetch.list", source.args)
+    """Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for a listing that makes no sense."""
+    stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
-        found = read_rows(row for item, _ in stream for row in item.get("rows", ()))
+        found = read_rows(row for item, _ in stream for row in item.rows)
         value = stream.value
-        return Listing(str(value["root"]), found, tuple(map(str, value.get("sharing") or ())))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise HostFailed(f"the host's list of files is refused: {error}", where=session.host.name) from error
+        return Listing(value.root, found, tuple(value.sharing)) if value else Listing("", ())
+    except ValueError as error:
+        raise BadAnswer(f"the host's list of files is refused: {error}", where=session.host.name) from error
     finally:
         stream.close()
 
@@ -207,13 +210,14 @@ class _Bringing:
 
 def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
     """path -> sha256 of its first so many bytes, for those that have them."""
-    stream = agent.stream("fetch.sums", {**source.args, "files": [[path, size] for path, size in lengths.items()]})
+    args = {**source.args, "files": [[path, size] for path, size in lengths.items()]}
+    stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
     found: dict[str, str] = {}
     try:
-        for item, _ in stream:
-            entry = item.get("sum")
-            if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], str) and entry[0] in lengths:
-                found[entry[0]] = entry[1]
+        for item, _ in islice(stream, len(lengths)):
+            path, sha256 = item.sum
+            if sha256 is not None and path in lengths:
+                found[path] = sha256
     finally:
         stream.close()
     return found

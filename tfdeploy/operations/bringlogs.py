@@ -13,9 +13,10 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tfdeploy.errors import HostFailed, Refused
+from tfdeploy.errors import BadAnswer, HostFailed, Refused
+from tfdeploy.model.answers.files import FETCH_LOG_SUM
+from tfdeploy.model.answers.runs import LOGS, RUN_STATUS
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.below import Below
@@ -23,6 +24,7 @@ from tfdeploy.operations.bring import Brought
 from tfdeploy.transport.seam import AgentChannel, Session
 
 SUM_S = 600.0  # a whole log is summed
+SILENCE_S = 60.0  # of a log that is read as it is
 SLACK_BYTES = 64 << 20  # a log may rotate while it is read
 
 
@@ -88,9 +90,9 @@ class _Told:
 
 def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
     """The tasks of this host that wrote anything, and how much as of now."""
-    answer: dict[str, Any] = agent.call("run.status", {"run": plan.run, "job": plan.job})
+    answer = agent.call(RUN_STATUS, {"run": plan.run, "job": plan.job})
     known = {task.task for task in plan.tasks}
-    return {row["task"]: int(row.get("log_bytes") or 0) for row in answer.get("tasks", ()) if row.get("task") in known}
+    return {status.task: status.log_bytes for status in answer.tasks if status.task in known}
 
 
 def _here(folder: Below, task: str, host: str) -> Kept:
@@ -107,17 +109,17 @@ def _follow_up(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: 
     """Appends what came since. Returns how many bytes."""
     args = {"run": plan.run, "job": plan.job, "tasks": [task], "cursors": {task: here.end}, "follow": False}
     name, end, came = here.name, here.end, 0
-    with closing(agent.stream("logs", args)) as stream:
+    with closing(agent.stream(LOGS, args, silence_s=SILENCE_S)) as stream:
         for item, blob in stream:
-            offset = item.get("offset")
-            if item.get("task") != task or not isinstance(offset, int) or offset < end:
-                raise HostFailed(f"what the host sends as the log of {task} makes no sense", where=told.host)
+            offset = item.offset
+            if item.task != task or offset < end:
+                raise BadAnswer(f"what the host sends as the log of {task} makes no sense", where=told.host)
             if offset > end:  # the beginning, or a piece in between, was rotated away
                 name = f"{task.replace(':', '-')}@{told.host}.from-{offset}.log"
             _append(folder, name, blob)
             end, came = offset + len(blob), came + len(blob)
             if came > plan.logs_max_bytes + SLACK_BYTES:
-                raise HostFailed(f"the log of {task} is longer than a log can be", where=told.host)
+                raise BadAnswer(f"the log of {task} is longer than a log can be", where=told.host)
             told.say("moving", len(blob))
     return came
 
@@ -130,9 +132,9 @@ def _append(folder: Below, name: str, blob: bytes) -> None:
 def _check(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Kept, host: str) -> None:
     """Raises HostFailed where what is here is not the host's."""
     args = {"run": plan.run, "job": plan.job, "task": task, "first": here.base, "end": here.end}
-    there = agent.call("fetch.log_sum", args, timeout_s=SUM_S)
-    first = there.get("first")
-    if not isinstance(first, int) or not here.base <= first <= here.end or there.get("sha256") != _sha256(folder, here, first):
+    there = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
+    first = there.first
+    if not here.base <= first <= here.end or there.sha256 != _sha256(folder, here, first):
         raise HostFailed(
             f"{folder.path / here.name} is not the log that the host holds", where=host, next=f"move {here.name} away, then again"
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.outcomes import split
@@ -34,7 +35,7 @@ def read_clock(session: Session) -> Reading:
     looks = []
     for _ in range(LOOKS):
         asked = time.time()
-        there = float(agent.call("ping")["clock"])
+        there = agent.call(PING).clock
         error_s = (time.time() - asked) / 2
         looks.append(Reading(there - asked - error_s, abs(error_s)))
     return min(looks, key=lambda reading: reading.error_s)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
+from tfdeploy.model.answers.runs import RUNS, KnownHere
 from tfdeploy.model.inventory import NAME, Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
@@ -33,23 +33,20 @@ class KnownRun:
 def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[KnownRun], dict[str, TfdeployError]]:
     """(all runs that the hosts know, newest first; the hosts that gave no answer)."""
 
-    def ask(session: Session) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = session.agent().call("runs", {"job": job} if job else {})
-        return rows
+    def ask(session: Session) -> list[KnownHere]:
+        return session.agent().call(RUNS, {"job": job} if job else {})
 
     answers, silent = split(fleet.each(hosts, ask))
     found: dict[tuple[str, str], KnownRun] = {}
     for host, rows in answers.items():
         for row in rows:
-            if not (NAME.match(row["run"]) and NAME.match(row["job"])):
+            if not (NAME.match(row.run) and NAME.match(row.job)):
                 continue  # of no launch
-            known = found.setdefault((row["job"], row["run"]), KnownRun(row["run"], row["job"]))
-            state = wire.from_wire(wire.HostRunState, row["host_state"]) if row.get("host_state") else None
-            known.live = known.live or bool(row.get("live"))
+            known = found.setdefault((row.job, row.run), KnownRun(row.run, row.job))
+            known.live = known.live or row.live
             known.holders.append(host)
-            known.states[state.host if state else host] = state
-            for fields in row.get("tasks", ()):
-                status = wire.from_wire(wire.TaskStatus, fields)
+            known.states[row.host_state.host] = row.host_state
+            for status in row.tasks:
                 known.tasks[status.task] = status
                 if status.started is not None:
                     known.started = min(status.started, known.started or status.started)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.hostplan import believed, printable, with_ways
 from tfdeploy.model.inventory import Host
@@ -64,7 +65,7 @@ def read_plan_of(host: str, fields: Any, sought: Sought) -> Plan:
 
 def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, Plan], dict[str, TfdeployError]]:
     def ask(session: Session) -> Plan:
-        fields = session.agent().call("run.plan", {"run": sought.run, "job": sought.job})
+        fields = session.agent().call(RUN_PLAN, {"run": sought.run, "job": sought.job})
         return read_plan_of(session.host.name, fields, sought)
 
     return split(fleet.each(sought.holders, ask))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfdeploy.errors import HostFailed
+from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import Found
@@ -81,7 +82,7 @@ def _send(session: Session, here: Path, lacking: Lack, spread: Spread, emit: Emi
     agent, host = session.agent(), session.host.name
     total = sum(one.size for one in lacking.files)
     files = [[one.path, *_now(here, one)] for one in lacking.files]
-    folder = agent.call("keep.begin", {"job": spread.job, "bytes": total})["folder"]
+    folder = agent.call(KEEP_BEGIN, {"job": spread.job, "bytes": total}).folder
     _say(emit, host, "begin", 0, total)
     if files:
         names = [os.fsencode(one.path) for one in lacking.files]
@@ -94,7 +95,7 @@ def _send(session: Session, here: Path, lacking: Lack, spread: Spread, emit: Emi
             on_progress=lambda sent, _: _say(emit, host, "moving", sent, total),
         )
     args = {"job": spread.job, "keep": list(spread.keep), "files": files, "aside": list(lacking.aside)}
-    missing = agent.call("keep.place", args, timeout_s=600)["missing"]
+    missing = agent.call(KEEP_PLACE, args, timeout_s=600).missing
     if missing:
         _say(emit, host, "failed", 0, total)
         raise HostFailed(f"{missing[0]} of `keep` did not arrive whole", where=host, next="the same command again")

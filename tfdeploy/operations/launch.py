@@ -14,6 +14,9 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
+from tfdeploy.model.answers.hosts import PING
+from tfdeploy.model.answers.runs import RUN_ABORT, RUN_COMMIT, RUN_PREPARE, RUN_START
+from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.inventory import Host, Inventory
@@ -94,15 +97,15 @@ def _come_up(plan: Plan, fleet: Fleet, store: RunStore, emit: Emit) -> None:
     try:
         store.save(plan)
         with step(emit, "start", plan.run):
-            all_or_error("start", ask_all(fleet, plan, "ping", timeout_s=PING_S))  # nothing starts unless all hosts are there
+            all_or_error("start", ask_all(fleet, plan, PING, timeout_s=PING_S))  # nothing starts unless all hosts are there
             started = True
-            if over := _everywhere(fleet, plan, "run.start", "started", emit):
+            if over := _everywhere(fleet, plan, RUN_START, "started", emit):
                 check(fleet, plan, emit)
                 raise lapsed(over, len(plan.hosts))
             await_up(fleet, plan, emit)
         committing = True
         with step(emit, "commit", plan.run):
-            if _everywhere(fleet, plan, "run.commit", "committed", emit):
+            if _everywhere(fleet, plan, RUN_COMMIT, "committed", emit):
                 check(fleet, plan, emit)
     except BaseException as error:
         roll_back(fleet, plan, emit, _reason(error), purge=not started, committing=committing)
@@ -202,7 +205,7 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
         for host, part in parts.items()
     }
     try:
-        results = ask_all(fleet, plan, "run.prepare", args, timeout_s=300)
+        results = ask_all(fleet, plan, RUN_PREPARE, args, timeout_s=300)
         good, bad = split(results)
         for host in good:
             host_news(emit, host, "prepared", run=plan.run)
@@ -226,14 +229,14 @@ def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:
     return together("prepare", bad, of)
 
 
-def _everywhere(fleet: Fleet, plan: Plan, verb: str, said: str, emit: Emit) -> dict[str, TfdeployError]:
+def _everywhere(fleet: Fleet, plan: Plan, verb: Verb[Any], said: str, emit: Emit) -> dict[str, TfdeployError]:
     """The verb on all hosts. Returns the hosts that say that the run has ended there, or that they do not know it any more."""
     good, bad = split(ask_all(fleet, plan, verb))
     for host in good:
         host_news(emit, host, said, run=plan.run)
     over = {host: error for host, error in bad.items() if has_lapsed(error)}
     if broken := {host: error for host, error in bad.items() if host not in over}:
-        raise together(verb.removeprefix("run."), broken, len(plan.hosts))
+        raise together(verb.name.removeprefix("run."), broken, len(plan.hosts))
     return over
 
 
@@ -245,7 +248,7 @@ def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool,
     with step(emit, "rollback", plan.run):
         digest = plan.digest
         args = {host.host: {"reason": reason, "purge": purge, "plan_digest": digest} for host in plan.hosts}
-        _, bad = split(ask_all(fleet, plan, "run.abort", args, patience_s=30, timeout_s=90))
+        _, bad = split(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
         for host, error in bad.items():
             note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate, count, repeat
 from operator import add
-from typing import Any
 
+from tfdeploy.model.answers.runs import Record
 from tfdeploy.model.loglines import LogLine
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is cut into pieces of this size
@@ -23,12 +23,12 @@ class LineSplitter:
         self.host = host
         self._open: dict[int, tuple[float, int, int, bytes]] = {}  # stream -> (time, attempt, offset, bytes so far)
 
-    def feed(self, offset: int, records: list[list[Any]], blob: bytes) -> Iterator[LogLine]:
+    def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[LogLine]:
         """As `batches`, line by line."""
         for batch in self.batches(offset, records, blob):
             yield from batch
 
-    def batches(self, offset: int, records: list[list[Any]], blob: bytes) -> Iterator[list[LogLine]]:
+    def batches(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[list[LogLine]]:
         """Lines that share their time, none empty. `records`: [[offset in the blob, UTC seconds, stream, attempt], ...];
         see docs/agent-protocol.md."""
         if len(records) == 1 and not records[0][0]:
@@ -47,7 +47,7 @@ class LineSplitter:
                 yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset)
         self._open.clear()
 
-    def _chunk(self, offset: int, record: list[Any], chunk: bytes) -> Iterator[list[LogLine]]:
+    def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[list[LogLine]]:
         _, time, stream, attempt = record
         task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
         before = self._open.pop(stream, None)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from tfdeploy.errors import Refused
+from tfdeploy.model.answers.runs import RUN_LINKS
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
@@ -39,11 +40,11 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     """Raises Refused with the pairs and ports, or the error of a host that does not answer."""
     if len(plan.hosts) < 2:
         return
-    answers = all_or_error("links", ask_all(fleet, plan, "run.links", timeout_s=WITHIN_S))
-    shut = [Shut(seen_from=host, **each) for host, answer in answers.items() for each in answer["shut"]]
+    answers = all_or_error("links", ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S))
+    shut = [Shut(host, each.host, each.task, each.address, each.why) for host, answer in answers.items() for each in answer.shut]
     if shut:
         _refuse_ended(fleet, plan)
-        asked = Counter(to for answer in answers.values() for to in answer["asked"])
+        asked = Counter(to for answer in answers.values() for to in answer.asked)
         raise refusal(shut, hosts_of(plan), asked)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.news import note
@@ -51,7 +52,7 @@ def _hear(watch: Watch, host: Host, stop: threading.Event) -> None:
         raise session
     agent = session.agent()
     agent.hurry()
-    stream = agent.stream("run.watch", {"run": watch.plan.run, "job": watch.plan.job})
+    stream = agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})
     try:
         for item, _ in stream:
             watch.take(host.name, item)

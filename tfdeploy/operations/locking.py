@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.news import note
@@ -73,7 +74,7 @@ class _Asking:
 
     def _ask(self, session: Session, wait_s: float = 0.0) -> None:
         args = {"job": self.job, "operation": self.operation, "holder": self.holder, "wait_s": wait_s}
-        session.agent().call("lock", args, timeout_s=wait_s + 60.0)
+        session.agent().call(LOCK, args, timeout_s=wait_s + 60.0)
 
     def _take(self, session: Session, meanwhile_s: float) -> None:
         """Waits for its turn; of a launch, for another launch only `meanwhile_s`: it may be about to lose on another host."""
@@ -104,7 +105,7 @@ def release(fleet: Fleet, hosts: tuple[Host, ...], job: str) -> None:
     """Lets go of the job's lock wherever a session is open; errors do not matter, the session's end frees it too."""
 
     def let_go(session: Session) -> None:
-        session.agent().call("unlock", {"job": job}, timeout_s=5.0)
+        session.agent().call(UNLOCK, {"job": job}, timeout_s=5.0)
 
     fleet.each(fleet.connected(hosts), let_go)
 

@@ -89,8 +89,8 @@ def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> I
         agent = session.agent()
         stream, end = log.ask(agent, follow=False), None
         while parts := list(log.take(stream)):
-            end = end if end is not None else stream.value.get("ends", {}).get(log.task)
-            more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or log.cursor < end)
+            end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
+            more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
             if more:
                 stream = log.ask(agent, follow=False)
             for part in parts:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import replace
 
-from tfdeploy.errors import HostFailed
+from tfdeploy.errors import BadAnswer
+from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.typed import convert
 from tfdeploy.operations.news import host_news, note
 from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.seam import Fleet, Session
+
+PROBE = Verb("probe", HostFacts)
 
 
 def probe(
@@ -39,12 +41,13 @@ def probe(
             args["job"] = job
         if setup is not None:
             args["setup"] = setup
-        value = agent.call("probe", args)
+        said = agent.call(PROBE, args)
         host_news(emit, host.name, "connected")
         try:
-            return convert({**value, "host": host.name, "clock_skew_s": agent.clock_skew_s}, HostFacts)
-        except msgspec.ValidationError as error:
-            raise HostFailed(f"the host's answer makes no sense: {error}", where=host.name) from error
+            said.refuse_nonsense(host.ports, names)
+        except ValueError as error:
+            raise BadAnswer(f"its answer to probe makes no sense: {error}", where=host.name) from error
+        return replace(said, host=host.name, clock_skew_s=agent.clock_skew_s)
 
     results = fleet.each((*hosts, *aside), ask)
     spare, silent = split({host.name: results.pop(host.name) for host in aside})

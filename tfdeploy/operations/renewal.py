@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 from tfdeploy.errors import AgentError, HostFailed, TfdeployError
+from tfdeploy.model.answers.runs import RUN_RENEW
+from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import together
 from tfdeploy.operations.verbs import ask_all
@@ -44,10 +45,10 @@ class Renewal:
                 renew(self._fleet, self._plan, timeout_s=ANSWER_S, again=False)
 
 
-def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, again: bool = True) -> dict[str, Any | TfdeployError]:
+def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, again: bool = True) -> dict[str, Nothing | TfdeployError]:
     """What each host says to it: nothing, or that it has ended the run."""
     args = {host.host: {"plan_digest": plan.digest} for host in plan.hosts}
-    return ask_all(fleet, plan, "run.renew", args, again=again, timeout_s=timeout_s)
+    return ask_all(fleet, plan, RUN_RENEW, args, again=again, timeout_s=timeout_s)
 
 
 def has_lapsed(error: TfdeployError) -> bool:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
-from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_STOP
+from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.outcomes import split
@@ -20,18 +22,17 @@ from tfdeploy.transport.seam import Fleet
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # what a host answers for good
 
 TRIES, AGAIN_S = 60, 1.0
-SAYS: dict[str, tuple[str, dict[str, str]]] = {  # to a host that was away: it also forgets the run's secrets once it is over
-    "goes on": ("run.resume", {}),
-    "stopped": ("run.stop", {}),
-    "ended": ("run.abort", {"reason": "the run had ended while this host was away"}),
+# to a host that was away: it also forgets the run's secrets once it is over
+SAYS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
+    "goes on": (RUN_RESUME, {}),
+    "stopped": (RUN_STOP, {}),
+    "ended": (RUN_ABORT, {"reason": "the run had ended while this host was away"}),
 }
 
 
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Whether the run is minded there now. Raises TfdeployError where it may be later: no answer, a port taken, a full disk."""
     how = _how_it_is(fleet, plan)
-    if how not in SAYS:
-        return False
     verb, more = SAYS[how]
     (one,) = (each for each in hosts_of(plan) if each.name == host)
     try:
@@ -66,17 +67,15 @@ def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], N
 
 
 def _how_it_is(fleet: Fleet, plan: Plan) -> str:
-    """What the hosts that answer know: "goes on", "stopped", "ended" well or not, or "unknown": one has nothing of it."""
-    answers, _ = split(ask_all(fleet, plan, "run.status", again=False, timeout_s=15.0))
-    states = [answer.get("host_state") and wire.from_wire(wire.HostRunState, answer["host_state"]) for answer in answers.values()]
-    if any(state and state.stop_requested for state in states):
+    """What the hosts that answer know: "goes on", "stopped", or "ended" well or not."""
+    answers, _ = split(ask_all(fleet, plan, RUN_STATUS, again=False, timeout_s=15.0))
+    states = [answer.host_state for answer in answers.values()]
+    if any(state.stop_requested for state in states):
         return "stopped"
-    if not all(states):
-        return "unknown"
-    if any(state and (state.abort_reason or state.first_death) for state in states):
+    if any(state.abort_reason or state.first_death for state in states):
         return "ended"
     outcomes = {}
     for answer, state in zip(answers.values(), states, strict=True):
         outcomes.update({task: fields.get("outcome") for task, fields in state.ended_tasks.items()})
-        outcomes.update({fields["task"]: fields.get("outcome") for fields in answer.get("tasks", ())})
+        outcomes.update({status.task: status.outcome for status in answer.tasks})
     return "ended" if plan.deciding and all(outcomes.get(task) == "succeeded" for task in plan.deciding) else "goes on"

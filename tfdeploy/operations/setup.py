@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import TfdeployError, UsageError
+from tfdeploy.errors import BadAnswer, TfdeployError, UsageError
+from tfdeploy.model.answers.programs import ENV_MAKE, ENV_STATE, EnvState
 from tfdeploy.model.events import Emit
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
@@ -90,8 +91,8 @@ def _look(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> di
 
     def ask(session: Session) -> Environment | None:
         began = time.monotonic()
-        found = session.agent().call("env.state", _which(session.host, job, recipe))
-        return _environment(found, seconds=time.monotonic() - began) if found["ready"] else None
+        found = session.agent().call(ENV_STATE, _which(session.host, job, recipe))
+        return _environment(found, seconds=time.monotonic() - began) if found.ready else None
 
     return fleet.each(hosts, ask)
 
@@ -105,32 +106,33 @@ def _make(
         began, sent, agent, host = time.monotonic(), Synced(""), session.agent(), session.host
         if recipe.wheels is not None:
             send_data(session, agent, job.name, WHEELS, recipe.wheels, sent, emit)
-        found = agent.call("env.state", _which(host, job, recipe))
-        made = not found["ready"]  # another setup may have made it while we waited for it
+        found = agent.call(ENV_STATE, _which(host, job, recipe))
+        made = not found.ready  # another setup may have made it while we waited for it
         if made:
-            known = pins.get(found["python_version"], {})
+            known = pins.get(found.python_version, {})
             found = _install(agent, host, {**_which(host, job, recipe), **_what(recipe), "pins": known}, emit)
         seconds = time.monotonic() - began
-        host_news(emit, host.name, "ready", f"{_count(found)} by {found['by']} in {seconds:.1f} s")
+        host_news(emit, host.name, "ready", f"{_count(found)} by {found.by} in {seconds:.1f} s")
         return _environment(found, made=made, seconds=seconds, bytes_sent=sent.bytes_sent)
 
     return fleet.each(hosts, one)
 
 
-def _install(agent: AgentChannel, host: Host, args: dict[str, Any], emit: Emit) -> dict[str, Any]:
+def _install(agent: AgentChannel, host: Host, args: dict[str, Any], emit: Emit) -> EnvState:
     """env.make, with what uv or pip say as notes for who wants to see much."""
     note(emit, "making the environment", host=host.name)
-    stream = agent.stream("env.make", args)
+    stream = agent.stream(ENV_MAKE, args)
     try:
         for item, _ in stream:
-            if "line" in item:
-                note(emit, str(item["line"]), level="detail", host=host.name)
-            elif "waiting" in item:
+            if item.line is not None:
+                note(emit, item.line, level="detail", host=host.name)
+            elif item.waiting is not None:
                 note(emit, "waiting for another setup that makes this environment", host=host.name)
     finally:
         stream.close()
-    value: dict[str, Any] = stream.value
-    return value
+    if stream.value is None or not stream.value.ready:
+        raise BadAnswer("it says that it made the environment, and that there is none", where=host.name)
+    return stream.value
 
 
 def _which(host: Host, job: Job, recipe: Recipe) -> dict[str, Any]:
@@ -141,12 +143,12 @@ def _what(recipe: Recipe) -> dict[str, Any]:
     return {"files": recipe.files, "main": recipe.main, "wheels": WHEELS if recipe.wheels else None}
 
 
-def _count(found: dict[str, Any]) -> str:
-    return "1 package" if len(found["packages"]) == 1 else f"{len(found['packages'])} packages"
+def _count(found: EnvState) -> str:
+    return "1 package" if len(found.packages) == 1 else f"{len(found.packages)} packages"
 
 
-def _environment(found: dict[str, Any], **more: Any) -> Environment:
-    return Environment(found["folder"], found["python_version"], str(found["by"]), dict(found["packages"]), **more)
+def _environment(found: EnvState, **more: Any) -> Environment:
+    return Environment(found.folder, found.python_version, str(found.by), found.packages, **more)
 
 
 def differences(environments: Mapping[str, Environment]) -> tuple[Difference, ...]:

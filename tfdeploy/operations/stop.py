@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.model.answers.runs import RUN_STOP, Ended
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.persist import PATIENCE_S, Again, persist
@@ -25,6 +26,10 @@ class Stopped:
     messenger: bool = False  # tells the hosts that are away once they are back
 
 
+def _survivors(answer: Ended) -> list[dict[str, Any]]:
+    return [{"pid": each.pid, "state": each.state, "command": each.command} for each in answer.survivors]
+
+
 def stop(
     fleet: Fleet,
     plan: Plan,
@@ -40,13 +45,12 @@ def stop(
     def one(session: Session) -> Stopped:
         args = {"run": plan.run, "job": plan.job, "grace_s": grace_s}
         try:
-            answer = session.agent().call("run.stop", args, timeout_s=grace_s + SLACK_S)
+            answer = session.agent().call(RUN_STOP, args, timeout_s=grace_s + SLACK_S)
         except AgentError as error:
             if error.code != "unknown_run":
                 raise
             return Stopped(known=False)
-        survivors = list(answer.get("survivors") or ())
-        return Stopped(survivors, float(answer.get("seconds") or 0.0), messenger=bool(answer.get("messenger")))
+        return Stopped(_survivors(answer), answer.seconds, messenger=answer.messenger)
 
     wanted = tuple(host for host in hosts_of(plan) if hosts is None or host.name in hosts)
     return persist(fleet, wanted, one, patience_s=PATIENCE_S + grace_s, on_done=on_done, on_again=on_again)

@@ -14,6 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.model.answers.files import (
+    DATA_BEGIN,
+    DATA_COMMIT,
+    DATA_STATE,
+    RELEASE_BEGIN,
+    RELEASE_COMMIT,
+    RELEASE_PUT,
+    RELEASE_STATE,
+)
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
@@ -97,22 +106,22 @@ def sync(
 
 def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: Synced, emit: Emit) -> None:
     where = {"job": shipment.job, "release": shipment.manifest.release}
-    if agent.call("release.state", where)["present"]:
+    if agent.call(RELEASE_STATE, where).present:
         return
-    begun = agent.call("release.begin", where, blob=shipment.packer.manifest(), timeout_s=600)
-    wanted: list[str] = begun["missing"]
-    if wanted and not begun.get("rsync", True):
+    begun = agent.call(RELEASE_BEGIN, where, blob=shipment.packer.manifest(), timeout_s=600)
+    wanted = begun.missing
+    if wanted and not begun.rsync:
         raise rsync_missing(session.target)
     done.sent.append("code")
     for again in (False, True):  # once more for what a bad transfer spoilt; then the tree itself has changed
         if wanted and shipment.packer.fits(wanted):
-            done.bytes_sent += _put(session, agent, shipment, wanted, {**where, "staging": begun["staging"]}, emit, again)
+            done.bytes_sent += _put(session, agent, shipment, wanted, {**where, "staging": begun.staging}, emit, again)
         elif wanted:
             total = shipment.packer.size_bytes(wanted)
             names = [os.fsencode(path) for path in wanted]
-            done.bytes_sent += _push(session, shipment.manifest.root, names, begun["staging"], total, "code", emit, delete=False)
-        commit = {**where, "staging": begun["staging"], "keep_releases": KEEP_RELEASES}
-        wanted = agent.call("release.commit", commit, timeout_s=600)["changed"]
+            done.bytes_sent += _push(session, shipment.manifest.root, names, begun.staging, total, "code", emit, delete=False)
+        commit = {**where, "staging": begun.staging, "keep_releases": KEEP_RELEASES}
+        wanted = agent.call(RELEASE_COMMIT, commit, timeout_s=600).changed
         if not wanted:
             return
     changed = TreeChanged(
@@ -132,7 +141,7 @@ def _put(
     _transfer(emit, host, "code", "begin", 0, total)
     try:
         for piece in shipment.packer.pieces(wanted, fresh=again):
-            agent.call("release.put", {**where, "files": piece.files}, blob=piece.packed, timeout_s=600)
+            agent.call(RELEASE_PUT, {**where, "files": piece.files}, blob=piece.packed, timeout_s=600)
             sent, done = sent + len(piece.packed), done + piece.raw_bytes
             _transfer(emit, host, "code", "moving", done, total)
     except TfdeployError:
@@ -146,7 +155,8 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
     """The data set whole on this host, under the job's lock. What was sent is noted in `done`."""
     where = {"job": job, "name": name}
     for again in range(TRIES):
-        if (agent.call("data.state", where, timeout_s=600) or {}).get("digest") == listing.digest:
+        there = agent.call(DATA_STATE, where, timeout_s=600)
+        if there is not None and there.digest == listing.digest:
             return
         folder = _begin_data(session, agent, job, name, listing)
         what = f"data {name}"
@@ -158,7 +168,7 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
         )
         now = read_data(Path(listing.source))
         unchanged = now.stamp == listing.stamp  # one written to while it was read may have the size and time of before
-        if unchanged and agent.call("data.commit", {**where, "digest": listing.digest}, timeout_s=600)["ok"]:
+        if unchanged and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=600).ok:
             return
         note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
         listing = now
@@ -171,7 +181,7 @@ def _begin_data(session: Session, agent: AgentChannel, job: str, name: str, list
     """The folder to fill. Raises LiveRun."""
     try:
         args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
-        return str(agent.call("data.begin", args, timeout_s=600)["folder"])
+        return agent.call(DATA_BEGIN, args, timeout_s=600).folder
     except AgentError as error:
         if error.code != "live_run":
             raise

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.lines import LineSplitter
 from tfdeploy.transport.seam import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20
-Part = tuple[dict[str, Any], bytes]
+SILENCE_S = 60.0  # of a log that is read as it is
+Part = tuple[LogPiece, bytes]
+LogStream = Stream[LogPiece, LogEnd]
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class TaskLog:
         self.gone_bytes = 0
         self.surplus = 0
 
-    def ask(self, agent: AgentChannel, *, follow: bool) -> Stream:
+    def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
         """The next piece, on its way."""
         args: dict[str, Any] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
         args["limit_bytes"] = PULL_BYTES
@@ -48,14 +51,14 @@ class TaskLog:
             args["last"] = self.query.last
         elif self.query.since is not None:
             args["since"] = self.query.since
-        return agent.stream("logs", args)
+        return agent.stream(LOGS, args, silence_s=None if follow else SILENCE_S)
 
-    def take(self, stream: Stream) -> Iterator[Part]:
+    def take(self, stream: LogStream) -> Iterator[Part]:
         """What the piece consists of, as it comes; the next one may be asked for when it has ended."""
         try:
             for item, blob in stream:
-                self.gone_bytes += item.get("gone") or 0
-                self.cursor = item["offset"] + len(blob)
+                self.gone_bytes += item.gone
+                self.cursor = item.offset + len(blob)
                 yield item, blob
         finally:
             stream.close()
@@ -63,7 +66,7 @@ class TaskLog:
     def lines(self, part: Part) -> Iterator[list[LogLine]]:
         """The lines that are wanted, those that share their time together."""
         item, blob = part
-        return map(self._wanted, self.splitter.batches(item["offset"], item["records"], blob))
+        return map(self._wanted, self.splitter.batches(item.offset, item.records, blob))
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """The lines of the next piece of a log that may still grow. Sets `ended` once it cannot, and all is read."""
@@ -72,9 +75,10 @@ class TaskLog:
         for part in self.take(stream):
             moved = True
             yield from self.lines(part)
-        if (stream.value or {}).get("left"):
+        end = stream.value
+        if end is not None and end.left:
             self.left = True
-        elif not moved or stream.value.get("ended"):
+        elif end is None or not moved or end.ended:
             self.ended = True
             yield from self.rest()
 

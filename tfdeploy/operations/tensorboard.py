@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tfdeploy.errors import AgentError, HostFailed, Refused, TfdeployError, UsageError
+from tfdeploy.model.answers.programs import TENSORBOARD, BoardEnd, BoardUp
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.fetch import deciding_host
@@ -25,13 +26,13 @@ class Board:
 
     host: str
     url: str
-    stream: Stream
+    stream: Stream[BoardUp, BoardEnd]
 
     def wait(self) -> None:
         """Until TensorBoard ends by itself: raises HostFailed with its last words, or HostUnreachable."""
         for _ in self.stream:
             continue
-        said = str((self.stream.value or {}).get("said") or "").strip().splitlines()
+        said = (self.stream.value.said if self.stream.value else "").strip().splitlines()
         raise HostFailed("TensorBoard ended" + (f": {said[-1][:400]}" if said else ""), where=self.host)
 
 
@@ -43,7 +44,7 @@ def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int 
     """
     session = _session(fleet, _chosen(plan, host))
     python = plan.host(session.host.name).python  # "": the host knows its own
-    stream = session.agent().stream("tensorboard", {"run": plan.run, "job": plan.job, "python": python})
+    stream = session.agent().stream(TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python})
     try:
         there = _port(stream, session.host.name)
         tunnel = session.tunnel(there, (port,) if port else (USUAL_PORT, 0))
@@ -71,14 +72,11 @@ def _session(fleet: Fleet, host: Host) -> Session:
     return session
 
 
-def _port(stream: Stream, host: str) -> int:
+def _port(stream: Stream[BoardUp, BoardEnd], host: str) -> int:
     """Waits for it to be up."""
     try:
         for item, _ in stream:
-            port = item.get("port")
-            if isinstance(port, int) and 0 < port < 1 << 16:
-                return port
-            break
+            return item.port
     except AgentError as error:
         if error.code in ("no_tensorboard", "no_python"):
             raise Refused(error.what, where=error.where, next=error.next) from error

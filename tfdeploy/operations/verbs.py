@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.persist import persist
 from tfdeploy.transport.seam import Fleet, Session
 
+V = TypeVar("V")
+
 
 def ask_all(
     fleet: Fleet,
     plan: Plan,
-    verb: str,
+    verb: Verb[V],
     args: dict[str, dict[str, Any]] | None = None,
     *,
     timeout_s: float = 60.0,
     again: bool = True,
     patience_s: float | None = None,
     only: Collection[str] | None = None,
-) -> dict[str, Any | TfdeployError]:
+) -> dict[str, V | TfdeployError]:
     """host -> value or error. `args`: more arguments by host. `only`: these hosts alone. The verb is idempotent: an
     unreachable host is connected to and asked once more, or with `patience_s` as often as `persist` does."""
 
-    def ask(session: Session) -> Any:
+    def ask(session: Session) -> V:
         own = (args or {}).get(session.host.name, {})
         return session.agent().call(verb, {"run": plan.run, "job": plan.job, **own}, timeout_s=timeout_s)
 

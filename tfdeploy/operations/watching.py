@@ -8,6 +8,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.model.answers.runs import RUN_STATUS, News, Standing
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
@@ -42,7 +43,7 @@ class Watch:
 
     def ask(self) -> RunView:
         """One round over all hosts: emits what changed of hosts and tasks, not yet what became of the run."""
-        for host, answer in ask_all(self.fleet, self.plan, "run.status", again=False, timeout_s=15.0, only=self.only).items():
+        for host, answer in ask_all(self.fleet, self.plan, RUN_STATUS, again=False, timeout_s=15.0, only=self.only).items():
             self.take(host, answer)
         return self.view()
 
@@ -76,7 +77,7 @@ class Watch:
         """Whether nothing more is to be heard from any host that can be reached."""
         return all(host in self._settled or host in self.errors for host in self.asked)
 
-    def take(self, host: str, answer: Any) -> None:
+    def take(self, host: str, answer: Standing | News | TfdeployError) -> None:
         """What one host said: run.status's value, an item of run.watch, or its error. Thread-safe."""
         with self._taking:
             if isinstance(answer, AgentError) and answer.code == "unknown_run":
@@ -97,19 +98,20 @@ class Watch:
         """Somebody removed the run's folder on that host: what ran there is no task of it any more."""
         for task in [task for task in self.tasks.values() if task.host == host and task.state not in ("ended", "lost")]:
             gone = wire.replace(task, state="lost", outcome="lost", up=False, reason=why)
-            self._hear(host, {"task": wire.to_wire(gone)})
+            self._hear(host, News(task=gone))
 
-    def _hear(self, host: str, answer: dict[str, Any]) -> None:
+    def _hear(self, host: str, answer: Standing | News) -> None:
         if self.errors.pop(host, None) or host not in self.reached:
             self.reached.add(host)
             host_news(self.emit, host, "connected", run=self.plan.run)
-        if "live" in answer:  # all at once: run.status
-            (self.left.add if answer.get("left") else self.left.discard)(host)
-        if "host_state" in answer:
-            state = answer["host_state"]
-            self.states[host] = wire.from_wire(wire.HostRunState, state) if state else None
-        for fields in answer.get("tasks") or ([answer["task"]] if "task" in answer else ()):
-            status = wire.from_wire(wire.TaskStatus, fields)
+        if isinstance(answer, Standing):
+            (self.left.add if answer.left else self.left.discard)(host)
+            statuses = answer.tasks
+        else:
+            statuses = [answer.task] if answer.task is not None else []
+        if answer.host_state is not None:
+            self.states[host] = answer.host_state
+        for status in statuses:
             before = self.tasks.get(status.task)
             self.tasks[status.task] = status
             if before is None or _differs(before, status):

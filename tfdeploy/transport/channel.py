@@ -11,28 +11,33 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import paramiko
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.model.answers.hosts import PING, Clock, Hello
+from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.transport import bootstrap
 from tfdeploy.transport.causes import clean
-from tfdeploy.transport.frames import Frames
+from tfdeploy.transport.frames import Frame, Frames
 from tfdeploy.transport.link import Link
 from tfdeploy.transport.seam import Stream
-from tfdeploy.transport.stream import Answer, VerbStream, own
+from tfdeploy.transport.stream import Answer, VerbStream, checked, own
 
 DEAD_AFTER_S = 18.0  # of silence after a ping
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
+V = TypeVar("V")
+I = TypeVar("I")  # noqa: E741 - an item
 
 
 class FramedChannel:
     """`open` starts the agent; see seam.AgentChannel for what the rest promises."""
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
-        self.hello: dict[str, Any] = {}
+        self.hello: Hello
         self.clock_skew_s = 0.0
         self._channel, self._host = channel, host
         self._lock = threading.Lock()  # ids, answers, lost
@@ -49,36 +54,35 @@ class FramedChannel:
         self._pinged = 0.0  # UTC seconds
 
     def open(self, workdir: str, python: str = "python3") -> None:
-        """Raises Refused, HostFailed, HostUnreachable."""
+        """Raises Refused, HostFailed, BadAnswer, HostUnreachable."""
         self._pump, rest = bootstrap.start(self._channel, workdir, self._host, python)
         self._frames = Frames(rest)
-        hello = self._first_frame()
-        self.hello = hello
-        self.clock_skew_s = float(hello.get("clock", time.time())) - time.time()
+        self.hello = checked(self._first_frame(), Hello, "hello", self._host)
+        self.clock_skew_s = self.hello.clock - time.time()
         threading.Thread(target=self._read, name=f"agent-{self._host}", daemon=True).start()
 
     @property
     def lost(self) -> bool:
         return self._lost is not None
 
-    def call(self, verb: str, args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
+    def call(self, verb: Verb[V], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
         answer = Answer(self._host, self._room, items=False)
         number = self._register(answer)
         with self._lock:
             self._calls += 1
         try:
-            self._send({"id": number, "verb": verb, "args": args or {}}, blob)
-            return answer.value(verb, timeout_s)
+            self._send({"id": number, "verb": verb.name, "args": args or {}}, blob)
+            return checked(answer.value(verb.name, timeout_s), verb.value, verb.name, self._host)
         finally:
             with self._lock:
                 self._calls -= 1
                 self._answers.pop(number, None)
 
-    def stream(self, verb: str, args: dict[str, Any] | None = None) -> Stream:
+    def stream(self, flow: Flow[I, V], args: dict[str, Any] | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
         answer = Answer(self._host, self._room)
         number = self._register(answer)
-        self._send({"id": number, "verb": verb, "args": args or {}})
-        return VerbStream(answer, lambda: self._cancel(number))
+        self._send({"id": number, "verb": flow.name, "args": args or {}})
+        return VerbStream(answer, flow, lambda: self._cancel(number), silence_s)
 
     def hurry(self) -> None:
         if self._hurried:
@@ -121,12 +125,12 @@ class FramedChannel:
 
     # --- the reader's side ---
 
-    def _first_frame(self) -> dict[str, Any]:
+    def _first_frame(self) -> Any:
         deadline = time.monotonic() + bootstrap.START_S
         while True:
             try:
-                for header, _ in self._frames.take():
-                    hello = header.get("hello")
+                for frame in self._frames.take():
+                    hello = frame.header.get("hello")
                     if isinstance(hello, dict):
                         return hello
                     raise wire.WireError("no hello")
@@ -143,8 +147,8 @@ class FramedChannel:
                 if not self._more(1.0):
                     error = self._gone()
                     break
-                for header, blob in self._frames.take():
-                    self._hand_out(header, blob)
+                for frame in self._frames.take():
+                    self._hand_out(frame)
                 if self._silent():
                     error = HostUnreachable(
                         f"no sign of life for {self._patience_s:g} s: the host or its network is gone", where=self._host
@@ -190,7 +194,7 @@ class FramedChannel:
             self._stuck = None
             if now < self._ping_due:
                 return
-            frame = wire.encode_frame({"id": 0, "verb": "ping", "args": {}})
+            frame = wire.encode_frame({"id": 0, "verb": PING.name, "args": {}})
             if self._channel.out_window_size > len(frame):
                 self._channel.sendall(frame)
                 self._ping_due = now + min(wire.HEARTBEAT_S, HURRIED_PING_S if self._hurried else wire.HEARTBEAT_S)
@@ -207,24 +211,26 @@ class FramedChannel:
         """No answer to a ping; or no room for what is being sent, so that none can be asked for."""
         return any(since is not None and time.monotonic() - since > self._patience_s for since in (self._ping_sent, self._stuck))
 
-    def _hand_out(self, header: dict[str, Any], blob: bytes) -> None:
-        number = header.get("id")
+    def _hand_out(self, frame: Frame) -> None:
+        """To who asked, if it still waits: a late answer, or a second one, is not heard."""
+        number = frame.header.get("id")
+        if type(number) is not int:
+            return
         if number == 0:
-            self._measure(header)
+            self._measure(frame.header.get("value"))
             return
         with self._lock:
-            answer = self._answers.get(number) if isinstance(number, int) else None
-            if answer is not None and "item" not in header:
-                self._answers.pop(number, None)  # type: ignore[arg-type]
+            answer = self._answers.get(number)
+            if "item" not in frame.header:
+                self._answers.pop(number, None)
         if answer is not None:
-            answer.put(header, blob)
+            answer.put(frame)
 
-    def _measure(self, header: dict[str, Any]) -> None:
-        value = header.get("value")
-        if isinstance(value, dict) and isinstance(value.get("clock"), (int, float)):
-            now = time.time()
+    def _measure(self, value: Any) -> None:
+        now = time.time()
+        with contextlib.suppress(BadShape):
             if 0 <= now - self._pinged < 2:
-                self.clock_skew_s = float(value["clock"]) - (now + self._pinged) / 2
+                self.clock_skew_s = read(value, Clock).clock - (now + self._pinged) / 2
 
     def _room(self, full: Callable[[], bool]) -> None:
         """Called by the reader when a stream's reader is slow: waits, with the heart going on, unless a call waits."""

@@ -59,14 +59,20 @@ class SshFleet:
         for number in range(min(self._workers(hosts), len(hosts))):
             threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
         found: dict[str, V | TfdeployError] = {}
+        bugs: list[Exception] = []
         try:
             for _ in hosts:
                 name, result = done.get()
+                if isinstance(result, Exception) and not isinstance(result, TfdeployError):
+                    bugs.append(result)  # it may be one host's doing: the others are served first
+                    continue
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
                     raise result
                 found[name] = result
                 if on_done is not None:
                     on_done(name, result)
+            for bug in bugs:
+                raise bug
         finally:
             waiting.clear()  # a bug or Ctrl-C: no further host is begun
             places.closed = True

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfdeploy.agent import wire
 
 _HEAD = struct.Struct("!II")
+_VALUE_BYTES = 64
+
+
+class Frame(NamedTuple):
+    """`weight_bytes`: about what it takes in memory, once it is Python's values."""
+
+    header: dict[str, Any]
+    blob: bytes
+    weight_bytes: int
 
 
 class Frames:
@@ -22,7 +31,7 @@ class Frames:
         self._parts.append(data)
         self._have += len(data)
 
-    def take(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+    def take(self) -> Iterator[Frame]:
         """The frames that are whole by now. Raises wire.WireError on foreign bytes."""
         if self._have < self._need:
             return
@@ -38,20 +47,34 @@ class Frames:
                     self._need = end - at
                     break
                 middle = at + _HEAD.size + header_bytes
-                header, blob = _header(data[at + _HEAD.size : middle]), data[middle:end]
+                text, blob = data[at + _HEAD.size : middle], data[middle:end]
                 at = end
                 self._need = _HEAD.size
-                yield header, blob
+                yield Frame(_header(text), blob, _weight_bytes(text) + len(blob))
         finally:
             self._parts = [data[at:]] if at < len(data) else []
             self._have = len(data) - at
 
 
+def _weight_bytes(text: bytes) -> int:
+    """A small value takes much more than its text: each has a comma, or opens a list or an object."""
+    return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
+
+
+def _refuse(word: str) -> float:
+    raise wire.WireError(f"a frame with the number {word}")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
 def _header(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text)
+        header = _DECODER.decode(text.decode("ascii"))
     except ValueError as error:
         raise wire.WireError("a frame that is not JSON") from error
+    except RecursionError as error:
+        raise wire.WireError("a frame that is nested too deep") from error
     if not isinstance(header, dict):
         raise wire.WireError("a frame that is not an object")
     return header

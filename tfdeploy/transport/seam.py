@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.hosts import Hello
+from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host
+
+V = TypeVar("V")
+Asked = TypeVar("Asked")
+Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -23,12 +30,12 @@ class Completed:
     seconds: float
 
 
-class Stream(Protocol):
+class Stream(Protocol[Item_co, V]):
     """The running answer to one verb: (item, blob) pairs. Ends with the verb; `close` cancels it on the host."""
 
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], bytes]]: ...
+    def __iter__(self) -> Iterator[tuple[Item_co, bytes]]: ...
 
-    value: Any  # what the verb returned, once the iteration has ended; None before and after a cancel
+    value: V | None  # what the verb returned, once the iteration has ended; None before and after a cancel
 
     def close(self) -> None: ...
 
@@ -36,14 +43,19 @@ class Stream(Protocol):
 class AgentChannel(Protocol):
     """The one framed channel to the agent of a host. Thread-safe; answers are matched by id."""
 
-    hello: dict[str, Any]  # see agent/serve: home, user, workdir (absolute), boot_id, hostname, python, ...
+    hello: Hello
     clock_skew_s: float
 
-    def call(self, verb: str, args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
-        """The verb's value. Raises AgentError (the agent said no) or HostUnreachable (no answer)."""
+    def call(self, verb: Verb[Asked], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Asked:
+        """The verb's value. Raises AgentError (the agent said no), BadAnswer (what it said is no value of that verb) or
+        HostUnreachable (no answer)."""
         ...
 
-    def stream(self, verb: str, args: dict[str, Any] | None = None) -> Stream: ...
+    def stream(
+        self, flow: Flow[Item, Asked], args: dict[str, Any] | None = None, *, silence_s: float | None = None
+    ) -> Stream[Item, Asked]:
+        """Its iteration raises what `call` raises; HostUnreachable also where nothing came for `silence_s`."""
+        ...
 
     def hurry(self) -> None:
         """For who follows, and connects again anyway: from now on the session is given up after a few seconds of a silent
@@ -84,9 +96,6 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
-V = TypeVar("V")
-
-
 class Fleet(Protocol):
     """Sessions to many hosts, opened once, in parallel, bounded."""
 
@@ -102,7 +111,7 @@ class Fleet(Protocol):
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
     ) -> dict[str, V | TfdeployError]:
         """Runs `action` on a session of every host, connecting where needed; one thread per host, at most
-        `parallel` at once. Only TfdeployError is caught: a bug stays a bug."""
+        `parallel` at once. Only TfdeployError is caught: a bug stays a bug, raised when all hosts were served."""
         ...
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:

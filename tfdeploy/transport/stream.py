@@ -1,6 +1,7 @@
 """What comes back for one request: a value, or items and then the end. Filled by the reader, emptied by the caller.
 
-The items that wait are bounded: a slow caller slows the host down, through SSH's own windows.
+Here, in the caller's thread, what a host says becomes the types that were asked for: BadAnswer where it does not fit.
+The items that wait are bounded by their weight: a slow caller slows the host down, through SSH's own windows.
 """
 
 from __future__ import annotations
@@ -9,75 +10,84 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
+from tfdeploy.model.answers.failures import Failure
+from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.answers.verb import Flow
+from tfdeploy.transport.frames import Frame
 
-BACKLOG_BYTES = 8 << 20
-ITEM_BYTES = 200  # what an item weighs besides its blob
+BACKLOG_BYTES = 16 << 20
+V = TypeVar("V")
+I = TypeVar("I")  # noqa: E741 - an item
 
 
 class Answer:
     """`room` is called by the reader with a test for "still full"; it returns when there is room, or must be."""
 
     def __init__(self, host: str, room: Callable[[Callable[[], bool]], None], *, items: bool = True) -> None:
-        self._host, self._room = host, room
+        self.host, self._room = host, room
         self._changed = threading.Condition()
-        self._items: deque[tuple[dict[str, Any], bytes]] = deque()
+        self._items: deque[Frame] = deque()
         self._weight = 0
-        self._end: tuple[Any, TfdeployError | None] | None = None
+        self._end: dict[str, Any] | TfdeployError | None = None  # the last frame's header
         self._deaf = not items  # who wants the value alone keeps none
 
-    def put(self, header: dict[str, Any], blob: bytes) -> None:
-        """One frame of the agent with our id."""
+    def put(self, frame: Frame) -> None:
+        """One frame of the agent with our id. What comes after the end is not heard."""
         with self._changed:
-            if "item" in header:
-                if not self._deaf and isinstance(header["item"], dict):
-                    self._items.append((header["item"], blob))
-                    self._weight += len(blob) + ITEM_BYTES
-            elif "error" in header:
-                self._end = (None, _agent_error(header["error"], self._host))
-            else:
-                self._end = (header.get("value"), None)
+            if self._end is not None:
+                return
+            if "item" not in frame.header:
+                self._end = frame.header
+            elif not self._deaf:
+                self._items.append(frame)
+                self._weight += frame.weight_bytes
             self._changed.notify_all()
         if self._full():
             self._room(self._full)
 
     def fail(self, error: TfdeployError) -> None:
         with self._changed:
-            self._end = self._end or (None, error)
+            self._end = self._end or error
             self._changed.notify_all()
 
     def value(self, verb: str, timeout_s: float) -> Any:
-        """The verb's value. Raises AgentError, HostUnreachable."""
+        """The verb's value, as it was said. Raises AgentError, BadAnswer, HostUnreachable."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._end is None:
                 if not self._changed.wait(deadline - time.monotonic()) and self._end is None:
-                    raise HostUnreachable(f"no answer to {verb} within {timeout_s:g} s", where=self._host)
-            value, error = self._end
-        if error is not None:
-            raise own(error)
-        return value
+                    raise HostUnreachable(f"no answer to {verb} within {timeout_s:g} s", where=self.host)
+        return self.returned(verb)
 
-    def next(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next item, waited for; None at the end. Raises AgentError, HostUnreachable."""
+    def next(self, verb: str, silence_s: float | None) -> Frame | None:
+        """The next item, waited for; None at the end. Raises AgentError, BadAnswer, HostUnreachable."""
+        deadline = None if silence_s is None else time.monotonic() + silence_s
         with self._changed:
             while not self._items and self._end is None:
-                self._changed.wait()
-            if self._items and not self._deaf:
-                item, blob = self._items.popleft()
-                self._weight -= len(blob) + ITEM_BYTES
-                return item, blob
-            error = self._end[1] if self._end else None
-        if error is not None and not self._deaf:
-            raise own(error)
+                left = None if deadline is None else deadline - time.monotonic()
+                if not self._changed.wait(left) and not self._items and self._end is None:
+                    raise HostUnreachable(f"nothing more of {verb} within {silence_s:g} s", where=self.host)
+            if self._items:
+                frame = self._items.popleft()
+                self._weight -= frame.weight_bytes
+                return frame
         return None
 
     @property
-    def returned(self) -> Any:
-        """What the verb returned; None before its end, and after `stop`."""
-        return self._end[0] if self._end else None
+    def stopped(self) -> bool:
+        return self._deaf
+
+    def returned(self, verb: str) -> Any:
+        """What the verb returned, as it was said. Raises AgentError, BadAnswer, HostUnreachable."""
+        end = self._end
+        if isinstance(end, TfdeployError):
+            raise own(end)
+        if end is not None and "error" in end:
+            raise agent_error(end["error"], verb, self.host)
+        return end.get("value") if end is not None else None
 
     def stop(self) -> None:
         """Nothing more is wanted: what waits is dropped, whoever waits is let go."""
@@ -85,40 +95,50 @@ class Answer:
             self._deaf = True
             self._items.clear()
             self._weight = 0
-            self._end = self._end or (None, None)
+            self._end = self._end or {"value": None}
             self._changed.notify_all()
 
     def _full(self) -> bool:
         return self._weight > BACKLOG_BYTES
 
 
-class VerbStream:
+class VerbStream(Generic[I, V]):
     """seam.Stream. May be closed from any thread, any number of times."""
 
-    def __init__(self, answer: Answer, cancel: Callable[[], None]) -> None:
-        self._answer, self._cancel = answer, cancel
-        self.value: Any = None
+    def __init__(self, answer: Answer, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None) -> None:
+        self._answer, self._flow, self._cancel, self._silence_s = answer, flow, cancel, silence_s
+        self.value: V | None = None
 
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        while (found := self._answer.next()) is not None:
-            yield found
-        self.value = self._answer.returned
+    def __iter__(self) -> Iterator[tuple[I, bytes]]:
+        name, host = self._flow.name, self._answer.host
+        while (frame := self._answer.next(name, self._silence_s)) is not None:
+            yield checked(frame.header["item"], self._flow.item, name, host), frame.blob
+        if not self._answer.stopped:
+            self.value = checked(self._answer.returned(name), self._flow.value, name, host)
 
     def close(self) -> None:
         self._answer.stop()
         self._cancel()
 
 
-def _agent_error(said: Any, host: str) -> AgentError:
-    fields = said if isinstance(said, dict) else {"what": str(said)}
-    where = fields.get("where")
-    details = fields.get("details")
+def checked(said: Any, cls: type[V], verb: str, host: str) -> V:
+    """Raises BadAnswer."""
+    try:
+        return read(said, cls)
+    except BadShape as error:
+        raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
+
+
+def agent_error(said: Any, verb: str, host: str) -> AgentError:
+    """The agent's no. Raises BadAnswer where it is none."""
+    failure = checked(said, Failure, verb, host)
+    where = failure.where
     return AgentError(
-        str(fields.get("what") or "the agent failed without a word"),
-        code=str(fields.get("code") or "unknown"),
-        details=details if isinstance(details, dict) else {},
+        failure.what or "the agent failed without a word",
+        code=failure.code,
+        details=failure.details,
         where=f"{host}: {where}" if where and where != host else host,
-        next=str(fields["next"]) if fields.get("next") else None,
+        next=failure.next,
     )
 
 

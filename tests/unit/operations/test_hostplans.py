@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.model.answers.runs import RUN_PLAN
+from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.hostplans import Sought, fetch_plan, plan_to_stop
@@ -59,8 +61,8 @@ class Hosts:
             def agent(self) -> Any:
                 return self
 
-            def call(self, verb: str, args: dict[str, Any]) -> Any:
-                assert (verb, args) == ("run.plan", {"run": RUN, "job": JOB})
+            def call(self, verb: Verb[Any], args: dict[str, Any]) -> Any:
+                assert (verb, args) == (RUN_PLAN, {"run": RUN, "job": JOB})
                 return plans[each.name]
 
         try:

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from tfdeploy.model.answers.runs import LogEnd, LogPiece
+from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.logs import last_lines, stored_lines
 from tfdeploy.operations.tasklog import PULL_BYTES, LogQuery
@@ -33,19 +35,20 @@ class Growing:
     def agent(self) -> Growing:
         return self
 
-    def stream(self, verb: str, args: dict[str, Any]) -> Any:
+    def stream(self, verb: Flow[LogPiece, LogEnd], args: dict[str, Any], *, silence_s: float | None = None) -> Any:
         self.asked += 1
         assert self.asked < 100, "read for ever"
         start = args.get("cursors", {}).get("worker:0", 0)
         end = min(self.length, start + PULL_BYTES)
-        items = [({"offset": start, "records": [[0, 1.0, 1, 1]]}, b"x" * (end - start - 1) + b"\n")] if end > start else []
-        ends = {"ends": {"worker:0": self.length}} if self.says_ends else {}
+        piece = LogPiece(task="worker:0", offset=start, records=[(0, 1.0, 1, 1)])
+        items = [(piece, b"x" * (end - start - 1) + b"\n")] if end > start else []
+        ends = {"worker:0": self.length} if self.says_ends else {}
         self.length += self.grows
-        return Stream(items, {"ended": False, **ends})
+        return Stream(items, LogEnd(ended=False, left=False, ends=ends))
 
 
 class Stream(list[Any]):
-    def __init__(self, items: list[Any], value: dict[str, Any]) -> None:
+    def __init__(self, items: list[Any], value: LogEnd) -> None:
         super().__init__(items)
         self.value = value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import struct
 import subprocess
 
 import pytest
@@ -144,10 +145,18 @@ def test_frames_come_whole_out_of_any_pieces(sent: list[tuple[dict[str, int], by
     for at in range(size, len(data), size):
         frames.feed(data[at : at + size])
         found += frames.take()
-    assert found == sent
+    assert [(frame.header, frame.blob) for frame in found] == sent
 
 
-@pytest.mark.parametrize("foreign", [b"HTTP/1.1 400 Bad Request", b"\0\0\0\2\0\0\0\0[]", b"\0\0\0\2\0\0\0\0{{"])
+def frame_of(text: bytes) -> bytes:
+    return struct.pack("!II", len(text), 0) + text
+
+
+NOT_OURS = [b"[]", b"{{", b'{"id": NaN}', b'{"id": -Infinity}', b'{"id": "\xff"}', b"9" * 50_000]
+TOO_DEEP = [b"[" * 100_000, b'{"a": ' * 100_000]
+
+
+@pytest.mark.parametrize("foreign", [b"HTTP/1.1 400 Bad Request", *map(frame_of, NOT_OURS + TOO_DEEP)])
 def test_foreign_bytes_are_no_frames(foreign: bytes) -> None:
     with pytest.raises(wire.WireError):
         list(Frames(foreign).take())

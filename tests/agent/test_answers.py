@@ -1,0 +1,194 @@
+"""Every verb's real answer is what the control side takes it for, to the last field: the two cannot drift."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from answering import unknown, verbs
+
+from tfdeploy.agent import serve, wire
+from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.complaints import complaint
+from tfdeploy.agent.verbs import MODULES, find_verb
+from tfdeploy.model.answers import shapes
+from tfdeploy.model.answers.failures import Failure
+from tfdeploy.model.answers.hosts import Hello
+from tfdeploy.model.answers.verb import Flow
+
+VERBS = verbs()
+Ask = Callable[..., Any]
+FILES = {"train.py": b"print(1)\n"}
+TRAIN = ["sh", "-c", "echo hello; mkdir -p left; echo x > left/file; until test -e go; do sleep 0.05; done; exit 3"]
+BOARD = f"""#!/bin/sh
+case "$*" in *find_spec*) exit 0;; esac
+while [ "$1" != --port ]; do shift; done
+exec {sys.executable} -m http.server --bind 127.0.0.1 "$2"
+"""
+
+
+class Asked:
+    """Asks a host's real verbs, and holds every answer against its type."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def __call__(self, context: Context, verb: str, blob: bytes = b"", /, *, enough: int = 0, **args: Any) -> Any:
+        """The verb's value. `enough`: it is cancelled after so many items."""
+        kind, cancelled, items = VERBS[verb], threading.Event(), []
+
+        def item(fields: dict[str, Any], content: bytes) -> None:
+            items.append(fields)
+            assert isinstance(kind, Flow) and unknown(json.loads(json.dumps(fields)), kind.item) == []
+            if len(items) == enough:
+                cancelled.set()
+
+        value = json.loads(json.dumps(find_verb(verb)(Call(context, args, blob, item, cancelled))))
+        assert unknown(value, kind.value) == []
+        if items or not isinstance(kind, Flow):
+            self.seen.add(verb)
+        return value
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Asked]:
+    yield Asked()
+
+
+@pytest.fixture
+def host(tmp_path: Path, agent_dir: str) -> Context:
+    return Context(str(tmp_path / "w"), agent_dir)
+
+
+def test_a_run_that_fails(hosts: Any, asked: Asked) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n1", TRAIN), "worker:1": ("n2", ["sleep", "1000"])}
+    cluster.prepare("r1", {**tasks, "ps:0": ("n1", ["sleep", "1000"], {"serves": True})})
+    one, two = (cluster.hosts[name].context for name in ("n1", "n2"))
+    which = {"run": "r1", "job": cluster.job}
+    for context in (one, two):
+        asked(context, "run.links", **which)
+        asked(context, "run.renew", plan_digest="d1", **which)
+        asked(context, "run.start", **which)
+    for context in (one, two):
+        asked(context, "run.commit", **which)
+        asked(context, "run.status", **which)
+    asked(
+        one, "probe", python=sys.executable, ports=[2222, 2230], gpus="auto", job=cluster.job, keep=["ckpt"], names=["localhost"]
+    )
+    asked(one, "run.watch", enough=2, **which)
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    for context in (one, two):
+        assert asked(context, "run.status", **which)["host_state"]["first_death"]["outcome"] == "failed"
+        asked(context, "runs")
+        asked(context, "run.watch", **which)
+        asked(context, "logs", follow=True, **which)
+        asked(context, "run.stop", grace_s=0.1, **which)
+    end = asked(one, "logs", follow=False, tasks=["worker:0"], **which)["ends"]["worker:0"]
+    asked(one, "fetch.log_sum", task="worker:0", first=0, end=end, **which)
+    asked(one, "fetch.list", what="files", **which)
+    asked(one, "fetch.sums", what="files", files=[["left/file", 2], ["none", 1]], **which)
+    asked(one, "run.plan", **which)
+    with pytest.raises(VerbError):
+        asked(one, "run.resume", **which)
+    asked(one, "run.abort", reason="test", purge=True, **which)
+
+
+def test_a_run_that_starts_again(hosts: Any, asked: Asked) -> None:
+    cluster = hosts("n1")
+    again = {"restart_max": 3, "restart_backoff_s": [0.05, 0.1], "recovery": {"worker:0": ("alone", False)}}
+    cluster.prepare("r2", {"worker:0": ("n1", TRAIN)}, **again)
+    context, which = cluster.hosts["n1"].context, {"run": "r2", "job": cluster.job}
+    part = json.loads(Path(cluster.hosts["n1"].paths("r2").file("part.json")).read_text())
+    plan = {"run": "r2", "operator": "me@here", "created": 1.0}
+    asked(context, "run.prepare", part=part, plan=plan, secrets={}, certs=cluster.certs["n1"])
+    asked(context, "run.start", **which)
+    asked(context, "run.commit", **which)
+    Path(cluster.hosts["n1"].paths("r2").cwd, "go").touch()
+    cluster.wait_until(lambda: cluster.status("r2", "worker:0").attempt > 1)
+    asked(context, "run.watch", **which)
+    assert asked(context, "run.status", **which)["host_state"]["restarts"]
+
+
+def test_releases_and_data(host: Context, asked: Asked, tmp_path: Path) -> None:
+    import hashlib
+
+    rows = [[path, "file", len(text), hashlib.sha256(text).hexdigest(), ""] for path, text in FILES.items()]
+    which = {"job": "j", "release": "c0ffee"}
+    asked(host, "release.state", **which)
+    begun = asked(host, "release.begin", zlib.compress(json.dumps(rows).encode()), **which)
+    sent = [[path, len(text), 1] for path, text in FILES.items()]
+    asked(host, "release.put", zlib.compress(b"wrong ...."[:9]), files=sent, staging=begun["staging"], **which)
+    assert asked(host, "release.commit", staging=begun["staging"], **which) == {"changed": ["train.py"]}
+    asked(host, "release.put", zlib.compress(b"".join(FILES.values())), files=sent, staging=begun["staging"], **which)
+    asked(host, "release.commit", staging=begun["staging"], **which)
+    again = asked(host, "release.begin", zlib.compress(json.dumps(rows).encode()), job="j", release="decade")
+    asked(host, "release.abort", job="j", staging=again["staging"])
+    assert asked(host, "data.state", job="j", name="digits") is None
+    asked(host, "data.begin", job="j", name="digits", bytes=0)
+    digest = asked(host, "data.commit", job="j", name="digits", digest="0" * 64)["digest"]
+    asked(host, "data.commit", job="j", name="digits", digest=digest)
+    asked(host, "data.state", job="j", name="digits")
+
+
+def test_keep_locks_and_clocks(host: Context, asked: Asked) -> None:
+    asked(host, "ping")
+    asked(host, "lock", job="j", operation="sync", holder={"user": "me", "machine": "m", "pid": 1, "time": 1.0}, wait_s=0)
+    asked(host, "unlock", job="j")
+    folder = Path(asked(host, "keep.begin", job="j", bytes=1)["folder"])
+    (folder / "ckpt").mkdir()
+    (folder / "ckpt" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-12"\n')
+    about = (folder / "ckpt" / "checkpoint").stat()
+    file = ["ckpt/checkpoint", about.st_size, about.st_mtime_ns]
+    lacking = {"job": "j", "keep": ["ckpt"], "aside": []}
+    asked(host, "keep.place", files=[file, ["ckpt/none", 1, 1]], **lacking)
+    asked(host, "keep.place", files=[file], **lacking)
+    asked(host, "fetch.list", what="keep", job="j", keep=["ckpt"])
+    asked(host, "probe", python="python3", ports=[2222, 2222], gpus="none", job="j", keep=["ckpt"], names=[])
+
+
+def test_environments(host: Context, asked: Asked) -> None:
+    which = {"job": "j", "digest": "d1", "python": sys.executable}
+    asked(host, "env.state", **which)
+    asked(host, "env.make", files={"requirements.txt": ""}, main="requirements.txt", **which)
+    assert asked(host, "env.state", **which)["ready"]
+
+
+def test_tensorboard(hosts: Any, asked: Asked, tmp_path: Path) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r3", {"worker:0": ("n1", ["sleep", "1000"])})
+    python = tmp_path / "python"
+    python.write_text(BOARD)
+    python.chmod(0o755)
+    asked(cluster.hosts["n1"].context, "tensorboard", enough=1, run="r3", job=cluster.job, python=str(python))
+
+
+def test_every_verb_was_asked_and_the_agent_knows_no_other(asked: Asked) -> None:
+    """The last test here: it counts what those above have seen."""
+    held = {name for module in set(MODULES.values()) for name in importlib.import_module("tfdeploy.agent." + module).VERBS}
+    assert set(VERBS) == held | {"ping"}
+    assert set(VERBS) - asked.seen <= {"run.resume"}
+
+
+def test_hello_and_what_the_agent_refuses(host: Context) -> None:
+    os.makedirs(host.workdir)
+    assert unknown(json.loads(json.dumps(serve.hello(host))), Hello) == []
+    errors: list[Exception] = [ValueError("x"), VerbError("disk", "full", details={"free_bytes": 1}), OSError(28, "full", "/x")]
+    holder = {"holder": {"user": "me", "pid": 1}, "operation": "sync"}
+    errors += [VerbError("locked", "by me", details=holder), VerbError("setup_failed", "no", details={"lines": ["a"]})]
+    for error in errors:
+        assert unknown(json.loads(json.dumps(complaint(error))), Failure) == []
+
+
+def test_the_words_are_those_of_the_wire() -> None:
+    assert (get_args(shapes.Outcome), get_args(shapes.Phase)) == (wire.OUTCOMES, wire.PHASES)
+    assert get_args(shapes.TaskState) == wire.TASK_STATES

@@ -1,0 +1,33 @@
+"""What a host may say at most: bounded text, finite numbers, names from allow-lists, paths without control characters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+MOST_TEXT = 1 << 16
+MOST_PATHS = 1_000_000
+MOST_ROWS = 100_000  # of what one host tells at once
+_PLAIN = r"[^\x00-\x1f\x7f]"
+
+Text = Annotated[str, Meta(max_length=MOST_TEXT)]  # foreign bytes may be in it: only `ui` shows it
+Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]  # as agent/call.py has it
+TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
+Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
+Place = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]  # an absolute path
+Path = Annotated[str, Meta(min_length=1, max_length=4096)]  # relative; whether it is one that was meant is checked where used
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
+Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]  # no more than PEP 440 allows
+Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
+
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids
+Big = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # nanoseconds
+Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Seconds = Annotated[float, Meta(ge=-1e11, le=1e11)]  # NaN and infinity are neither
+
+Plain = Text | Number | Seconds | bool | None
+Paths = Annotated[list[Path], Meta(max_length=MOST_PATHS)]
+Names = Annotated[list[Name], Meta(max_length=MOST_ROWS)]

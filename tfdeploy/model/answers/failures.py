@@ -1,0 +1,22 @@
+"""How the agent says no: see agent/complaints.py."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tfdeploy.model.answers.bounds import Code, Plain, Text
+from tfdeploy.model.answers.verb import Answer
+
+_Few = Annotated[list[Plain], Meta(max_length=10_000)]
+_Fields = Annotated[dict[Text, Plain], Meta(max_length=1000)]
+
+
+class Failure(Answer):
+    code: Code
+    what: Text
+    where: Text | None = None
+    next: Text | None = None
+    details: Annotated[dict[Text, Plain | _Few | _Fields], Meta(max_length=1000)] = msgspec.field(default_factory=dict)

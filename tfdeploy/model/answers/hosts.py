@@ -1,0 +1,36 @@
+"""What a host says of itself: hello, its clock, the job's lock. The facts of `probe` are in model/facts.py."""
+
+from __future__ import annotations
+
+from tfdeploy.model.answers.bounds import Count, Line, Place, Seconds
+from tfdeploy.model.answers.verb import Answer, Nothing, Verb
+
+
+class Hello(Answer):
+    """The first frame of a session; see agent/serve.py."""
+
+    version: Line
+    agent: Line
+    home: Line
+    user: Line
+    workdir: Place
+    boot_id: Line
+    hostname: Line
+    python: Line
+    python_version: Line
+    clock: Seconds  # UTC
+    ssh_connection: Line | None
+    pid: Count
+
+
+class Clock(Answer):
+    clock: Seconds  # UTC
+
+
+class Held(Answer):
+    held: bool
+
+
+PING = Verb("ping", Clock)
+LOCK = Verb("lock", Held)
+UNLOCK = Verb("unlock", Nothing)

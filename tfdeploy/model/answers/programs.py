@@ -1,0 +1,45 @@
+"""Answers about programs on a host: the environments of `setup`, and TensorBoard."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tfdeploy.model.answers.bounds import Name, Number, Place, Port, Text, Version
+from tfdeploy.model.answers.verb import Answer, Flow, Verb
+
+Package = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?\Z")]  # PEP 503
+
+
+class EnvState(Answer):
+    """`by`: what made it; null until it is ready."""
+
+    name: Name
+    folder: Place
+    python: Place
+    python_version: Version
+    ready: bool
+    by: Literal["uv", "pip"] | None
+    packages: Annotated[dict[Package, Version], Meta(max_length=10_000)]
+
+
+class Making(Answer):
+    """A line of uv or pip; or what another setup holds."""
+
+    line: Text | None = None
+    waiting: Text | None = None
+
+
+class BoardUp(Answer):
+    port: Port
+
+
+class BoardEnd(Answer):
+    code: Number | None
+    said: Text
+
+
+ENV_STATE = Verb("env.state", EnvState)
+ENV_MAKE = Flow("env.make", Making, EnvState)
+TENSORBOARD = Flow("tensorboard", BoardUp, BoardEnd)

@@ -1,0 +1,37 @@
+"""JSON of a host as the value that was asked for. The one place where what a host says becomes a type.
+
+A record of `agent.wire` inside an answer is checked by a shape made from its own fields, so that the two cannot drift.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from tfdeploy.agent import wire
+from tfdeploy.model.answers.shapes import shape_of
+from tfdeploy.model.typed import one_at_a_time
+
+V = TypeVar("V")
+MOST_WORDS = 300
+
+
+class BadShape(ValueError):
+    """What was said is no such value; why, in words."""
+
+
+def read(value: Any, cls: type[V]) -> V:
+    """Raises BadShape, whatever `value` is."""
+    try:
+        with one_at_a_time:
+            return msgspec.convert(value, cls, dec_hook=_record)
+    except Exception as error:
+        words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
+        raise BadShape(words[:MOST_WORDS]) from error
+
+
+def _record(cls: type[Any], fields: Any) -> Any:
+    """A record of agent/wire.py, for msgspec."""
+    msgspec.convert(fields, shape_of(cls))  # type: ignore[arg-type]
+    return wire.from_wire(cls, fields)

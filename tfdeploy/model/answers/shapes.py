@@ -1,0 +1,82 @@
+"""The shapes of the records in agent/wire.py: their own fields, bounded, with the words that are allowed.
+
+The records themselves stay plain: every process of the agent loads them.
+"""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from operator import or_
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from tfdeploy.agent import wire
+from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Name, Number, Path, Plain, Seconds, TaskName, Text
+
+Outcome = Literal["succeeded", "failed", "killed", "stopped", "gave_up", "lost"]
+Phase = Literal["prepared", "started", "committed", "ending", "ended"]
+TaskState = Literal["pending", "starting", "running", "ended", "lost"]
+
+
+class Ending(msgspec.Struct):
+    """How one attempt of a task ended, as minders tell each other: knowledge.ending_of."""
+
+    outcome: Outcome
+    time: Seconds | None = None
+    ended: Seconds | None = None
+    task: TaskName | None = None
+    host: Name | None = None
+    attempt: Count | None = None
+    round: Count | None = None
+    final: bool | None = None
+    again: bool | None = None
+    up: bool | None = None
+    exit_code: Number | None = None
+    signal: Number | None = None
+    reason: Text | None = None
+
+
+_Endings = Annotated[dict[TaskName, Ending], Meta(max_length=MOST_ROWS)]
+_SHOWN: dict[str, Any] = {"run": Name, "task": TaskName, "host": Name}
+_NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may be
+    wire.TaskStatus: {
+        **_SHOWN,
+        "state": TaskState,
+        "outcome": Outcome | None,
+        "health": Literal["stalled"] | None,
+        "attempt": Count,
+        "pid": Count | None,
+        "log_bytes": Count,
+        "log_lost_bytes": Count,
+    },
+    wire.HostRunState: {
+        **_SHOWN,
+        "job": Name,
+        "phase": Phase,
+        "first_death": Ending | None,
+        "ended_tasks": _Endings,
+        "left_files": Annotated[list[Path], Meta(max_length=MOST_ROWS)],
+    },
+}
+_BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Plain}
+
+
+@cache
+def shape_of(record: type[Any]) -> type[msgspec.Struct]:
+    """All fields are needed: agents send records whole. Raises KeyError for what is no record of agent/wire.py."""
+    narrower = _NARROWER[record]
+    fields = [(name, narrower.get(name) or _bounded(hint)) for name, hint in get_type_hints(record).items()]
+    return msgspec.defstruct(record.__name__, fields)
+
+
+def _bounded(hint: Any) -> Any:
+    inner = get_args(hint)
+    if get_origin(hint) is list:
+        return Annotated[list[_bounded(inner[0])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
+    if get_origin(hint) is dict:
+        return Annotated[dict[Text, _bounded(inner[1])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
+    if inner:  # an Optional
+        return reduce(or_, map(_bounded, inner))
+    return _BOUNDED[hint]
