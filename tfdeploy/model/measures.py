@@ -1,7 +1,8 @@
 """Step, loss and steps per second of one task, read from its own output by the job's regular expressions. Pure.
 
 Lines come at any rate, so only the newest few of each quarter of a second (by the lines' own time) are ever
-matched, the newest first: the same lines give the same figures, whenever somebody looks.
+matched, the newest first: the same lines give the same figures, whenever somebody looks. What TensorFlow's C++ code logs is
+no line of the program's.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ import re
 from collections import deque
 from collections.abc import Mapping
 
+from tfdeploy.model.tensorflow_log import own_words
+
 MATCHED_CHARS = 4096  # of one line: what a regular expression of the job may be given
 WINDOW_S = 30.0  # over which steps per second are averaged
+MOST_STEPS = 10**13  # a million steps a second for four months
+MOST_STEPS_PER_S = 10**9  # a resume may jump this far at once
 _BUCKETS_PER_S = 4
 _LINES_PER_BUCKET = 16
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -102,22 +107,31 @@ class Measures:
         while time - self._samples[0][0] > WINDOW_S:
             self._samples.popleft()
 
+    def _possible(self, step: float) -> bool:
+        """Whether a program can be there. It may go back, begin anywhere, and go on from a checkpoint far ahead."""
+        if abs(step) > MOST_STEPS or not self._samples:
+            return abs(step) <= MOST_STEPS
+        time, last = self._samples[-1]
+        return step - last <= MOST_STEPS_PER_S * max(1.0, self._bucket / _BUCKETS_PER_S - time)
+
     def _match(self) -> dict[str, float]:
         found: dict[str, float] = {}
         if not self._patterns:
             return found
         for line in reversed(self._pending):
-            text = last_state(line)[:MATCHED_CHARS]
+            text = own_words(last_state(line)[:MATCHED_CHARS])
             for name, pattern in self._patterns.items():
                 if name not in found and (match := pattern.search(text)):
-                    _keep_number(found, name, match[1])
+                    number = _number(match[1])
+                    if number is not None and (name != "step" or self._possible(number)):
+                        found[name] = number
             if len(found) == len(self._patterns):
                 break
         return found
 
 
-def _keep_number(found: dict[str, float], name: str, text: str | None) -> None:
-    if text and _NUMBER.fullmatch(text.strip()):
-        number = float(text.replace(",", "").replace("_", ""))
-        if math.isfinite(number):
-            found[name] = number
+def _number(text: str | None) -> float | None:
+    if not text or not _NUMBER.fullmatch(text.strip()):
+        return None
+    number = float(text.replace(",", "").replace("_", ""))
+    return number if math.isfinite(number) else None

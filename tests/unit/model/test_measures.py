@@ -1,0 +1,86 @@
+"""Step and loss out of lines as TensorFlow and programs really wrote them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.model.job import DEFAULT_METRICS
+from tfdeploy.model.measures import Measures, compile_patterns
+from tfdeploy.model.tensorflow_log import own_words
+
+PATTERNS = compile_patterns(DEFAULT_METRICS)
+ABORTED = "local_rendezvous.cc:412] Local rendezvous is aborting with status: ABORTED: Step 123937220698374316 cancelled."
+TENSORFLOW = [
+    f"W0000 00:00:1795343521.219564   29562 {ABORTED}  Cancelling rendezvous. [type.googleapis.com/tensorflow.DerivedStatus='']",
+    "I0000 00:00:1795343518.398355   28225 grpc_server_lib.cc:467] Started server with target: grpc://127.0.0.1:58935",
+    "E0000 00:00:1795343518.383044   28225 cuda_platform.cc:52] failed call to cuInit: step: 303",
+    "W1122 10:00:00.123456   28225 local_rendezvous.cc:412] ABORTED: Step 65783289095256262 cancelled.",
+    "E1122 10:00:00.123456789   12345 server_chttp2.cc:40] step 12",
+    "2026-11-22 10:00:00.123456: W tensorflow/core/framework/local_rendezvous.cc:404] Step 65783289095256262 cancelled",
+    "2026-11-22 10:00:00.123456: I external/local_xla/xla/stream_executor/cuda/cuda_executor.cc:998] step: 4 of 9",
+    "E tensorflow/core/client/tensor_c_api.cc:485] Step 6578 cancelled",
+]
+PROGRAMS = [
+    ("step 1200 loss 0.31", 1200, 0.31),
+    ("INFO:tensorflow:loss = 0.3, step = 100 (0.5 sec)", 100, 0.3),
+    ("I1122 10:00:00.123456 139955 basic_session_run_hooks.py:262] loss = 0.5, step = 300", 300, 0.5),
+    ("2026-11-22 10:00:00.123456: I train.py:12] step 8", 8, None),
+    ("2026-11-22 10:00:00,123 INFO train.py:12] step: 7", 7, None),
+    ("1480: Worker 0: training step 120 done (global step: 240)", 120, None),
+    ("step 5 2026-11-22 10:00:00.123456: W tensorflow/core/x.cc:4] Step 65783289095256262 cancelled", 5, None),
+]
+
+
+def measured(*lines: str) -> Measures:
+    measures = Measures(PATTERNS)
+    for second, line in enumerate(lines):
+        measures.line(100.0 + second, line)
+    return measures
+
+
+@pytest.mark.parametrize("line", TENSORFLOW)
+def test_what_tensorflow_logs_is_no_measure(line: str) -> None:
+    assert own_words(line) == ""
+    assert measured(line).values() == {}
+    assert measured("step 12 loss 0.5", line).values() == {"step": 12, "loss": 0.5}
+
+
+@pytest.mark.parametrize(("line", "step", "loss"), PROGRAMS)
+def test_what_a_program_prints_is_one(line: str, step: int, loss: float | None) -> None:
+    measures = measured(line)
+    assert (measures.step, measures.loss) == (step, loss)
+
+
+@pytest.mark.parametrize("line", ["Step 65783289095256262 was cancelled", "CancelledError: Step 123937220698374316 cancelled"])
+def test_a_step_that_no_program_can_have_reached_is_none(line: str) -> None:
+    assert measured(line).step is None
+    assert measured("step 10", line, "step 11").step == 11
+
+
+def test_an_impossible_step_hides_none_of_the_same_moment() -> None:
+    measures = Measures(PATTERNS)
+    for line in ("step 41", "step 42", "Step 65783289095256262 cancelled"):
+        measures.line(100.0, line)
+    assert measures.step == 42
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (1_000_000, 1_000_100),  # resumes there
+        (0, 1_000_000),  # the checkpoint is read after the first line
+        (0, 10_000, 20_000),
+        (900, 10),  # begins anew
+        (10**12,),
+    ],
+)
+def test_a_program_may_be_anywhere_and_go_far(steps: tuple[int, ...]) -> None:
+    assert measured(*(f"step {step}" for step in steps)).step == steps[-1]
+
+
+def test_no_step_jumps_by_more_than_is_possible() -> None:
+    assert measured("step 1200", "step 9000000000000").step == 1200
+
+
+def test_measures_of_a_ps_that_only_serves_are_none() -> None:
+    assert measured(*TENSORFLOW).values() == {}
