@@ -24,6 +24,7 @@ class Attempt:
     greeting: bytes = b""  # the first bytes that came
     agreed: bool = False  # on keys: the server speaks SSH and proved its host key
     offered: int = 0  # keys
+    wanted: tuple[str, ...] = ()  # ways to log in that it wants besides the key that it took
     notes: tuple[str, ...] = ()  # about keys that could not be offered
 
     @property
@@ -140,6 +141,13 @@ def _login_words(attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
     if attempt.timed_out:
         return f"{target.where} did not finish the login within {attempt.timeout_s:g} s", None
+    if attempt.wanted:
+        ways = ", ".join(clean(way.encode()) for way in attempt.wanted[:4])
+        return (
+            f"{target.where} took the key and wants a second factor ({ways}): tfdeploy answers no questions",
+            f"let {target.user} in with the key alone there: `Match User {target.user}` and "
+            "`AuthenticationMethods publickey` in its sshd_config",
+        )
     notes = "".join(f"; {note}" for note in attempt.notes)
     offered = f"refused the {'key' if attempt.offered == 1 else f'{attempt.offered} keys'} offered for user {target.user}"
     files = [path for path in target.identity_files if attempt.offered]

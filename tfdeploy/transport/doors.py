@@ -89,6 +89,7 @@ class Doors:
         link: Link | None = None
         connection = _connection(target, attempt.host)
         with patience.waiting(CONNECT_S) as wait:
+            offer.paused = wait.paused
             try:
                 link = wait.link = door.link(attempt.host, target, wait) if door is not None else dial(target, wait)
                 attempt.connected = True
@@ -207,6 +208,7 @@ def _look_back(attempt: causes.Attempt, connection: fabric.Connection, link: Lin
     transport = connection.client.get_transport()
     attempt.agreed = bool(transport is not None and transport.initial_kex_done)
     attempt.offered = offer.tried
+    attempt.wanted = offer.wanted
     attempt.notes = tuple(offer.notes)
     if link is not None:
         attempt.greeting = link.greeting

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import struct
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
+from paramiko.pkey import PublicBlob
 
+from tfdeploy.transport.sshagent import SshAgent
 from tfdeploy.transport.target import Target
 
-AGENT_S = 5.0  # for the ssh-agent to name its keys
 NEVER_S = 3600.0  # the patience with the host ends its link, whatever it is asked
 
 AGENT_KEYS_MAX = 6
@@ -33,23 +37,36 @@ class Offer(AuthStrategy):
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
         self.tried = 0
+        self.wanted: tuple[str, ...] = ()  # what the server asks for besides the key that it has taken
         self.notes: list[str] = []
+        self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext  # holds the host's time while an agent signs
         self._locked: dict[bytes, str] = {}  # public half -> path
+        self._certified = dict(pair for path in target.certificates for pair in self._certificate(path))
         self._keys = [key for path in target.identity_files for key in self._load(path)]
-        self._agent: paramiko.Agent | None = None
+        self.notes += [
+            f"{setting} of ssh's configuration has no effect here: ssh-add can load its keys" for setting in target.unused
+        ]
+        self._agent: SshAgent | None = None
         self._agent_keys: list[paramiko.AgentKey] = [] if self._keys else self._ask_agent()
+
+    @property
+    def user(self) -> str:
+        return self._target.user
 
     @property
     def empty(self) -> bool:
         return not self._keys and not self._agent_keys
 
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
-        for key in self._keys:
+        for key in self._every_key():
+            if self.wanted and "publickey" not in self.wanted:
+                return  # another key is not what it asks for
             self.tried += 1
-            yield InMemoryPrivateKey(self._target.user, key)
-        for agent_key in self._agent_keys or self._ask_agent():
-            self.tried += 1
-            yield InMemoryPrivateKey(self._target.user, agent_key)
+            yield _Source(self, self._with_certificate(key))
+
+    def _every_key(self) -> Iterator[paramiko.PKey]:
+        yield from self._keys
+        yield from self._agent_keys or self._ask_agent()
 
     def authenticate(self, transport: paramiko.Transport) -> Any:
         transport.auth_timeout = NEVER_S
@@ -71,32 +88,49 @@ class Offer(AuthStrategy):
             self.notes.append(problem)
         return [key] if key is not None else []
 
+    def _certificate(self, path: str) -> list[tuple[bytes, PublicBlob]]:
+        """(the key that it certifies, the certificate)."""
+        try:
+            certificate = serialization.load_ssh_public_identity(Path(path).read_bytes())
+            key = certificate.public_key()  # type: ignore[union-attr]
+            form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+            return [(base64.b64decode(key.public_bytes(*form).split()[1]), PublicBlob.from_file(path))]
+        except (OSError, ValueError, AttributeError, UnsupportedAlgorithm) as error:
+            self.notes.append(f"certificate {path} cannot be read: {getattr(error, 'strerror', None) or error}")
+            return []
+
+    def _with_certificate(self, key: paramiko.PKey) -> paramiko.PKey:
+        blob = self._certified.get(key.asbytes())
+        if blob is None:
+            return key
+        if not isinstance(key, paramiko.AgentKey):
+            key = copy.copy(key)  # what `load` remembers goes to hosts without one too
+        key.public_blob = blob
+        return key
+
     def _ask_agent(self) -> list[paramiko.AgentKey]:
         if self._agent is not None or (self._target.identities_only and not self._locked):
             return []
-        held = self._held()
+        if not self._target.agent:
+            return []
+        self._agent = SshAgent(self._target.agent, self.notes)
+        self._agent.paused = lambda: self.paused()  # as it is then
+        held = self._agent.keys()
         wanted = [key for key in held if key.asbytes() in self._locked]
         others = [key for key in held if key.asbytes() not in self._locked]
         return (wanted + ([] if self._target.identities_only else others))[:AGENT_KEYS_MAX]
 
-    def _held(self) -> list[paramiko.AgentKey]:
-        """All keys of the ssh-agent. paramiko would wait for one that is stuck for ever."""
-        found: list[paramiko.AgentKey] = []
-        said = [f"no word within {AGENT_S:g} s"]
 
-        def ask() -> None:
-            try:
-                self._agent = paramiko.Agent()
-                found.extend(self._agent.get_keys())
-                said.clear()
-            except (paramiko.SSHException, OSError) as error:
-                said[0] = str(error)
+class _Source(InMemoryPrivateKey):
+    def __init__(self, offer: Offer, key: paramiko.PKey) -> None:
+        super().__init__(offer.user, key)
+        self._offer = offer
 
-        asking = threading.Thread(target=ask, daemon=True, name="ssh-agent")
-        asking.start()
-        asking.join(AGENT_S)
-        self.notes += [f"the ssh-agent does not answer: {why}" for why in said]
-        return [] if said else found
+    def authenticate(self, transport: paramiko.Transport) -> Any:
+        if wanted := super().authenticate(transport):
+            self._offer.wanted = tuple(wanted)
+            raise paramiko.ssh_exception.PartialAuthentication(wanted)
+        return wanted
 
 
 @lru_cache(maxsize=256)
@@ -112,6 +146,9 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
     except Exception as error:  # noqa: BLE001  # a foreign file makes the libraries below raise nearly anything
         if b"ENCRYPTED" in data:
             return None, _public_half(path, data), f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
+        public = _public_half(path, data)
+        if public is not None and public[4:7] == b"sk-":
+            return None, public, f"key {path} is on a hardware token and no ssh-agent holds it: ssh-add {path}"
         return None, None, f"{path} is not a private key that can be used: {str(error)[:120]}"
 
 

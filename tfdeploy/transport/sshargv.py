@@ -36,6 +36,8 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
         *(setting for setting in _ALWAYS if not (forwarding and setting.startswith("ClearAll"))),
         f"IdentitiesOnly={'yes' if target.identities_only else 'no'}",
         *(f"IdentityFile={_value(path)}" for path in target.identity_files or ("none",)),
+        *(f"CertificateFile={_value(path)}" for path in target.certificates),
+        f"IdentityAgent={_value(target.agent) if target.agent else 'none'}",
         "UserKnownHostsFile=" + _values(target.user_known_hosts),
         "GlobalKnownHostsFile=" + _values(target.global_known_hosts),
     ]

@@ -26,7 +26,7 @@ _HARMLESS_WORDS = """
 """
 _TAKEN_WORDS = """
     hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
-    hostkeyalias
+    hostkeyalias identityagent certificatefile pkcs11provider
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 _TAKEN = frozenset(_TAKEN_WORDS.split())

@@ -10,6 +10,7 @@ import getpass
 import os
 import re
 import shlex
+import socket
 from dataclasses import dataclass, field, replace
 
 from tfdeploy.errors import ConfigError
@@ -25,7 +26,8 @@ USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
 @dataclass(frozen=True)
 class Target:
-    """Paths absolute. `identities_only`: nothing but `identity_files` is offered (an agent may hold their keys)."""
+    """Paths absolute. `identities_only`: nothing but `identity_files` is offered (an agent may hold their keys).
+    `agent`: the ssh-agent's socket, "" for none. `unused`: settings of ssh's configuration that have no effect here."""
 
     hostname: str
     port: int
@@ -37,6 +39,9 @@ class Target:
     jump: Target | None = None  # the hop before this one
     proxy_command: str | None = None  # with ssh's own %h %p %r
     host_key_alias: str | None = None
+    agent: str = ""
+    certificates: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     name: str = field(default="", compare=False)  # the inventory's, for messages
 
     @property
@@ -62,13 +67,17 @@ def resolve(host: Host) -> Target:
     """The target of one host of the inventory. Raises ConfigError on words that are not addresses or users."""
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
     said = sshconfig.ask(address, host.port, host.user)
-    own, config_files = _identities(said)
+    hostname = _checked(ADDRESS, _last(said, "hostname", address).strip("[]"), "address", sshconfig.user_config())
+    port = host.port or int(_last(said, "port", "22"))
+    user = _checked(USER, host.user or _last(said, "user", "") or _login(), "user", host.source or host.name)
+    tokens = {"h": hostname, "n": address, "k": _last(said, "hostkeyalias", address), "p": str(port), "r": user}
+    own, config_files = _identities(said, tokens)
     files = (_path(host.identity_file),) if host.identity_file else own
     jump, command = _way(host, said)
     return Target(
-        hostname=_checked(ADDRESS, _last(said, "hostname", address).strip("[]"), "address", sshconfig.user_config()),
-        port=host.port or int(_last(said, "port", "22")),
-        user=_checked(USER, host.user or _last(said, "user", "") or _login(), "user", host.source or host.name),
+        hostname=hostname,
+        port=port,
+        user=user,
         identity_files=files,
         identities_only=bool(host.identity_file) or (config_files and _last(said, "identitiesonly", "no") == "yes"),
         user_known_hosts=(_path(host.known_hosts),) if host.known_hosts else _paths(said, "userknownhostsfile", USER_KNOWN_HOSTS),
@@ -76,6 +85,9 @@ def resolve(host: Host) -> Target:
         jump=jump,
         proxy_command=command,
         host_key_alias=_last(said, "hostkeyalias", "") or None,
+        agent=_agent(_last(said, "identityagent", "SSH_AUTH_SOCK")),
+        certificates=tuple(_path(_filled(name, tokens)) for name in said.get("certificatefile", ()) if name.lower() != "none"),
+        unused=tuple(f"PKCS11Provider {name}" for name in said.get("pkcs11provider", ()) if name.lower() != "none"),
         name=host.name,
     )
 
@@ -116,9 +128,33 @@ def _chain(text: str, host: Host) -> Target:
     return before
 
 
-def _identities(said: sshconfig.Answers) -> tuple[tuple[str, ...], bool]:
+def _agent(word: str) -> str:
+    """The socket that `IdentityAgent` means, as ssh_config(5) has it: a path, `none`, SSH_AUTH_SOCK or `$NAME`."""
+    if word.lower() == "none":
+        return ""
+    if word == "SSH_AUTH_SOCK":
+        word = "$SSH_AUTH_SOCK"
+    return os.environ.get(word[1:].strip("{}"), "") if word.startswith("$") else _path(word)
+
+
+def _filled(text: str, tokens: dict[str, str]) -> str:
+    """With the %-tokens of ssh_config(5) filled in, which `ssh -G` leaves as they are. Raises ConfigError."""
+
+    def word(found: re.Match[str]) -> str:
+        if found[1] in tokens:
+            return tokens[found[1]]
+        more = {"%": lambda: "%", "d": lambda: os.path.expanduser("~"), "i": lambda: str(os.getuid()), "u": _login}
+        more |= {"l": socket.getfqdn, "L": lambda: socket.gethostname().partition(".")[0]}
+        if found[1] not in more:
+            raise ConfigError(f"{text}: tfdeploy does not know %{found[1]}", where=sshconfig.user_config())
+        return more[found[1]]()
+
+    return re.sub("%(.?)", word, text)
+
+
+def _identities(said: sshconfig.Answers, tokens: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     """The files, and whether the configuration named any beyond ssh's defaults."""
-    named = tuple(_path(name) for name in said.get("identityfile", ()) if name.lower() != "none")
+    named = tuple(_path(_filled(name, tokens)) for name in said.get("identityfile", ()) if name.lower() != "none")
     defaults = tuple(_path(name) for name in DEFAULT_IDENTITIES)
     chosen = tuple(name for name in named if os.path.exists(name)) or tuple(n for n in defaults if os.path.exists(n))
     return chosen, bool(said)

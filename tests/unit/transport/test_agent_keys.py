@@ -1,29 +1,57 @@
-"""The keys of an ssh-agent that may be stuck."""
+"""The keys of an ssh-agent that may be stuck, on whichever socket ssh's configuration means."""
 
 from __future__ import annotations
 
-import threading
+import base64
+import socket
+import struct
+from pathlib import Path
 
 import pytest
 
-from tfdeploy.transport import keys
+from tfdeploy.transport import keys, sshagent
 from tfdeploy.transport.target import Target
 
 
-def test_an_ssh_agent_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    over = threading.Event()
+def target(**settings: object) -> Target:
+    return Target(hostname="10.0.0.1", port=22, user="ml", **settings)  # type: ignore[arg-type]
 
-    class Stuck:
-        def get_keys(self) -> tuple[object, ...]:
-            over.wait(20)
-            return ()
 
-        def close(self) -> None:
-            over.set()
+def test_an_ssh_agent_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sshagent, "ANSWER_S", 0.2)
+    place = str(tmp_path / "stuck")
+    with socket.socket(socket.AF_UNIX) as stuck:
+        stuck.bind(place)
+        stuck.listen()
+        offer = keys.Offer(target(agent=place))
+        assert offer.empty
+        assert offer.notes == [f"the ssh-agent on {place} did not answer within 0.2 s"]
+        offer.close()
 
-    monkeypatch.setattr(keys, "AGENT_S", 0.2)
-    monkeypatch.setattr(keys.paramiko, "Agent", Stuck)
-    offer = keys.Offer(Target(hostname="10.0.0.1", port=22, user="ml", identity_files=()))
+
+def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
+    offer = keys.Offer(target(agent=str(tmp_path / "none")))
+    assert offer.notes == [f"the ssh-agent on {tmp_path / 'none'} does not answer: No such file or directory"]
+    long = str(tmp_path / ("x" * 120))
+    assert "too long" in keys.Offer(target(agent=long)).notes[0]
+    assert keys.Offer(target()).notes == []
+
+
+def test_what_our_sessions_cannot_use_is_said(tmp_path: Path) -> None:
+    def word(data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + data
+
+    public = word(b"sk-ssh-ed25519@openssh.com") + word(b"k" * 32) + word(b"ssh:")
+    body = b"openssh-key-v1\0" + word(b"none") * 2 + word(b"") + struct.pack(">I", 1) + word(public) + word(b"x" * 64)
+    token = tmp_path / "id_ed25519_sk"
+    lines = base64.encodebytes(body).decode()
+    token.write_text(f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}-----END OPENSSH PRIVATE KEY-----\n")
+    certificate = tmp_path / "none-cert.pub"
+    settings = {"certificates": (str(certificate),), "unused": ("PKCS11Provider /lib/p.so",)}
+    offer = keys.Offer(target(identity_files=(str(token),), **settings))
     assert offer.empty
-    assert any("ssh-agent does not answer: no word" in said for said in offer.notes), offer.notes
-    offer.close()
+    assert offer.notes == [
+        f"certificate {certificate} cannot be read: No such file or directory",
+        f"key {token} is on a hardware token and no ssh-agent holds it: ssh-add {token}",
+        "PKCS11Provider /lib/p.so of ssh's configuration has no effect here: ssh-add can load its keys",
+    ]

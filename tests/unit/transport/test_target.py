@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport import sshconfig
+from tfdeploy.transport.sshargv import ssh_argv
 from tfdeploy.transport.target import Target, parse_jump, resolve
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs the OpenSSH client")
@@ -119,3 +122,51 @@ def test_equal_targets_are_one_key_whatever_the_inventory_calls_them(home: Path)
     assert one == two
     assert hash(one) == hash(two)
     assert isinstance(one, Target)
+
+
+@needs_ssh
+@pytest.mark.parametrize(
+    ("word", "socket"),
+    [
+        ("none", ""),
+        ("SSH_AUTH_SOCK", "/run/agent"),
+        ("$OTHER", "/run/other"),
+        ("$UNSET", ""),
+        ("~/agents/%h-%r", "~/agents/192.0.2.9-ml"),
+        ('"/run/a b/agent"', "/run/a b/agent"),
+        ("${OTHER}.2", "/run/other.2"),
+        (None, "/run/agent"),
+    ],
+)
+def test_identity_agent_means_what_it_means_to_ssh(
+    configured: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, word: str | None, socket: str
+) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    monkeypatch.setenv("OTHER", "/run/other")
+    configured("Host n1\n  HostName 192.0.2.9\n" + (f"  IdentityAgent {word}\n" if word else ""))
+    target = resolve(Host("n1", "n1", user="ml"))
+    home = pwd.getpwuid(os.getuid()).pw_dir  # ssh's own ~
+    assert target.agent == (home + socket[1:] if socket.startswith("~") else socket)
+    said = [word for word in ssh_argv(target) if word.startswith("IdentityAgent=")]
+    assert said == [f"IdentityAgent={_quoted(target.agent)}"]
+
+
+def _quoted(path: str) -> str:
+    return f'"{path}"' if " " in path else path or "none"
+
+
+@needs_ssh
+def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], Path]) -> None:
+    home = configured(
+        "Host n1\n  IdentityFile ~/.ssh/%n-%r\n  CertificateFile %d/.ssh/%n-%%-cert.pub\n  PKCS11Provider /lib/p.so\n"
+    )
+    (home / ".ssh/n1-ml").write_text("")
+    target = resolve(Host("n1", "n1", user="ml"))
+    assert target.identity_files == (str(home / ".ssh/n1-ml"),)
+    assert target.certificates == (str(home / ".ssh/n1-%-cert.pub"),)
+    assert target.unused == ("PKCS11Provider /lib/p.so",)
+    assert f"CertificateFile={home}/.ssh/n1-%%-cert.pub" in ssh_argv(target)
+    configured("Host *\n  IdentityFile ~/.ssh/%C\n")
+    sshconfig.ask.cache_clear()
+    with pytest.raises(ConfigError, match="%C"):
+        resolve(Host("n2", "n2", user="ml"))
