@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,7 +53,14 @@ def whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     from tfdeploy import config
 
     path = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd())
+    _warn_once(config.mistrust(path, os.getuid()))
     return config.load_inventory(path)
+
+
+@lru_cache(maxsize=64)
+def _warn_once(text: str | None) -> None:
+    if text is not None:
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def job_here(flags: CommonFlags) -> Job | None:

@@ -2,6 +2,7 @@
 
 from tfdeploy.config.inventory import Understood, find_inventory, load_inventory, understand
 from tfdeploy.config.job import check_command, find_job, load_job, read_secrets, refuse_shown
+from tfdeploy.config.ownership import mistrust
 
 __all__ = [
     "Understood",
@@ -10,6 +11,7 @@ __all__ = [
     "find_job",
     "load_inventory",
     "load_job",
+    "mistrust",
     "read_secrets",
     "refuse_shown",
     "understand",
