@@ -16,9 +16,9 @@ def mistrust(path: Path, me: int) -> str | None:
         return None
     name = shlex.quote(str(path))
     if found.st_uid not in (0, me):
-        return f"{path} belongs to user {_user(found.st_uid)}, who decides with it what runs where as you: sudo chown {_user(me)} {name}"
+        return f"{path} belongs to user {_user(found.st_uid)}, who thus decides what runs as you: sudo chown {_user(me)} {name}"
     if found.st_mode & stat.S_IWOTH:
-        return f"{path} may be written by everybody on this machine, and decides what runs where as you: chmod o-w {name}"
+        return f"{path} may be written by everybody on this machine, and decides what runs as you: chmod o-w {name}"
     return None
 
 
