@@ -7,7 +7,7 @@
      |    +-- PortTaken      3    a planned port was taken before prepare: probe and plan again
      +-- HostUnreachable     4    no session: network, host key, authentication
      +-- HostFailed          1    a verb failed on a host that was reached
-     |    +-- AgentError     1    the agent's own answer, with its error code in `code`
+     |    +-- AgentError     1    the agent's own answer, with its error code in `code`; 3 where it refused
      |    +-- BadAnswer      1    what a host answered is no answer to what it was asked
      +-- RunFailed           1    the run itself failed, or did not come up
      +-- SurvivorsLeft       5    stop could not end everything
@@ -85,6 +85,8 @@ class AgentError(HostFailed):
         super().__init__(what, where=where, next=next)
         self.code = code
         self.details = details or {}
+        if code == "refused":
+            self.exit_code = Refused.exit_code
 
 
 class BadAnswer(HostFailed):

@@ -205,7 +205,9 @@ def small_disk(tmp_path: Path) -> Any:
     """A file system of 2 MB, where the workdir of n1 is going to lie."""
     place = tmp_path / "n1"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(place)], capture_output=True, check=False
+    )
     if mounted.returncode != 0:
         pytest.skip("only root may mount")
     yield place

@@ -121,8 +121,28 @@ def test_the_first_python_that_is_new_enough_is_taken(yard: Any, fleet: SshFleet
 def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     (sshd.home / "file").write_text("")
-    with pytest.raises(HostFailed, match=r"home/file.*Not a directory"):
+    with pytest.raises(Refused, match=r"home/file.*Not a directory"):
         fleet.session(replace(sshd.host, workdir="~/file/tfdeploy")).agent()
+
+
+@pytest.mark.fault("60 a workdir that others may write to")
+def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1")
+    workdir = sshd.home / "tfdeploy"
+    workdir.mkdir()
+    workdir.chmod(0o775)
+    with pytest.raises(Refused, match="may be written to by others") as caught:
+        fleet.session(sshd.host).agent()
+    assert caught.value.where == "n1" and caught.value.next == f"on n1: chmod go-w {workdir}"
+    assert list(workdir.iterdir()) == []
+    workdir.chmod(0o755)
+    agent = fleet.session(sshd.host).agent()
+    for folder in ("job", "job/releases"):
+        (workdir / folder).mkdir(0o700)
+    (workdir / "job/releases").chmod(0o777)
+    with pytest.raises(AgentError, match="job/releases may be written to by others") as said:
+        agent.call("release.state", {"job": "job", "release": "r1"})
+    assert said.value.exit_code == 3 and said.value.next == f"chmod go-w {workdir}/job/releases"
 
 
 def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(yard: Any, fleet: SshFleet) -> None:

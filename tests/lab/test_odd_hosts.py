@@ -160,10 +160,10 @@ def test_a_home_that_cannot_be_written_to_is_named(operator: Tfdeploy, mount: st
     write_job(operator, "disks", "quick.py")
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy")
     with changed_host(operator.lab, "n2", mount, "umount /home/lab"):
-        answer = operator.json("sync", exit_code=1)
+        answer = operator.json("sync", exit_code=3)
         rows = {row["host"]: row for row in answer["hosts"]}
         assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, False, True, True], rows
         assert "/home/lab/tfdeploy" in rows["n2"]["error"] and words in rows["n2"]["error"]
-        said = operator.run("sync", exit_code=1).stderr
+        said = operator.run("sync", exit_code=3).stderr
         assert re.search(r"n2.*/home/lab/tfdeploy", said) and "`workdir:`" in said
         assert operator.json("exec", "--limit", "n2", "--", "true")["ok"]

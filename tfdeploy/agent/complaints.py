@@ -8,6 +8,7 @@ import os
 from typing import Any, Dict, Optional
 
 from tfdeploy.agent.call import VerbError
+from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.paths import NoPart
 
 _WORDS = {  # errno -> code, what to do
@@ -21,6 +22,8 @@ _WORDS = {  # errno -> code, what to do
 
 def complaint(error: BaseException) -> Dict[str, Any]:
     """{"code", "what", "where", "next", "details"}."""
+    if isinstance(error, NotOurs):
+        error = VerbError("refused", error.what, where=error.path, next=error.next)
     if isinstance(error, OSError) and error.errno in _WORDS:
         error = _of_the_system(error)
     if isinstance(error, NoPart):  # removed while the verb ran

@@ -15,12 +15,18 @@ Per-host names, so that a workdir that all hosts share (NFS) works too.
 from __future__ import annotations
 
 import os
+from typing import List
 
 PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on
 
 
 def job_dir(workdir: str, job: str) -> str:
     return os.path.join(workdir, job)
+
+
+def of_job(job: str) -> List[str]:
+    """All folders of a job that are not of one release, data set or run, relative to the workdir."""
+    return [job + "/" + name for name in ("releases", "data", "keep", "locks", "runs")]
 
 
 def releases_dir(workdir: str, job: str) -> str:

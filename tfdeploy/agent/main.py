@@ -11,6 +11,7 @@ import sys
 from typing import List
 
 from tfdeploy.agent import AGENT_DIR
+from tfdeploy.agent.ownership import NotOurs
 
 WORDS = ("serve", "minder", "supervise", "bound")
 
@@ -22,7 +23,11 @@ def main(argv: List[str]) -> int:
         return 2
     if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
-    code = importlib.import_module("tfdeploy.agent." + argv[0]).main(argv[1:])
+    try:
+        code = importlib.import_module("tfdeploy.agent." + argv[0]).main(argv[1:])
+    except NotOurs as error:
+        sys.stderr.write("%s; mend it by: %s\n" % (error.what, error.next))
+        code = 3
     try:
         sys.stdout.flush()
         sys.stderr.flush()

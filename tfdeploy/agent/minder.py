@@ -327,6 +327,7 @@ def main(argv: List[str]) -> int:
     """minder HOST_DIR [FD]: says on FD, as one JSON line, whether it holds all that it needs."""
     os.umask(0o077)
     paths = RunPaths(argv[0])
+    paths.check_owner("tasks")
     answer = int(argv[1]) if len(argv) > 1 else None
     threading.stack_size(STACK_BYTES)
     _detach()

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import AGENT_DIR, layout, wire
 from tfdeploy.agent.atomic import read_json, write_bytes, write_json
+from tfdeploy.agent.ownership import check, check_agent
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
 LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
@@ -23,7 +24,8 @@ _HELD_S, _LOOKED_AT_S = 0.05, 5.0  # how long a lock is tried for, by who is in 
 
 
 def agent_command(*words: str) -> List[str]:
-    """How the agent starts itself again: `words` are a verb of main.py and its arguments."""
+    """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises NotOurs, OSError."""
+    check_agent(AGENT_DIR)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
 
@@ -46,6 +48,11 @@ class RunPaths:
 
     def file(self, name: str) -> str:
         return os.path.join(self.host_dir, name)
+
+    def check_owner(self, *below: str) -> None:
+        """From the workdir down to this folder, and `below` it. Raises NotOurs, OSError."""
+        folder = os.path.relpath(self.host_dir, self.workdir)
+        check(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 
     def task_dir(self, task: str) -> str:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)

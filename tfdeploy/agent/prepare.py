@@ -19,6 +19,7 @@ from tfdeploy.agent import family, layout, proc, programs, runs, sockets, wire, 
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
 from tfdeploy.agent.hostfolder import job_names, run_names
+from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.paths import RunPaths, agent_command, take_lock
 
 MINDER_WITHIN_S = 20.0
@@ -28,6 +29,8 @@ SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 def prepare(call: Call) -> Dict[str, Any]:
     part = _part(call.args.get("part"))
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
+    check(paths.workdir, *layout.of_job(part.job))
+    paths.check_owner("tasks")
     with alone(paths, part.plan_digest):
         if _is_there(paths, part):
             return {"prepared": True}
@@ -42,7 +45,7 @@ def prepare(call: Call) -> Dict[str, Any]:
             start_minder(paths, part)
         except BaseException as error:
             remove(paths)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, NotOurs):
                 raise _no_room(error, paths) from error
             raise
     return {"prepared": True}
@@ -111,8 +114,6 @@ def _content(path: str) -> bytes:
 
 def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     """This run is prepared already, by this very plan. What a dying prepare left half done is cleared away."""
-    for folder in (paths.run_dir, os.path.dirname(paths.host_dir), paths.host_dir):
-        _refuse_foreign(folder)
     if not os.path.isdir(paths.host_dir):
         return False
     there = read_json(paths.file("part.json"))
@@ -125,17 +126,6 @@ def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
         )
     shutil.rmtree(paths.host_dir)
     return False
-
-
-def _refuse_foreign(folder: str) -> None:
-    try:
-        about = os.lstat(folder)
-    except FileNotFoundError:
-        return
-    if os.path.islink(folder) or not os.path.isdir(folder) or about.st_uid != os.geteuid():
-        raise VerbError(
-            "refused", "%s is a link, no folder, or somebody else's" % folder, where=folder, next="remove it, or another --name"
-        )
 
 
 def refuse_live_run(paths: RunPaths) -> None:

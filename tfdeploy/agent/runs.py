@@ -30,6 +30,7 @@ def paths_of(call: Call) -> RunPaths:
     paths = run_paths(call.context.workdir, job, run)
     if paths is None or atomic.read_json(paths.file("part.json")) is None:
         raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
+    paths.check_owner("tasks")
     return paths
 
 

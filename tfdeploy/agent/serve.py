@@ -16,8 +16,8 @@ import time
 from typing import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
 
 from tfdeploy import __version__
-from tfdeploy.agent import AGENT_DIR, atomic, frames
-from tfdeploy.agent.call import Call, Context
+from tfdeploy.agent import AGENT_DIR, atomic, frames, layout, ownership
+from tfdeploy.agent.call import NAME, Call, Context
 from tfdeploy.agent.complaints import complaint
 from tfdeploy.agent.hostfolder import boot_id
 from tfdeploy.agent.verbs import find_verb
@@ -126,11 +126,18 @@ class Server:
 
     def _outcome(self, header: Dict[str, Any], call: Call) -> Dict[str, Any]:
         try:
+            self._check_owner(call.args)
             return {"value": find_verb(header.get("verb"))(call)}
         except SessionGone:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a verb did wrong, the other side is told
             return {"error": complaint(error)}
+
+    def _check_owner(self, args: Dict[str, Any]) -> None:
+        """Whatever a verb reads or writes of a job lies below these. Raises NotOurs."""
+        job = args.get("job")
+        if isinstance(job, str) and NAME.match(job):
+            ownership.check(self.context.workdir, *layout.of_job(job))
 
     def _next(self, number: Any) -> None:
         with self._counting:

@@ -286,6 +286,7 @@ def main(argv: List[str]) -> int:
     """supervise HOST_DIR TASK ATTEMPT [ROUND]"""
     os.umask(0o077)
     paths = RunPaths(argv[0])
+    paths.check_owner(os.path.relpath(paths.task_dir(argv[1]), paths.host_dir))
     lock = take_lock(family.supervisor_lock(paths, argv[1]))
     if lock is None:
         return 0

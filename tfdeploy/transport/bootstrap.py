@@ -19,69 +19,13 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.agentzip import agent_name, agent_zip
 from tfdeploy.transport.causes import clean
+from tfdeploy.transport.firststage import PROGRAM
 from tfdeploy.transport.pump import Pump
 
 NOISE_BYTES = 1 << 20
 START_S = 60.0
 _TOO_OLD = 99
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
-
-# runs on the host, on any Python 3.8 or newer, with standard input at `NAME WORKDIR`; it imports as little as it can
-PROGRAM = b"""
-import sys
-sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
-import os
-def say(line):
-    sys.stdout.write("\\n" + line + "\\n")
-    sys.stdout.flush()
-def fail(code, what):
-    import json
-    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what}))
-    sys.exit(1)
-def disk(error, path):
-    import errno
-    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
-    fail(code, "%s: %s" % (error.filename or path, error.strerror))
-def unpack(data, folder):
-    import io, shutil, zipfile
-    parent = os.path.dirname(folder)
-    fresh = os.path.join(parent, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
-    try:
-        os.makedirs(parent, 0o700, exist_ok=True)
-        os.mkdir(fresh, 0o700)
-        zipfile.ZipFile(io.BytesIO(data)).extractall(fresh)
-        os.rename(fresh, folder)
-    except OSError as error:
-        shutil.rmtree(fresh, True)
-        if not os.path.exists(os.path.join(folder, "__main__.py")):
-            disk(error, folder)
-def serve(folder, workdir): # in this process: a second interpreter would cost as much as all the rest
-    sys.path.insert(0, folder)
-    from tfdeploy.agent.main import main
-    sys.exit(main(["serve", "--workdir", workdir]))
-def start():
-    os.umask(0o077)
-    name, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 1)
-    workdir = os.path.expanduser(workdir)
-    if not os.path.isabs(workdir):
-        fail("workdir", "%s: there is no home folder to put it in" % workdir)
-    folder = os.path.join(workdir, ".agent", name)
-    if os.path.exists(os.path.join(folder, "__main__.py")):
-        say("=tfdeploy-have=")
-        serve(folder, workdir)
-    say("=tfdeploy-need=")
-    import hashlib
-    digest, size = sys.stdin.buffer.readline().decode().split()
-    data = sys.stdin.buffer.read(int(size))
-    if hashlib.sha256(data).hexdigest() != digest:
-        fail("workdir", "the agent did not arrive whole")
-    unpack(data, folder)
-    try:
-        os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir])
-    except OSError as error:
-        disk(error, sys.executable)
-start()
-"""
 
 
 def command(python: str = "python3") -> str:
@@ -106,7 +50,8 @@ def command(python: str = "python3") -> str:
 def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "python3") -> tuple[Pump, bytes]:
     """Runs the agent. Returns the pump, and what came behind the greeting already.
 
-    Raises Refused (no Python 3.8+), HostFailed (disk, permissions, a login shell that ends), HostUnreachable.
+    Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk), HostFailed (a login
+    shell that ends), HostUnreachable.
     """
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
@@ -189,17 +134,19 @@ _WORDS = {
 
 
 def _failed(text: bytes, host: str) -> TfdeployError:
-    code, what = text.decode("ascii", "replace"), ""
+    code, what, step = text.decode("ascii", "replace"), "", ""
     if code.startswith("{"):
         try:
             said: dict[str, Any] = json.loads(code)
-            code, what = str(said.get("code")), clean(str(said.get("what", "")).encode())
-        except ValueError:
+            code, what, step = (clean(str(said.get(key) or "").encode(errors="replace")) for key in ("code", "what", "next"))
+        except (ValueError, AttributeError, RecursionError):
             code = "workdir"
     word, _, found = code.partition(" ")
     if word in _WORDS:
         words = _WORDS[word] + (f": {clean(found.encode())}" if found else "")
         return Refused(words, where=host, next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory")
+    if code == "foreign":
+        return Refused(what, where=host, next=step if step.startswith("write ") else f"on {host}: {step}")
     if code == "disk":
-        return HostFailed(f"no room for the agent: {what}", where=host, next="free some space, or set `workdir:`")
-    return HostFailed(f"the agent cannot be put there: {what or clean(text)}", where=host, next="set `workdir:`")
+        return Refused(f"no room for the agent: {what}", where=host, next="free some space, or set `workdir:`")
+    return Refused(f"the agent cannot be put there: {what or clean(text)}", where=host, next="set `workdir:`")

@@ -1,0 +1,296 @@
+"""Whose folders these are: nothing is read, run or written below a workdir that another user made, owns or may write to.
+
+From the workdir down each folder is opened below the one before it, never through a link. Its text is also the first thing
+that runs on a host, before any agent is there: it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Dict, List, Tuple
+
+try:
+    from _blake2 import blake2b  # hashlib would load OpenSSL: 2 ms of each start
+except ImportError:
+    from hashlib import blake2b
+
+AGENTS = ".agent"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_NOBODY = (65534, 4294967294)  # what a file server, or a container, shows for owners that it does not know
+
+
+class NotOurs(PermissionError):
+    """`what` is wrong with `path`, and `next`: the line that mends it."""
+
+    def __init__(self, path: str, what: str, next: str) -> None:
+        super().__init__(1, what, path)
+        self.path, self.what, self.next = path, "%s %s" % (path, what), next
+
+
+def check(workdir: str, *below: str) -> None:
+    """The workdir and, for each path of `below` it, as much of it as is there. Raises NotOurs, OSError."""
+    try:
+        top = open_workdir(workdir)
+    except FileNotFoundError:
+        return
+    try:
+        for path in below:
+            _check_path(top, workdir, [word for word in path.split("/") if word])
+    finally:
+        os.close(top)
+
+
+def open_workdir(workdir: str) -> int:
+    """Its descriptor. Raises NotOurs, FileNotFoundError, OSError."""
+    _check_above(workdir)
+    return _open(workdir, workdir, workdir)
+
+
+def make_workdir(workdir: str) -> None:
+    """It and what is missing above it, for us alone. There already: success. Raises NotOurs, OSError."""
+    _check_above(workdir)
+    parent = os.path.dirname(workdir)
+    if not os.path.isdir(parent):
+        make_workdir(parent)
+    try:
+        os.mkdir(workdir, 0o700)
+    except FileExistsError:
+        return
+    about = os.lstat(workdir)
+    if about.st_uid != os.geteuid():  # another user's folder is never made by us: the file server changes owners
+        os.rmdir(workdir)
+        raise _mapped(workdir, about.st_uid)
+
+
+def has_agent(workdir: str, name: str) -> bool:
+    """Whether the agent of that name is there, whole. False: it is missing or damaged, and may be put there."""
+    try:
+        found = _agent_content(workdir, name)
+    except FileNotFoundError:
+        return False
+    return name_of(found) == name
+
+
+def check_agent(folder: str) -> None:
+    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. Raises NotOurs, OSError."""
+    parent, name = os.path.split(folder)
+    workdir, agents = os.path.split(parent)
+    if agents == AGENTS and not has_agent(workdir, name):
+        raise NotOurs(folder, "is not the agent that was put there", "any tfdeploy command for this host puts it there again")
+
+
+def name_of(members: Dict[str, bytes]) -> str:
+    """The name of an agent with these files. Lengths are hashed too, so that no two contents look alike."""
+    said = blake2b(digest_size=16)
+    for name in sorted(members):
+        said.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))
+        said.update(members[name])
+    return str(said.hexdigest())
+
+
+def _check_path(top: int, workdir: str, words: List[str]) -> None:
+    folder, path = os.dup(top), workdir
+    try:
+        for word in words:
+            path += "/" + word
+            inner = _open(word, path, workdir, folder)
+            os.close(folder)
+            folder = inner
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(folder)
+
+
+def _check_above(workdir: str) -> None:
+    """The folders that lead to it: nobody but us and root may put another one in the place of any of them."""
+    place, todo, links = "/", _words(workdir)[:-1], 0
+    _check_holder(os.lstat("/"), "/", workdir)
+    while todo:
+        word = todo.pop(0)
+        if word == "..":
+            place = os.path.dirname(place)
+            continue
+        place = os.path.join(place, word)
+        try:
+            about = os.lstat(place)
+        except FileNotFoundError:
+            return
+        _check_holder(about, place, workdir)
+        if stat.S_ISLNK(about.st_mode):
+            links += 1
+            if links > 40:
+                raise NotOurs(place, "is a link that leads to itself", _elsewhere())
+            target = os.readlink(place)
+            todo[:0] = _words(target)
+            place = "/" if target.startswith("/") else os.path.dirname(place)
+
+
+def _words(path: str) -> List[str]:
+    return [word for word in path.split("/") if word not in ("", ".")]
+
+
+def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
+    if not _is_trusted(about.st_uid) and not _is_of_the_container(about.st_uid):
+        raise NotOurs(path, "belongs to %s, so %s may be replaced" % (_user(about.st_uid), workdir), _elsewhere())
+    if about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode):
+        own = about.st_uid == os.geteuid()
+        mend = "chmod go-w %s" % _quoted(path) if own else _elsewhere()
+        raise NotOurs(path, "may be written to by others (%s), so they may replace %s" % (_mode(about), workdir), mend)
+
+
+def _open(name: str, path: str, workdir: str, above: Any = None) -> int:
+    """The folder `name` below the descriptor `above`. `path`: for messages."""
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=above)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        _check_entry(os.stat(name, dir_fd=above, follow_symlinks=False), path, workdir, stat.S_IFDIR)
+        raise
+    try:
+        _check_entry(os.fstat(folder), path, workdir, stat.S_IFDIR)
+    except NotOurs:
+        os.close(folder)
+        raise
+    return folder
+
+
+def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> None:
+    """Ours, of that kind, under one name, and not to be written to by anybody else."""
+    found = stat.S_IFMT(about.st_mode)
+    right = found == kind and _is_trusted(about.st_uid)
+    if right and not about.st_mode & _OTHERS_WRITE and (about.st_nlink == 1 or kind == stat.S_IFDIR):
+        return
+    if found == stat.S_IFLNK:
+        what = "is a link to %s" % os.path.realpath(path)
+    elif not _is_trusted(about.st_uid):
+        if _is_mapped(about.st_uid):
+            raise _mapped(path, about.st_uid)
+        what = "belongs to %s" % _user(about.st_uid)
+    elif found != kind:
+        what = "is not a folder" if kind == stat.S_IFDIR else "is not a plain file"
+    elif about.st_mode & _OTHERS_WRITE:
+        what = "may be written to by others (%s)" % _mode(about)
+    else:
+        what = "has a second name, a hard link"
+    raise NotOurs(path, what, _mend(about, path, workdir))
+
+
+def _mend(about: os.stat_result, path: str, workdir: str) -> str:
+    own = about.st_uid == os.geteuid()
+    within = path[len(workdir) :].split("/")[1:3]
+    if within[:1] == [AGENTS]:
+        agent = "/".join([workdir] + within)  # it comes again by itself
+        return "rm -r %s" % _quoted(agent) if own else _set_aside(agent)
+    if stat.S_ISDIR(about.st_mode) and own:
+        return "chmod go-w %s" % _quoted(path)
+    if within:
+        return _set_aside(path)
+    if stat.S_ISLNK(about.st_mode) and _is_trusted(about.st_uid):
+        return "write `workdir: %s` in the inventory" % os.path.realpath(path)
+    return _elsewhere(path)
+
+
+def _set_aside(path: str) -> str:
+    return "mv %s %s" % (_quoted(path), _quoted(path + ".foreign"))
+
+
+def _elsewhere(path: str = "") -> str:
+    if path == os.path.expanduser("~/tfdeploy"):
+        return _set_aside(path)
+    return "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
+
+
+def _mapped(path: str, uid: int) -> NotOurs:
+    what = "shows as owned by %s, as your own files do there: its file server changes owners" % _user(uid)
+    return NotOurs(path, what, "write `workdir:` of a local disk in the inventory, or have the mapping of that mount mended")
+
+
+def _is_trusted(uid: int) -> bool:
+    return uid in (os.geteuid(), 0)
+
+
+def _is_mapped(uid: int) -> bool:
+    """Our home's owner is not us either: so the mount shows what is ours."""
+    try:
+        return uid in _NOBODY or uid == os.stat(os.path.expanduser("~")).st_uid
+    except OSError:
+        return False
+
+
+def _is_of_the_container(uid: int) -> bool:
+    """Owned by the machine around this container, which shows as nobody here. Only of folders above the workdir."""
+    if uid not in _NOBODY:
+        return False
+    with open("/proc/self/uid_map") as known:
+        return [line.split() for line in known] != [["0", "0", "4294967295"]]
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return "%s (uid %d)" % (pwd.getpwuid(uid).pw_name, uid)
+    except KeyError:
+        return "uid %d" % uid
+
+
+def _mode(about: os.stat_result) -> str:
+    return "mode %04o" % stat.S_IMODE(about.st_mode)
+
+
+def _quoted(path: str) -> str:
+    import shlex
+
+    return shlex.quote(path)
+
+
+def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
+    """path -> content of all that Python may run there but the bytecode, whose owner and mode are checked as of the rest."""
+    found: Dict[str, bytes] = {}
+    top = open_workdir(workdir)
+    opened: List[Tuple[int, str]] = [(top, "")]
+    try:
+        path = workdir
+        for word in (AGENTS, name):
+            path += "/" + word
+            opened.append((_open(word, path, workdir, opened[-1][0]), ""))
+        _read_folder(opened[-1][0], path, "", workdir, found)
+    finally:
+        for folder, _ in opened:
+            os.close(folder)
+    return found
+
+
+def _read_folder(folder: int, path: str, prefix: str, workdir: str, found: Dict[str, bytes]) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if entry.is_dir(follow_symlinks=False):
+                inner = _open(name, path + "/" + name, workdir, folder)
+                try:
+                    _read_folder(inner, path + "/" + name, prefix + name + "/", workdir, found)
+                finally:
+                    os.close(inner)
+            elif prefix.endswith("__pycache__/"):
+                _check_entry(entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG)
+            else:
+                found[prefix + name] = _content(name, path + "/" + name, workdir, folder)
+
+
+def _content(name: str, path: str, workdir: str, above: int) -> bytes:
+    try:
+        file = os.open(name, _FILE, dir_fd=above)
+    except OSError:
+        _check_entry(os.stat(name, dir_fd=above, follow_symlinks=False), path, workdir, stat.S_IFREG)
+        raise
+    try:
+        about = os.fstat(file)
+        _check_entry(about, path, workdir, stat.S_IFREG)
+        return os.read(file, about.st_size + 1)
+    finally:
+        os.close(file)

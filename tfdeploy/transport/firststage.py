@@ -1,0 +1,96 @@
+"""The program that a host runs before it has our agent, on any Python 3.8 or newer.
+
+It believes no folder that it finds: the agent is run where ownership.py and the hash in its name say that it is ours, and
+is put there where it is missing or damaged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfdeploy.agent import layout
+
+_FUTURE = b"from __future__ import annotations\n"
+_BEGIN = b"""
+import sys
+sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
+"""
+# standard input stands at `NAME WORKDIR`; it imports as little as it can
+_START = b"""
+def say(line):
+    sys.stdout.write("\\n" + line + "\\n")
+    sys.stdout.flush()
+def fail(code, what, next=None):
+    import json
+    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "next": next}))
+    sys.exit(1)
+def disk(error, path):
+    import errno
+    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
+    fail(code, "%s: %s" % (error.filename or path, error.strerror))
+def unpack(data, workdir, name):
+    import shutil
+    make_workdir(workdir)
+    agents = os.path.join(workdir, AGENTS)
+    os.makedirs(agents, 0o700, exist_ok=True)
+    check(workdir, AGENTS)
+    fresh = os.path.join(agents, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
+    try:
+        os.mkdir(fresh, 0o700)
+        fill(fresh, data)
+        put(fresh, os.path.join(agents, name))
+    finally:
+        shutil.rmtree(fresh, True)
+        shutil.rmtree(fresh + ".old", True)
+def fill(fresh, data):
+    import io, zipfile
+    zipfile.ZipFile(io.BytesIO(data)).extractall(fresh)
+    for folder, inner, files in os.walk(fresh):
+        if folder != fresh: # made here: a program with a loose umask would let others write to it
+            os.mkdir(os.path.join(folder, "__pycache__"), 0o700)
+        for each in files + ["."]:
+            file = os.open(os.path.join(folder, each), os.O_RDONLY)
+            os.fsync(file)
+            os.close(file)
+def put(fresh, folder): # in the place of a damaged one, which those who run it have loaded
+    try:
+        os.rename(folder, fresh + ".old")
+    except FileNotFoundError:
+        pass
+    try:
+        os.rename(fresh, folder)
+    except OSError:
+        if not os.path.isdir(folder): # else another host of a shared workdir was first
+            raise
+def serve(folder, workdir): # in this process: a second interpreter would cost as much as all the rest
+    sys.path.insert(0, folder)
+    from tfdeploy.agent.main import main
+    sys.exit(main(["serve", "--workdir", workdir]))
+def start():
+    os.umask(0o077)
+    name, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 1)
+    workdir = os.path.normpath(os.path.expanduser(workdir))
+    if not os.path.isabs(workdir):
+        fail("workdir", "%s: there is no home folder to put it in" % workdir)
+    folder = os.path.join(workdir, AGENTS, name)
+    try:
+        if has_agent(workdir, name):
+            say("=tfdeploy-have=")
+            serve(folder, workdir)
+        say("=tfdeploy-need=")
+        import hashlib
+        digest, size = sys.stdin.buffer.readline().decode().split()
+        data = sys.stdin.buffer.read(int(size))
+        if hashlib.sha256(data).hexdigest() == digest:
+            unpack(data, workdir, name)
+        if not has_agent(workdir, name):
+            fail("workdir", "the agent did not arrive whole")
+        os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir])
+    except NotOurs as error:
+        fail("foreign", error.what, error.next)
+    except OSError as error:
+        disk(error, folder)
+start()
+"""
+_OWNERSHIP = (Path(layout.__file__).parent / "ownership.py").read_bytes()
+PROGRAM = _FUTURE + _BEGIN + _OWNERSHIP.replace(_FUTURE, b"") + _START
