@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused
+from tfdeploy.model.answers.files import RELEASE_STATE
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.answers.runs import RUN_STATUS
 from tfdeploy.model.answers.verb import Nothing, Verb
@@ -141,7 +142,7 @@ def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(yard: 
         (workdir / folder).mkdir(0o700)
     (workdir / "job/releases").chmod(0o777)
     with pytest.raises(AgentError, match="job/releases may be written to by others") as said:
-        agent.call("release.state", {"job": "job", "release": "r1"})
+        agent.call(RELEASE_STATE, {"job": "job", "release": "r1"})
     assert said.value.exit_code == 3 and said.value.next == f"chmod go-w {workdir}/job/releases"
 
 
