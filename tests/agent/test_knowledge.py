@@ -88,6 +88,10 @@ def test_it_survives_the_wire() -> None:
         {"stands": {"n1": [1, 9]}},
         {"stands": {"n1": [1]}},
         {"stands": []},
+        {"unminded": {"n9": [1, 1.0]}},
+        {"unminded": {"n1": [1, float("nan")]}},
+        {"unminded": {"n1": [-1, 1.0]}},
+        {"unminded": {"n1": 1}},
     ],
 )
 def test_nonsense_is_refused(nonsense: Any) -> None:

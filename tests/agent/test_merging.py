@@ -45,6 +45,7 @@ def generated(chance: random.Random) -> dict[str, Any]:
             "delay_s": some(TIMES[:-1]),
         }, {"reason": some(TEXTS)})  # fmt: skip
     said["stands"] = {host: [some(COUNTS), chance.randrange(4)] for host in HOSTS[: chance.randrange(4)]}
+    said["unminded"] = {host: [some(COUNTS), some(TIMES)] for host in HOSTS[: chance.randrange(4)]}
     said["decided"] = some([None, *TIMES])
     return said
 

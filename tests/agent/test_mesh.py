@@ -278,6 +278,19 @@ def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: An
     assert two.known() == Knowledge(committed=True)
 
 
+def test_a_host_that_refuses_is_told_from_one_that_is_silent(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "TIMEOUT_S", 0.1)
+    one = three.join("n1")
+    with sockets.claim(three.hosts["n2"].mesh_port) as silent:
+        silent.listen()
+        one.tell(Knowledge(committed=True))
+        three.wait_until(lambda: one._peers["n2"].failures >= 2, 20.0)
+        assert "n2" not in one.refused_s()
+    three.wait_until(lambda: one.refused_s().get("n2", 0.0) > 0.1, 20.0)
+    two = three.join("n2")
+    three.wait_until(lambda: two.known().committed and "n2" not in one.refused_s(), 20.0)
+
+
 WITHOUT_IMPORTS = """
 import builtins, encodings, json, socket, sys, time
 sys.path.insert(0, sys.argv[1])

@@ -159,6 +159,8 @@ def test_words_for_what_starts_again() -> None:
     )
     waits = first_words(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
     assert waits == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
+    gone = view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)})
+    assert first_words(gone)["ps:0"].endswith("; waits for n2, where nobody minds it, as long as restart.wait allows")
     assert first_words(view(w1=DONE)) == {}
     used_up = dict(COUNT, attempt=0, count=3)  # by the attempts before: this death is not counted yet
     assert first_words(view(w1=DEAD, counts={"worker:1": used_up})) == {}

@@ -31,7 +31,7 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client
     assert told == {
         "a-ended": (False, "ended", None),
         "b-rebooted": (False, "lost", "host rebooted"),
-        "c-orphan": (False, "lost", "its supervisor died"),
+        "c-orphan": (False, "lost", "nobody minds it: its minder and its supervisor died"),
         "d-prepared": (True, "pending", None),
         "e-live": (True, "running", None),
     }

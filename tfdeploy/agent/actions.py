@@ -34,6 +34,9 @@ class View(NamedTuple):
     supplied: int = 1  # the gang's round for which the chief's keep lies here
     boot_id: Optional[str] = None
     astray: bool = False  # all of it was gone here, by a reboot say, and no other host has been heard of since
+    refused_s: Dict[
+        str, float
+    ] = {}  # host -> for how long it has answered that nobody listens at the mesh's port, and said no word
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
         """Whether that attempt belongs to an earlier life of this host."""
@@ -91,6 +94,20 @@ class Supply(NamedTuple):
     n: int
 
 
+class Unminded(NamedTuple):
+    """Tell all hosts that nobody minds the run on that one (n is odd), or that somebody does again. `for_s`: since when."""
+
+    host: str
+    n: int
+    for_s: float = 0.0
+
+
+class Lose(NamedTuple):
+    """Tell all hosts that what ran on that one is lost for good: nobody has minded it for too long."""
+
+    host: str
+
+
 class Phase(NamedTuple):
     phase: str
 
@@ -107,4 +124,4 @@ class Abort(NamedTuple):
     grace_s: Optional[float] = None
 
 
-Action = Union[Start, End, Bury, Phase, Commit, Abort, GiveUp, NewRound, Stand, Supply]
+Action = Union[Start, End, Bury, Phase, Commit, Abort, GiveUp, NewRound, Stand, Supply, Unminded, Lose]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional
 
-from tfdeploy.agent import recovery, wire
+from tfdeploy.agent import recovery, unminded, wire
 from tfdeploy.agent.actions import Abort, Action, Bury, Commit, End, Own, Phase, Start, View
 from tfdeploy.agent.knowledge import decided, first_death, in_words, is_final, serves
 
@@ -45,7 +45,9 @@ def _others(view: View) -> List[Action]:
         for task, own in view.own.items()
         if own.status.state == "pending" and not own.supervised
     ]
-    return actions + (recovery.recover(view) + _finish(view) if view.phase == "committed" else [])
+    if view.phase != "committed":
+        return actions
+    return actions + unminded.attend(view) + recovery.recover(view) + _finish(view)
 
 
 def _next_attempt(view: View, task: str) -> int:

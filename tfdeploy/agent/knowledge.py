@@ -17,6 +17,7 @@ ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6
 Fields = Dict[str, Any]
 Stand = Tuple[int, int]
+Unminded = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
@@ -26,6 +27,7 @@ class Knowledge(NamedTuple):
     not `final`: it starts again. `round`: how often the gang starts, and after whose death: {"n", "time", "task", "reason",
     "count", "quick", "delay_s"}; None: once, with the run. `stands` host -> (round, stage): how far it is with that start.
     `decided`: when the deciding tasks had succeeded (UTC seconds), as some host found: no round that others begin undoes it.
+    `unminded` host -> (n, since, UTC seconds): nobody minds the run there while n is odd, somebody does again where it is even.
     """
 
     committed: bool = False
@@ -34,6 +36,7 @@ class Knowledge(NamedTuple):
     round: Optional[Fields] = None
     stands: Dict[str, Stand] = {}
     decided: Optional[float] = None
+    unminded: Dict[str, Unminded] = {}
 
     def join(self, other: "Knowledge") -> "Knowledge":
         ended = dict(self.ended)
@@ -45,7 +48,10 @@ class Knowledge(NamedTuple):
         abort = self.abort if other.abort is None else _earlier(self.abort, other.abort)
         began = _later_round(self.round, other.round)
         times = [one.decided for one in (self, other) if one.decided is not None]
-        return Knowledge(self.committed or other.committed, abort, ended, began, stands, min(times, default=None))
+        unminded = dict(self.unminded)
+        for host, said in other.unminded.items():
+            unminded[host] = min(unminded.get(host, said), said, key=lambda one: (-one[0], one[1]))
+        return Knowledge(self.committed or other.committed, abort, ended, began, stands, min(times, default=None), unminded)
 
     @property
     def round_number(self) -> int:
@@ -58,7 +64,7 @@ class Knowledge(NamedTuple):
 
     def as_json(self) -> Fields:
         stands = {host: list(stand) for host, stand in self.stands.items()}
-        return dict(self._asdict(), stands=stands)
+        return dict(self._asdict(), stands=stands, unminded={host: list(said) for host, said in self.unminded.items()})
 
     def digest(self) -> str:
         return hashlib.sha256(_text(self.as_json()).encode("utf-8")).hexdigest()
@@ -109,6 +115,7 @@ def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]
         _checked_round(said["round"], tasks) if "round" in said else None,
         {host: _checked_stand(stand) for host, stand in stands.items()},
         untrusted.time(said["decided"]) if "decided" in said else None,
+        {host: _checked_absence(one) for host, one in untrusted.table(said.get("unminded", {}), known_hosts).items()},
     )
 
 
@@ -157,6 +164,12 @@ def _checked_stand(said: Any) -> Stand:
     if not isinstance(said, (list, tuple)) or len(said) != 2:
         raise ValueError("no stand")
     return _count(said[0]), _stage(said[1])
+
+
+def _checked_absence(said: Any) -> Unminded:
+    if not isinstance(said, (list, tuple)) or len(said) != 2:
+        raise ValueError("no absence")
+    return _count(said[0]), untrusted.time(said[1])
 
 
 _count, _stage = untrusted.integer(0, MAX_ROUND), untrusted.integer(0, 3)

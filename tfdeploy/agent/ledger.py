@@ -10,7 +10,7 @@ import random
 import time
 from typing import Any, Dict, Set
 
-from tfdeploy.agent import knowledge, recovery, wire
+from tfdeploy.agent import knowledge, recovery, unminded, wire
 from tfdeploy.agent.atomic import append_line, forget_halves, read_json, write_json
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.paths import RunPaths
@@ -55,8 +55,18 @@ class Ledger:
             name = "round %d" % known.round_number
             self.state.marks[name] = time.monotonic() + min(float(known.round["delay_s"]), self.part.restart_backoff_s[1])
             self.journal(name, reason=known.round.get("reason"))
+        self._note_unminded(known)
         self.known = known
         self.save()
+
+    def _note_unminded(self, known: Knowledge) -> None:
+        before, now = unminded.hosts(self.known), unminded.hosts(known)
+        for host in now.keys() - before.keys():
+            self.state.marks[unminded.mark(host)] = time.monotonic()
+            self.journal("unminded", host=host)
+        for host in before.keys() - now.keys():
+            self.state.marks.pop(unminded.mark(host), None)
+            self.journal("minded again", host=host)
 
     def account(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
         """Counts a death once, and says when the task may start again."""
@@ -100,6 +110,7 @@ class Ledger:
         state, known = self.state, self.known
         abort, death = known.abort, knowledge.first_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round
+        state.unminded = unminded.hosts(known)
         if abort is not None:
             state.stop_requested = state.stop_requested or abort["kind"] == "stop"
             if abort["kind"] == "failed":

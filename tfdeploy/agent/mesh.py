@@ -54,7 +54,7 @@ class Mesh:
         nothing = Knowledge().digest()
         self._peers = {one.host: Peer(one, nothing) for one in part.mesh if one.host != part.host}
         self._begun = time.monotonic()
-        self._rota = Rota(self._peers, self._begun)
+        self._rota = Rota(self._peers, self._begun, part.unminded_after_s)
         self._closed = False
         self._authority = certs["ca"]
         self._door = door.Door(listener, server, list(self._peers), self._answer, gate.token(self._authority, part.host))
@@ -90,6 +90,12 @@ class Mesh:
         with self._lock:
             begin = max(self._begun, since or 0.0)  # one that takes over has heard nobody yet
             return {host: now - max(begin, peer.heard or begin) for host, peer in self._peers.items()}
+
+    def refused_s(self) -> Dict[str, float]:
+        """For each host that answers that nobody listens there: for how long it has, as far as it was asked."""
+        with self._lock:
+            refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
+            return {host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()}
 
     def attend(self, every_s: float) -> None:
         """From now on nobody who still has something running goes unasked for longer than that."""

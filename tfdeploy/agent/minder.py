@@ -30,6 +30,7 @@ from tfdeploy.agent import (
     rounds,
     runclock,
     supply,
+    unminded,
 )
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.consult import Colleague
@@ -81,6 +82,8 @@ class Minder:
             self.state.marks, self.state.health = {}, {}  # of a clock that began anew
         self.state.boot_id, self.state.hostname = proc.boot_id(), os.uname().nodename
         self.state.marks.setdefault("prepared", time.monotonic())
+        for host in unminded.hosts(self.ledger.known):
+            self.state.marks.setdefault(unminded.mark(host), time.monotonic())
         if self.astray:
             self.state.marks["back"] = time.monotonic()
         self.ledger.save()
@@ -201,6 +204,7 @@ class Minder:
             self.state.supplied,
             proc.boot_id(),
             self._is_astray(),
+            {} if self.mesh is None else self.mesh.refused_s(),
         )
         waiting = {task: words for task, words in self.state.again.items() if not own[task].written}
         again = {**waiting, **recovery.first_words(view)}
@@ -257,6 +261,13 @@ class Minder:
         if isinstance(action, actions.NewRound):
             status, count = self.paths.status(action.task), self.state.restarts[action.task]
             self._know(self.ledger.known.join(Knowledge(round=recovery.new_round(action, status, count))))
+            return True
+        if isinstance(action, actions.Unminded):
+            said = action.n, runclock.now(self.part) - action.for_s
+            self._know(self.ledger.known.join(Knowledge(unminded={action.host: said})))
+            return True
+        if isinstance(action, actions.Lose):
+            self._know(self.ledger.known.join(Knowledge(ended=unminded.lost(self.part, self.ledger.known, action.host))))
             return True
         if isinstance(action, decide.Phase):
             return self._enter(action.phase)

@@ -203,4 +203,7 @@ def _awaited(view: View) -> str:
         return ""
     hosts = sorted({peer.host for peer in view.part.peers if peer.gang})
     late = [host for host in hosts if _stage(view, host, number) < CLEARED]
+    gone = [host for host in late if view.known.unminded.get(host, (0, 0.0))[0] % 2]
+    if gone:
+        return "; waits for %s, where nobody minds it, as long as restart.wait allows" % ", ".join(gone)
     return "; waits until %s has ended what it runs of it" % ", ".join(late) if late else ""

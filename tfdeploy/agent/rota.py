@@ -30,14 +30,16 @@ class Peer:
         self.not_before = 0.0
         self.busy = False
         self.tried = 0.0
-        self.refused: Optional[float] = None  # since when its host answers that nobody listens
+        self.refused: Optional[float] = None  # since when its host answers that nobody listens,
+        self.refused_until = 0.0  # and when it last did
 
 
 class Rota:
     """`peers` by host. Each method is called by one thread at a time."""
 
-    def __init__(self, peers: Dict[str, Peer], now: float) -> None:
+    def __init__(self, peers: Dict[str, Peer], now: float, unminded_after_s: float = float("inf")) -> None:
         self._peers = peers
+        self._refused_s, self._refused_again_s = 2 * unminded_after_s, unminded_after_s / 6
         self._are_few = len(peers) <= FEW
         self.fanout = FEW if self._are_few else FANOUT
         self._at_once = 0  # how many more may be told now
@@ -45,8 +47,8 @@ class Rota:
         self._slow_s = SLOW_S
         self._next_slow = 0.0 if self._are_few else now + SLOW_S
         self._attend_s: Optional[float] = None
-        self._exchange_s, self.longest_pause_s = EXCHANGE_S, _BACKOFF_S[1]
-        self._next_exchange = now + EXCHANGE_S * random.random()
+        self._exchange_s, self.longest_pause_s = min(EXCHANGE_S, unminded_after_s / 2), _BACKOFF_S[1]
+        self._next_exchange = now + self._exchange_s * random.random()
 
     def news(self, late: bool, now: float) -> None:
         """There is something to tell. `late`: only how a task ended after the run's own end."""
@@ -103,7 +105,7 @@ class Rota:
     def missed(self, peer: Peer, refused: bool, now: float) -> None:
         """It did not answer. `refused`: its host said that nobody listens."""
         peer.failures += 1
-        peer.refused = (peer.refused or now) if refused else None
+        peer.refused, peer.refused_until = ((peer.refused or now), now) if refused else (None, 0.0)
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)
         peer.not_before = now + pause * random.uniform(0.5, 1.0)
 
@@ -111,7 +113,9 @@ class Rota:
         return sum(peer.busy for peer in self._peers.values())
 
     def _unheard(self, peer: Peer) -> float:
-        """When it will have gone unasked for too long."""
+        """When it will have gone unasked for too long. Where nobody listens, it is soon asked again: is nobody there at all?"""
+        if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
+            return peer.tried + self._refused_again_s
         if self._attend_s is None:
             return float("inf")
         return max(peer.tried, peer.heard or 0.0) + self._attend_s

@@ -16,6 +16,7 @@ from tfdeploy.agent.paths import RunPaths, is_locked
 from tfdeploy.agent.record import replace
 
 OVER = ("ended", "lost")
+NOBODY = "nobody minds it: its minder and its supervisor died"
 
 
 def run_paths(workdir: str, job: str, run: str) -> Optional[RunPaths]:
@@ -64,7 +65,10 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         return _lost(status, "host rebooted")
     if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
         status = paths.status(task)  # it may have ended in between
-        return status if status.state in OVER else _lost(status, "its supervisor died")
+        minded = is_locked(paths.file("minder.lock"))
+        return status if status.state in OVER else _lost(status, "its supervisor died" if minded else NOBODY)
+    if status.state == "pending" and is_left(paths):
+        return _lost(status, NOBODY)
     return _as_its_minder_says(paths, status, state)
 
 

@@ -157,6 +157,8 @@ class HostPart:
     stall_action: str = "report"  # or "restart": the culprit is also ended, as if it had failed
     ahead_s: float = 0.0  # this host's clock before the others', as the launch found it; 0 where that may be an error
     supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
+    unminded_after_s: float = 60.0  # nobody minds the run on a host that has refused the mesh's port for so long
+    restart_wait_s: float = 3600.0  # after so long what ran there is lost for good
     version: int = VERSION
 
 
@@ -217,4 +219,5 @@ class HostRunState:
     round: Optional[Dict[str, Any]] = None  # the gang's latest new start: Knowledge.round
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
+    unminded: Dict[str, float] = field(default_factory=dict)  # hosts where nobody minds the run -> since (UTC seconds)
     version: int = VERSION

@@ -126,7 +126,7 @@ JOB = (
     Key(
         "restart",
         "starting failed tasks again",
-        "restart: {max: 3, backoff: [1s, 60s]}",
+        "restart: {max: 3, backoff: [1s, 60s], wait: 1h}",
         keys=(
             Key(
                 "max",
@@ -143,6 +143,14 @@ JOB = (
                 jobvalues.backoff,
                 "[1s, 60s]",
                 "restart_backoff_s",
+            ),
+            Key(
+                "wait",
+                "how long a gang or a run waits for a host where nobody minds its tasks",
+                "wait: 1h",
+                values.seconds,
+                "1h",
+                "restart_wait_s",
             ),
         ),
     ),

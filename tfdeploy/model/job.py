@@ -69,6 +69,7 @@ class Job:
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
+    restart_wait_s: float = 3600.0  # for a host where nobody minds the run any more
     stall_after_s: float = 300.0  # 0: nobody looks
     stall_action: StallAction = "report"
     stop_grace_s: float = 20.0

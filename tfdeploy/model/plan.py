@@ -78,6 +78,7 @@ class Plan:
     restart: str = "never (restart.max is 0)"  # the rule, in words
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
+    restart_wait_s: float = 3600.0  # then what ran on a host where nobody minds it is lost for good
     stall_after_s: float = 0.0  # 0: nobody looks
     stall_action: str = "report"  # model.job.StallAction
     supply_from: str | None = None  # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.words import iso_z, stall_words
@@ -52,7 +53,8 @@ def task_view(
 ) -> TaskView:
     status = tasks.get(planned.task)
     if status is None or (unreachable and status.state != "ended"):
-        status = _told_by_others(planned, states) or status or _unsaid(planned, host_state, states, unreachable)
+        told = _told_by_others(planned, states) or _unminded(planned, status, states)
+        status = told or status or _unsaid(planned, host_state, states, unreachable)
     step, loss = metrics.get(planned.task, (None, None))
     return TaskView(
         task=planned.task,
@@ -97,6 +99,14 @@ def _told_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskSt
                 ended=told.get("time", told.get("ended")),
             )
     return None
+
+
+def _unminded(planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]) -> TaskStatus | None:
+    """Lost, where the other hosts have found that nobody minds the run on its host."""
+    if not any(planned.host in state.unminded for state in states if state.host != planned.host):
+        return None
+    last = status or TaskStatus(run="", task=planned.task, host=planned.host)
+    return wire.replace(last, state="lost", outcome="lost", up=False, reason="nobody minds it, the other hosts say")
 
 
 def _unsaid(planned: TaskPlan, host_state: HostRunState | None, states: list[HostRunState], unreachable: bool) -> TaskStatus:

@@ -32,6 +32,7 @@ def _part(plan: Plan, host: HostPlan, digest: str, ahead_s: float) -> wire.HostP
         stop_grace_s=plan.stop_grace_s,
         restart_max=plan.restart_max,
         restart_backoff_s=list(plan.restart_backoff_s),
+        restart_wait_s=plan.restart_wait_s,
         supply_from=plan.supply_from,
         stall_after_s=plan.stall_after_s,
         stall_action=plan.stall_action,

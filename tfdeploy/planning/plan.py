@@ -118,6 +118,7 @@ def make_plan(
         restart=restarts.words(job, tuple(dict.fromkeys(seat.role for seat in seats))),
         restart_max=job.restart_max,
         restart_backoff_s=job.restart_backoff_s,
+        restart_wait_s=job.restart_wait_s,
         stall_after_s=job.stall_after_s,
         stall_action=job.stall_action,
         supply_from=restarts.supply_from(job, seats),

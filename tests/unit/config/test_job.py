@@ -26,7 +26,7 @@ env: {TF_CPP_MIN_LOG_LEVEL: "1", LR: 1e-3, N: 010, WHO: "{job_name}-{task_index}
 secrets: [WANDB_API_KEY]
 ready: {after: 5s, timeout: 2m}
 finish: {grace: 1.5h}
-restart: {max: 5, backoff: [500ms, 2m]}
+restart: {max: 5, backoff: [500ms, 2m], wait: 90m}
 stall: {after: 90s, action: restart}
 stop: {grace: 500ms}
 logs: {max: 500MB}
@@ -78,6 +78,7 @@ def test_the_contracts_example(load, tmp_path):
         finish_grace_s=5400.0,
         restart_max=5,
         restart_backoff_s=(0.5, 120.0),
+        restart_wait_s=5400.0,
         stall_after_s=90.0,
         stall_action="restart",
         stop_grace_s=0.5,
@@ -118,6 +119,7 @@ REFUSED = {
     "compat: v2": ("compat must be auto | v1 | none", "compat", "one of"),
     "cluster: plan": ("cluster must be planned | program", "cluster", "did you mean planned?"),
     "restart: {max: -1}": ("from 0 to 1000", "restart.max", ""),
+    "restart: {wait: soon}": ("a duration", "restart.wait", ""),
     "restart: {backoff: 5s}": ("a list of two durations", "restart.backoff", ""),
     "restart: {backoff: [1s]}": ("the first pause and the longest one", "restart.backoff", "[1s, 60s]"),
     "restart: {backoff: [60s, 1s]}": ("longer than the longest", "restart.backoff", "shorter one first"),

@@ -267,6 +267,19 @@ def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
     assert view.unreachable == ("n3",)
 
 
+def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> None:
+    states = hosts(n2={"unminded": {"n3": 1005.0}})
+    view = run_view(PLAN, states, RUNNING, unreachable=["n3"])
+    shown = {t.task: (t.state, t.outcome, t.health, t.reason) for t in view.tasks}
+    assert shown["worker:1"] == ("lost", "lost", "unreachable", "nobody minds it, the other hosts say")
+    assert (shown["worker:0"][0], view.state, view.cause) == (
+        "running",
+        "running",
+        "worker:1 on n3 lost: nobody minds it, the other hosts say",
+    )
+    assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"  # it says so itself: somebody does again
+
+
 def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_was() -> None:
     running = RUNNING["worker:1"]
     ill = TaskStatus(**{**vars(running), "health": "stalled", "health_reason": "waits for ps:0", "health_since": 1001.4})

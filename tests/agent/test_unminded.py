@@ -1,0 +1,149 @@
+"""Hosts where minder and supervisors were killed together: the others say so, take it back, and give up in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import family, knowledge, proc, resume, runs, unminded, wire
+from tfdeploy.agent.actions import Abort, Lose, Own, Unminded, View
+from tfdeploy.agent.call import Call
+from tfdeploy.agent.decide import decide
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
+
+FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
+PEERS = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n3", on_death="alone")]
+PART = HostPart(
+    "r1", "j", "async", "n1", "d", "c", tasks=[TaskSpec("ps:0", "ps", 0, ["x"], {})], peers=PEERS, restart_max=3,
+    restart_wait_s=3600.0,
+)  # fmt: skip
+AWAY = Knowledge(committed=True, unminded={"n3": (1, 50.0)})
+DONE = {"outcome": "succeeded", "time": 60.0, "up": True}
+DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
+
+
+def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
+    """now is 5,000 s."""
+    own = {"ps:0": Own(TaskStatus("r1", "ps:0", "n1", state="running"), True)}
+    return View(PART, phase, known, own, 5000.0, marks or {}, {}, **given)
+
+
+KNOWN = Knowledge(committed=True)
+CASES = {
+    "refused for less than a minute": (view(KNOWN, refused_s={"n3": 59.0}), []),
+    "refused for a minute": (view(KNOWN, refused_s={"n3": 61.0}), [Unminded("n3", 1, 61.0)]),
+    "silent for hours": (view(KNOWN, silent_s={"n3": 9999.0}), []),
+    "two hosts": (view(KNOWN, refused_s={"n2": 61.0, "n3": 61.0}), [Unminded("n2", 1, 61.0), Unminded("n3", 1, 61.0)]),
+    "all of it has ended there": (view(KNOWN.join(Knowledge(ended={"worker:1": DONE})), refused_s={"n3": 61.0}), []),
+    "it would start again there": (
+        view(KNOWN.join(Knowledge(ended={"worker:1": DIED})), refused_s={"n3": 61.0}),
+        [Unminded("n3", 1, 61.0)],
+    ),
+    "decided": (view(KNOWN.join(Knowledge(ended={"worker:0": DONE})), refused_s={"n3": 61.0}), []),
+    "not committed": (view(Knowledge(), "started", refused_s={"n3": 61.0}), []),
+    "said already": (view(AWAY, refused_s={"n3": 99.0}, marks={"unminded n3": 4900.0}), []),
+    "for as long as is waited": (view(AWAY, marks={"unminded n3": 1400.0}), [Lose("n3")]),
+    "silent since": (view(AWAY, silent_s={"n3": 3700.0}, marks={"unminded n3": 1400.0}), [Lose("n3")]),
+    "it is this host, which is minded": (view(Knowledge(committed=True, unminded={"n1": (3, 50.0)})), [Unminded("n1", 4)]),
+    "it came back": (view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)}))), []),
+    "it came back and went away": (
+        view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)})), refused_s={"n3": 70.0}),
+        [Unminded("n3", 3, 70.0)],
+    ),
+    "nobody else was heard of yet": (view(AWAY, astray=True, marks={"unminded n3": 1400.0, "back": 4999.0}), []),
+}
+
+
+@pytest.mark.fault("42 minder and supervisors at once")
+@pytest.mark.parametrize(("seen", "actions"), CASES.values(), ids=CASES)
+def test_what_is_said_of_hosts_where_nobody_minds_the_run(seen: View, actions: list[Any]) -> None:
+    assert [each for each in decide(seen) if isinstance(each, (Unminded, Lose, Abort))] == actions
+
+
+def test_what_is_given_up_fails_the_run_in_words() -> None:
+    known = AWAY.join(Knowledge(ended=unminded.lost(PART, AWAY, "n3")))
+    (abort,) = decide(view(known))
+    words = "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h (restart.wait)"
+    assert abort == Abort("failed", words)
+    assert known.ended["worker:1"]["time"] == 50.0  # when it went: the first death, if others died of it
+    assert knowledge.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
+
+
+def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
+    peers = [
+        Peer("worker:0", "worker", "n1", True, False, "gang", True),
+        Peer("worker:1", "worker", "n3", True, False, "gang", True),
+    ]
+    part = wire.replace(PART, peers=peers)
+    round_two = {"n": 2, "time": 70.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}
+    known = AWAY.join(Knowledge(ended={"worker:1": dict(DONE, attempt=3)}))
+    assert unminded.lost(part, known, "n3") == {}
+    again = known.join(Knowledge(round=round_two))
+    assert unminded.lost(part, again, "n3")["worker:1"]["attempt"] == 4
+
+
+# --- real processes
+
+
+QUICK: dict[str, Any] = {"unminded_after_s": 1.5, "restart_backoff_s": [0.1, 0.4]}
+
+
+def kill_all(cluster: Any, run: str, host: str) -> None:
+    """kill -9 of the minder, of the supervisors and so of the tasks of one host, in one moment."""
+    paths = cluster.hosts[host].paths(run)
+    tasks = [spec.task for spec in paths.part().tasks]
+    ours = {pid for pid in proc.everyone() if os.fsencode(paths.host_dir) in proc.command_line(pid)}
+    everyone = [who for pid in ours | family.members(paths, tasks)[0] if (who := proc.identity(pid))]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
+        for who in everyone:
+            proc.send(who, number)
+    cluster.wait_until(lambda: not any(map(proc.same, everyone)))
+
+
+def start(cluster: Any, kind: str, **fields: Any) -> dict[str, Any]:
+    tasks = {f"worker:{n}": (f"n{n + 1}", FOREVER) for n in range(len(cluster.hosts))}
+    recovery = dict.fromkeys(tasks, (kind, kind == "gang"))
+    cluster.launch("r1", tasks, recovery=recovery, restart_max=3, **{**QUICK, **fields})
+    for task in tasks:
+        cluster.wait_state("r1", task, "running")
+    return tasks
+
+
+@pytest.mark.fault("42 minder and supervisors at once, nobody attached")
+def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    start(cluster, "alone")
+    kill_all(cluster, "r1", "n2")
+    cluster.wait_until(lambda: "n2" in cluster.state("r1", "n1").unminded, 30.0)
+    paths = cluster.hosts["n2"].paths("r1")
+    (row,) = runs.describe(paths)["tasks"]
+    assert (row["state"], row["outcome"], row["reason"]) == (
+        "lost",
+        "lost",
+        "nobody minds it: its minder and its supervisor died",
+    )
+    assert cluster.state("r1", "n1").abort_reason is None and cluster.status("r1", "worker:0").state == "running"
+    resume.resume(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
+    cluster.wait_until(lambda: not cluster.state("r1", "n1").unminded, 30.0)
+    status = cluster.wait_state("r1", "worker:1", "running")
+    cluster.wait_until(lambda: cluster.status("r1", "worker:1").attempt == 2, 30.0)
+    assert status and "minded again" in (Path(cluster.hosts["n1"].paths("r1").host_dir) / "journal").read_text()
+
+
+@pytest.mark.parametrize("kind", ["alone", "gang"])
+def test_after_the_wait_the_run_has_failed_and_says_why(hosts: Any, kind: str) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    start(cluster, kind, restart_wait_s=2.0)
+    kill_all(cluster, "r1", "n3")
+    if kind == "gang":
+        os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)  # as its peers die of it
+    states = cluster.wait_ended("r1", "n1", "n2")
+    words = "worker:2 on n3 lost: nobody minds it, and its host has refused the run's port for 2 s (restart.wait)"
+    assert {state.abort_reason for state in states.values()} == {words}
+    assert cluster.status("r1", "worker:0").outcome == "stopped"
