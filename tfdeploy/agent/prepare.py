@@ -121,9 +121,7 @@ def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     if same and runs.is_live(paths) and not paths.word("abort"):
         return True
     if there is not None and (not same or paths.state().phase != "prepared" or paths.word("abort")):
-        raise VerbError(
-            "exists", "run %s is here already" % part.run, where=paths.run_dir, next="tfdeploy launch with another --name"
-        )
+        raise VerbError("exists", "run %s is here already" % part.run, where=paths.run_dir, next="tfdeploy launch --name ANOTHER")
     shutil.rmtree(paths.host_dir)
     return False
 

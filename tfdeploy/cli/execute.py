@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
         print(json.dumps({"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}))
     else:
         _show(flags, rows)
-        show_next(terminal_of(sys.stderr, flags.color), (getattr(result, "next", None) for result in results.values()))
+        show_next(terminal_of(sys.stderr, flags.color), flags.nexts(results))
     errors = [result.exit_code for result in results.values() if isinstance(result, TfdeployError)]
     return worst([*errors, *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
 

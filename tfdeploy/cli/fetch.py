@@ -100,7 +100,7 @@ def _row(host: str, result: Brought | TfdeployError) -> dict[str, Any]:
 
 
 def _say(flags: Flags, plan: Plan, fetched: Fetched, rows: list[dict[str, Any]], to: Path) -> None:
-    from tfdeploy.ui.reports import show_fetch
+    from tfdeploy.ui.reports import show_fetch, show_next
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
@@ -116,7 +116,5 @@ def _say(flags: Flags, plan: Plan, fetched: Fetched, rows: list[dict[str, Any]],
         terminal.write("nothing is in keep yet\n")
     if any(row["newer_here"] for row in rows):
         terminal.write("  next: --overwrite takes the hosts' files, or --to another folder\n")
-    nexts = [getattr(result, "next", None) for result in fetched.hosts.values()]
-    for text in dict.fromkeys(text for text in nexts if text):
-        terminal.write(f"  next: {clean(text)}\n")
+    show_next(terminal, flags.nexts(fetched.hosts))
     print(to)

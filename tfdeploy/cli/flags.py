@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
-from tfdeploy.cli.options import common, env_default
+from tfdeploy.cli.options import Parser, common, env_default
 from tfdeploy.errors import UsageError
 
 NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host
@@ -52,6 +52,14 @@ class CommonFlags:
             return text
         return _COMMAND.sub(lambda found: f"{found[0]} {shlex.join(words)}" if _reads_files(found[1]) else found[0], text)
 
+    def nexts(self, results: Mapping[str, object]) -> list[str]:
+        """What to type next, by what the hosts' errors among `results` say."""
+        from tfdeploy.errors import TfdeployError
+        from tfdeploy.model.nexts import fold_nexts
+
+        said = {host: result.next for host, result in results.items() if isinstance(result, TfdeployError)}
+        return [self.typed(text) for text in fold_nexts(said)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class OfRun(CommonFlags):
@@ -83,6 +91,16 @@ def read(record: type[F], prog: str, namespace: argparse.Namespace, after: Seque
         _refuse_bounds(record.unbounded, prog, given)
     known = {each.name: given[each.name] for each in fields(record) if each.name in given}
     return record(**{**known, "after": None if after is None else tuple(after)})
+
+
+def common_flags(words: Sequence[str]) -> CommonFlags:
+    """The common flags among all words of a command line, whatever verb it has; where they cannot be read, none."""
+    parser = Parser(add_help=False)
+    try:
+        common(parser)
+        return read(CommonFlags, "tfdeploy", parser.parse_known_args(words)[0], None)
+    except UsageError:
+        return CommonFlags()
 
 
 def _refuse_bounds(why: str, prog: str, given: dict[str, Any]) -> None:

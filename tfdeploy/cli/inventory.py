@@ -102,7 +102,7 @@ def setting_rows(inventory: Inventory, understood: Understood) -> list[tuple[str
 
     rows = []
     for key in HOST:
-        if key.name == "address":
+        if key.name == "address" or not key.built:
             continue
         seen = {
             host.name: (_words(key.name, getattr(host, key.name)), origin(understood, host, key.name)) for host in inventory.hosts

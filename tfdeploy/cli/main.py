@@ -26,7 +26,7 @@ VERBS = {
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("check",)
+NOT_BUILT = ("check", "audit", "clean", "report", "compare")  # verbs of the contract
 MODULES = {"exec": "execute"}
 
 
@@ -148,11 +148,15 @@ def _refuse_unknown(verb: str) -> None:
 
 
 def _show(error: Exception, words: list[str]) -> int:
+    from tfdeploy.cli.flags import common_flags
     from tfdeploy.errors import TfdeployError
     from tfdeploy.ui.errors import show_error
 
     assert isinstance(error, TfdeployError)
-    show_error(error, as_json=_wants_json(words[: words.index("--")] if "--" in words else words))
+    own = _split(words)[0]
+    flags = common_flags(own)
+    error.next = flags.typed(error.next) if error.next else None
+    show_error(error, as_json=_wants_json(own), color=flags.color)
     return error.exit_code
 
 

@@ -9,8 +9,16 @@ import shlex
 from typing import Any, NoReturn
 
 from tfdeploy.errors import UsageError
+from tfdeploy.model.job import MODES_NOT_BUILT
 
 COLORS = ("auto", "always", "never")
+NOT_BUILT = {  # flags of the contract, by verb
+    "trust": ("--renew",),
+    "sync": ("--dry-run", "--via", "--bwlimit"),
+    "launch": ("--force", "--via", "--bwlimit"),
+    "setup": ("--bwlimit",),
+    "fetch": ("--bwlimit",),
+}
 _TAKE_COMMANDS = ("exec", "launch")
 
 
@@ -28,6 +36,8 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = [str(each) for each in action.choices]
+        if action.dest == "mode" and value in MODES_NOT_BUILT:
+            raise UsageError(f"mode {value} is not built yet", where=self.prog, next=f"one of: {', '.join(known)}")
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -38,8 +48,11 @@ class Parser(argparse.ArgumentParser):
         if self.prog.split()[-1] in _TAKE_COMMANDS and not words[0].startswith("-"):
             line = f"{self.prog} -- {shlex.join(words)}"
             raise UsageError(f"a command stands after --: {' '.join(words)}", where=self.prog, next=line)
+        flag = words[0].split("=")[0]
+        if flag in NOT_BUILT.get(self.prog.split()[-1], ()):
+            raise UsageError(f"`{flag}` is not built yet", where=self.prog, next=f"{self.prog} --help lists what is")
         flags = [flag for action in self._actions for flag in action.option_strings]
-        near = difflib.get_close_matches(words[0].split("=")[0], flags, n=1)
+        near = difflib.get_close_matches(flag, flags, n=1)
         hint = f"did you mean {near[0]}? {self.prog} --help lists them" if near else f"{self.prog} --help"
         raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
 

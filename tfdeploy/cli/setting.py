@@ -133,7 +133,9 @@ def run_meant(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Meant:
         fleet, place.hosts, store(), wanted=flags.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused
     )
     for host, error in refused.items():
-        print(f"[{host}] {clean(error.what)}" + (f"\n  next: {clean(error.next)}" if error.next else ""), file=sys.stderr)
+        print(f"[{host}] {clean(error.what)}", file=sys.stderr)
+        if error.next:
+            print(f"  next: {clean(flags.typed(error.next))}", file=sys.stderr)
     return Meant(plan, place.only(plan), worst(error.exit_code for error in refused.values()))
 
 

@@ -76,4 +76,4 @@ def _say(flags: CommonFlags, rows: list[dict[str, Any]], different: list[str], r
 
     terminal = terminal_of(sys.stderr, flags.color)
     show_setup(terminal, rows, different)
-    show_next(terminal, (getattr(result, "next", None) for result in results.values()))
+    show_next(terminal, flags.nexts(results))

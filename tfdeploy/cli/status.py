@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
     with setting.open_fleet(flags) as fleet:
         plan, only, odd = setting.run_meant(flags, fleet)
         if flags.watch and not flags.json and on_terminal():
-            dashboard(fleet, plan, last=200, only=only)
+            dashboard(flags, fleet, plan, last=200, only=only)
             return 0
         while True:
             found = status(fleet, plan, only)
@@ -52,8 +52,8 @@ def run(flags: Flags) -> int:
             time.sleep(2)
         if not flags.watch and found.view.state in ("running", "starting", "lost"):
             for host in found.left:
-                print(f"[{host}] all of the run is gone here (rebooted, or killed)", file=sys.stderr)
-                print(f"  next: tfdeploy status {plan.run} --watch: makes it go on there", file=sys.stderr)
+                print(f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on:", file=sys.stderr)
+                print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
         for host, error in found.errors.items():
             print(f"[{host}] {clean(error.what)}", file=sys.stderr)
         setting.say_unasked(flags, found.view.unasked)
@@ -91,4 +91,4 @@ def _show(flags: Flags, view: Any) -> None:
     if flags.json:
         print(json.dumps(run_view_json(view)), flush=True)
     else:
-        show_status(terminal_of(sys.stdout, flags.color), view, time.time())
+        show_status(terminal_of(sys.stdout, flags.color), view, time.time(), flags.typed)

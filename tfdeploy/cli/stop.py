@@ -94,4 +94,4 @@ def _say(flags: Flags, run: str, results: dict[str, Any]) -> None:
     if away and messengers:
         told = f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} {fold_names(away)} to stop"
         print(f"{told} as soon as they meet, for a day", file=sys.stderr)
-    print(f"`tfdeploy stop {run}` again finishes it", file=sys.stderr)
+    print(f"`{flags.typed(f'tfdeploy stop {run}')}` again finishes it", file=sys.stderr)

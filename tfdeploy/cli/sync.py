@@ -61,4 +61,4 @@ def _say(flags: CommonFlags, rows: list[dict[str, Any]], results: dict[str, Any]
 
     terminal = terminal_of(sys.stderr, flags.color)
     show_sync(terminal, rows)
-    show_next(terminal, (getattr(result, "next", None) for result in results.values()))
+    show_next(terminal, flags.nexts(results))

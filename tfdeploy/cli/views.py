@@ -86,7 +86,8 @@ def wait_plainly(flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit) -> Ru
     try:
         return follow(fleet, plan, both, stop=stop)
     except KeyboardInterrupt:
-        print(f"left; the run goes on: `tfdeploy logs -f {plan.run}`, `tfdeploy stop {plan.run}`", file=sys.stderr)
+        look, end = flags.typed(f"tfdeploy logs -f {plan.run}"), flags.typed(f"tfdeploy stop {plan.run}")
+        print(f"left; the run goes on: `{look}`, `{end}`", file=sys.stderr)
         raise
     finally:
         stop.set()
@@ -104,14 +105,20 @@ def on_terminal() -> bool:
 
 
 def dashboard(
-    fleet: Fleet, plan: Plan, *, record: Emit | None = None, last: int | None = None, only: frozenset[str] | None = None
+    flags: CommonFlags,
+    fleet: Fleet,
+    plan: Plan,
+    *,
+    record: Emit | None = None,
+    last: int | None = None,
+    only: frozenset[str] | None = None,
 ) -> int:
     """The run on the whole terminal, or what `only` these hosts have of it. `q` leaves with 0; at the run's end its own code."""
     from tfdeploy.model.status import exit_code
     from tfdeploy.operations.follow import follow
     from tfdeploy.ui.dashboard import Dashboard
 
-    board = Dashboard(plan if only is None else _part_of(plan, only))
+    board = Dashboard(plan if only is None else _part_of(plan, only), typed=flags.typed)
     stop = threading.Event()
     seen: dict[str, Any] = {}
 

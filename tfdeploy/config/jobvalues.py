@@ -15,8 +15,9 @@ from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
 from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
+from tfdeploy.model.job import MODES, MODES_NOT_BUILT, STALL_ACTIONS, RoleRule
 
+DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set that is written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
 RESERVED = (
     "TF_CONFIG",
@@ -30,6 +31,8 @@ RESERVED = (
 
 
 def mode(node: Node) -> str:
+    if node.text in MODES_NOT_BUILT:
+        raise node.error(f"mode {node.text} is not built yet", f"one of: {', '.join(MODES)}")
     return values.one_of(node, MODES)
 
 
@@ -68,7 +71,13 @@ def _word(item: Node) -> str:
 
 
 def data(node: Node) -> dict[str, str]:
-    return {_named(child, name): values.text(child) for name, child in node.mapping("a mapping of name: path").items()}
+    return {_named(child, name): _path(child) for name, child in node.mapping("a mapping of name: path").items()}
+
+
+def _path(child: Node) -> str:
+    if child.kind == "mapping":
+        raise child.error(f"`{child.path}` as a mapping ({', '.join(DATA_NOT_BUILT)}) is not built yet", "write name: path")
+    return values.text(child)
 
 
 def _named(child: Node, name: str) -> str:

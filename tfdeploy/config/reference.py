@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tfdeploy.config import jobvalues, values
 from tfdeploy.config.schema import Key
-from tfdeploy.model.job import MODES
+from tfdeploy.model.job import MODES, MODES_NOT_BUILT
 from tfdeploy.model.placeholders import NAMES
 
 HOST = (
@@ -30,6 +30,8 @@ HOST = (
         values.address,
         "a literal address, else what the probe saw",
     ),
+    Key("bwlimit", "bytes a second in each direction", "bwlimit: 50M"),
+    Key("reserve", "what a sync leaves free on the workdir's disk", "reserve: 5GiB"),
 )
 
 INVENTORY = (
@@ -191,6 +193,7 @@ JOB = (
         jobvalues.compat,
         "auto",
     ),
+    Key("protect", "who may reach the ports of the run", "protect: auto"),
     Key(
         "metrics",
         "name: regular expression with one group, read from the logs",
@@ -216,6 +219,12 @@ def not_built(keys: tuple[Key, ...], before: str = "") -> Iterator[str]:
         if not key.built:
             yield before + key.name
         yield from not_built(key.keys, f"{before}{key.name}.")
+
+
+def all_not_built() -> list[str]:
+    """Of both files, keys and values."""
+    data = [f"data.NAME.{key}" for key in jobvalues.DATA_NOT_BUILT]
+    return [*not_built(HOST), *not_built(JOB), *data, *(f"mode: {mode}" for mode in MODES_NOT_BUILT)]
 
 
 def reference_rows() -> dict[str, list[dict[str, str]]]:
@@ -244,8 +253,7 @@ def reference_text() -> str:
             *_columns([(f"{{{name}}}", text) for name, text in NAMES.items()]),
             *_columns([("{data.NAME}", "a data set's folder or file on the host"), ("{keep.NAME}", "a keep folder, absolute")]),
             "",
-            f"NOT BUILT YET  {', '.join(not_built(JOB))}",
-            "",
+            *([f"NOT BUILT YET  {missing}", ""] if (missing := ", ".join(all_not_built())) else []),
         ]
     )
 

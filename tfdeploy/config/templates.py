@@ -32,7 +32,7 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
     names = list(hosts)
     roles = f"roles:\n  ps: [{names[0]}]\n  worker: [{', '.join(names[1:] or names)}]"
     defaults = "\n".join(
-        f"#  {key.example:<40}  # {key.text}" for key in reference.HOST if key.name not in ("address", "advertise")
+        f"#  {key.example:<40}  # {key.text}" for key in reference.HOST if key.built and key.name not in ("address", "advertise")
     )
     return (
         "# Which hosts there are. `tfdeploy docs` prints the reference, `tfdeploy inventory` what was understood.\n\n"

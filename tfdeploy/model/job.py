@@ -7,7 +7,7 @@ from typing import Literal
 
 Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local"]
 MODES: tuple[Mode, ...] = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
-MODES_BUILT = MODES
+MODES_NOT_BUILT = ("plain",)  # of the contract
 Flags = Literal["auto", "classic", "none"]
 Compat = Literal["auto", "v1", "none"]
 WHEELS = "setup-wheels"  # what the wheels of `setup` are called among a job's data sets

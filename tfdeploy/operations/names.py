@@ -14,4 +14,4 @@ def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> N
     for known in runs:
         if known.run == run:
             where = f"host {', '.join(known.states)}"
-            raise Refused(f"run {run} is here already", where=where, next="tfdeploy launch with another --name")
+            raise Refused(f"run {run} is here already", where=where, next="tfdeploy launch --name ANOTHER")

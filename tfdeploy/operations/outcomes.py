@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.nexts import fold_nexts
 
 V = TypeVar("V")
 
@@ -35,13 +37,11 @@ def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> Tfdepl
     kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
     kind = kinds.get(code, HostFailed)
     lines = [f"{doing} failed on {len(errors)} of {of} hosts:"]
-    nexts: list[str] = []
     for host, error in errors.items():
         where = "" if error.where in (None, host) else f" ({error.where})"
         lines.append(f"  {host}: {error.what}{where}")
-        if error.next and error.next not in nexts:
-            nexts.append(error.next)
-    return kind("\n".join(lines), where=", ".join(errors), next="; ".join(nexts[:3]) or None)
+    nexts = fold_nexts({host: error.next for host, error in errors.items()})
+    return kind("\n".join(lines), where=fold_names(errors), next="\n".join(nexts) or None)
 
 
 def all_or_error(doing: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:

@@ -55,14 +55,15 @@ class Dashboard:
         summary: Terminal | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        typed: Callable[[str], str] = str,
     ) -> None:
         """`plan`: of a run that is committed already; None: a launch, whose events will bring its plan.
         `in_fd`: where keys come from (default: standard input). `console`: where it is drawn (default: stderr).
-        `summary`: where the last words go once it is closed (default: stderr)."""
+        `summary`: where the last words go once it is closed (default: stderr). `typed`: a command as it is to be typed."""
         self.progress = RunProgress(plan)
         self.ring = LogRing()
         self.view = ViewState(self.ring)
-        self.scene = Scene(self.progress, self.ring, self.view)
+        self.scene = Scene(self.progress, self.ring, self.view, typed=typed)
         self._committed = plan is not None
         self._in_fd = in_fd
         self._console = console or Console(file=sys.stderr)
@@ -177,7 +178,7 @@ class Dashboard:
         death = self.progress.first_death
         last = self.ring.last_of(death.task, LAST_LINES) if death else []
         try:
-            show_summary(self._summary or terminal_of(sys.stderr), self.progress, last)
+            show_summary(self._summary or terminal_of(sys.stderr), self.progress, last, typed=self.scene.typed)
         except OSError:
             return
 

@@ -5,6 +5,7 @@ Pure: the same progress, view state and clock give the same rows. Only what is v
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tfdeploy.model.progress import STEPS, RunProgress
@@ -37,12 +38,13 @@ class Scene:
     view: ViewState
     quiet: dict[str, float] = field(default_factory=dict)
     rule: str = "-"  # the line between table and log
+    typed: Callable[[str], str] = str  # a command as it is to be typed
 
 
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     """Exactly `height` rows of `width` columns. `now`: UTC seconds, for the time that has passed."""
     progress = scene.progress
-    head = _head(progress, now, height)
+    head = _head(scene, now, height)
     foot = [_foot(scene)] if height >= 6 else []
     left = max(0, height - len(head) - len(foot))
     titled, ruled = height >= 10, height >= 8
@@ -59,7 +61,8 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     return [fit(row, width) for row in rows + foot]
 
 
-def _head(progress: RunProgress, now: float, height: int) -> list[Row]:
+def _head(scene: Scene, now: float, height: int) -> list[Row]:
+    progress = scene.progress
     lasted = (progress.ended or now) - (progress.started or now)
     state = "failing" if progress.cause and not progress.final else progress.state
     rows: list[Row] = [
@@ -73,14 +76,15 @@ def _head(progress: RunProgress, now: float, height: int) -> list[Row]:
         ]
     ]
     if progress.cause:
-        rows += _cause(progress, height)
+        rows += _cause(scene, height)
     elif progress.state == "starting" and height >= 8:
         rows.append(_steps(progress))
     return rows
 
 
-def _cause(progress: RunProgress, height: int) -> list[Row]:
+def _cause(scene: Scene, height: int) -> list[Row]:
     """The first death in red with its last line, and where to look next."""
+    progress = scene.progress
     death = progress.first_death
     row = [Piece(clean(progress.cause or ""), "bold red")]
     if death and death.last_line:
@@ -88,7 +92,7 @@ def _cause(progress: RunProgress, height: int) -> list[Row]:
     if height < 10:
         return [row]
     task = f" --task {clean(death.task, 40)}" if death else ""
-    return [row, [Piece("look: ", "dim"), Piece(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50", "bold")]]
+    return [row, [Piece("look: ", "dim"), Piece(scene.typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50"), "bold")]]
 
 
 def _steps(progress: RunProgress) -> Row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfdeploy.model.folding import fold_equal, fold_names
@@ -22,11 +22,10 @@ from tfdeploy.ui.terminal import Terminal
 Fields = Mapping[str, Any]
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
 _NARROWEST = 20  # columns for what is told beside a label
-MOST_NEXT = 5  # lines of what to type next
 
 
-def show_status(terminal: Terminal, view: RunView, now: float) -> None:
-    """Heading, a row per task, the cause, what cannot be reached."""
+def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[str], str] = str) -> None:
+    """Heading, a row per task, the cause, what cannot be reached. `typed`: a command as it is to be typed."""
     lasted = in_seconds((view.ended or now) - view.started)
     when = f"for {lasted}" if not view.final else f"after {lasted}"
     style = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}.get(
@@ -47,7 +46,7 @@ def show_status(terminal: Terminal, view: RunView, now: float) -> None:
             _say(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     show_left_files(terminal, view.left_files)
     if view.state == "failed" and view.first_death:
-        _say(terminal, "next: ", f"tfdeploy logs {view.run} --task {view.first_death} -n 100", "")
+        _tell(terminal, "next: ", typed(f"tfdeploy logs {view.run} --task {view.first_death} -n 100"), "")
 
 
 def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -> None:
@@ -155,13 +154,11 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[Fields]) -> None:
         err.write("".join(err.paint(clean(line), "red") + "\n" for line in text))
 
 
-def show_next(terminal: Terminal, texts: Iterable[str | None]) -> None:
-    """What to type next, each thing once; of very many the first few."""
-    wanted = list(dict.fromkeys(text for text in texts if text))
-    for text in wanted[:MOST_NEXT]:
-        terminal.write(f"  next: {clean(text)}\n")
-    if len(wanted) > MOST_NEXT:
-        terminal.write(f"  and {len(wanted) - MOST_NEXT} more like these\n")
+def show_next(terminal: Terminal, texts: Iterable[str]) -> None:
+    """What to type next, a line each; see model/nexts.py."""
+    for text in texts:
+        for line in text.splitlines():
+            terminal.write(f"  next: {clean(line)}\n")
 
 
 def show_checks(terminal: Terminal, hosts: Sequence[Fields]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.ui.amounts import figure, in_seconds
@@ -14,8 +14,11 @@ LAST_LINES = 12
 _STYLES = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}
 
 
-def show_summary(terminal: Terminal, progress: RunProgress, last_lines: Sequence[str] = ()) -> None:
-    """`last_lines`: of the task that died first. Says nothing of a run that never had a name."""
+def show_summary(
+    terminal: Terminal, progress: RunProgress, last_lines: Sequence[str] = (), *, typed: Callable[[str], str] = str
+) -> None:
+    """`last_lines`: of the task that died first. `typed`: a command as it is to be typed. Says nothing of a run that never had
+    a name."""
     if progress.run is None:
         return
     run = clean(progress.run)
@@ -30,7 +33,7 @@ def show_summary(terminal: Terminal, progress: RunProgress, last_lines: Sequence
         _say_figures(terminal, progress)
     show_left_files(terminal, progress.left_files)
     for command in _next(progress, run):
-        terminal.write(f"  next: {command}\n")
+        terminal.write(f"  next: {typed(command)}\n")
 
 
 def _say_figures(terminal: Terminal, progress: RunProgress) -> None:

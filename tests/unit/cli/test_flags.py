@@ -158,3 +158,27 @@ def test_no_verb_takes_a_bad_job_file_for_a_bug(verb: str, job: str | None, caps
     told = capsys.readouterr().err
     assert code == 2, told
     assert told.count("error:") == 1 and "Traceback" not in told
+
+
+def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = CommonFlags(inventory="my hosts.yaml", job="a.yaml")
+    given_so = "tfdeploy trust -i 'my hosts.yaml' -j a.yaml --limit n1"
+    assert flags.typed("tfdeploy trust --limit n1") == given_so
+    assert flags.typed("`tfdeploy runs` lists them") == "`tfdeploy runs -i 'my hosts.yaml' -j a.yaml` lists them"
+    for text in (
+        "tfdeploy init writes one",
+        "tfdeploy lab up 3",
+        "tfdeploy launch --help",
+        "192.0.2.1 and tfdeploy have no cipher",
+    ):
+        assert flags.typed(text) == text
+    monkeypatch.setenv("TFDEPLOY_INVENTORY", "my hosts.yaml")  # what is exported needs no words
+    assert flags.typed("tfdeploy setup") == "tfdeploy setup -j a.yaml"
+    assert CommonFlags().typed("tfdeploy setup") == "tfdeploy setup"
+
+
+@pytest.mark.parametrize("words", ["exec -i KH", "-i KH exec", "exec --inventory=KH", "exec -i KH --json"])
+def test_an_error_says_what_to_type_with_the_files_that_were_given(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word.replace("KH", "k h.yaml") for word in words.split()]) == 2
+    said = capsys.readouterr()
+    assert "tfdeploy exec -i 'k h.yaml' -- nvidia-smi" in said.out + said.err

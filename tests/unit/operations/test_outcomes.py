@@ -22,6 +22,15 @@ def test_many_hosts_are_named_each_with_its_words() -> None:
     assert error.next == "apt install rsync"
 
 
+def test_what_to_type_for_many_hosts_is_one_line_and_drops_none() -> None:
+    errors: dict[str, TfdeployError] = {
+        f"n{n}": HostUnreachable("key not known", next=f"tfdeploy trust --limit n{n}") for n in range(1, 201)
+    }
+    error = together("probe", errors, 200)
+    assert error.next == "tfdeploy trust --limit 'n[1-200]'"
+    assert error.where == "n[1-200]"
+
+
 def test_all_or_error() -> None:
     assert all_or_error("x", {"n1": 1}) == {"n1": 1}
     with pytest.raises(HostFailed):

@@ -1,0 +1,68 @@
+"""What the contract has and tfdeploy has not yet: refused by its name, and named in the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.cli import main as frame
+from tfdeploy.cli.options import NOT_BUILT
+from tfdeploy.config import reference
+from tfdeploy.config.jobvalues import DATA_NOT_BUILT
+from tfdeploy.model.job import MODES_NOT_BUILT
+
+README = Path(__file__).resolve().parents[3] / "README.md"
+FLAGS = [(verb, flag) for verb, flags in NOT_BUILT.items() for flag in flags]
+
+
+@pytest.mark.parametrize("words", [*FLAGS, *(("launch", "--mode", mode) for mode in MODES_NOT_BUILT)])
+def test_a_flag_or_mode_that_is_not_built_is_refused_by_name(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert frame.main(words) == 2
+    told = capsys.readouterr().err
+    assert f"{words[-1]}" in told and "is not built yet" in told
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_a_key_that_is_not_built_is_refused_by_name(
+    host: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for dotted in reference.not_built(reference.HOST if host else reference.JOB):
+        group, _, name = dotted.rpartition(".")
+        line = f"{group}: {{{name}: 1}}" if group else f"{name}: 1"
+        if host:
+            Path("hosts.yaml").write_text(f"hosts: {{n1: {{{line}}}}}")
+            assert frame.main(["inventory", "-i", "hosts.yaml"]) == 2
+        else:
+            Path("tfdeploy.yaml").write_text(line)
+            assert frame.main(["sync", "-i", "hosts.yaml"]) == 2
+        assert f"{dotted}` is not built yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", DATA_NOT_BUILT)
+def test_a_data_set_in_parts_is_refused_by_name(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tfdeploy.yaml").write_text(f"data: {{digits: {{path: ., {key}: x}}}}")
+    assert frame.main(["sync"]) == 2
+    told = capsys.readouterr().err
+    assert key in told and "is not built yet" in told
+
+
+def test_the_readme_names_exactly_what_is_not_built() -> None:
+    told = re.search(r"## Not built yet\n\n(.*?)\n\n", README.read_text(), re.DOTALL)
+    assert told
+    named = set(re.findall(r"`([^`]+)`", told[1]))
+    flags = {flag if flag == "--bwlimit" else f"{verb} {flag}" for verb, flag in FLAGS}
+    keys = {*reference.not_built(reference.HOST), *reference.not_built(reference.JOB)}
+    modes = {f"mode: {mode}" for mode in MODES_NOT_BUILT}
+    assert named == {*frame.NOT_BUILT, *flags, *keys, *modes, *DATA_NOT_BUILT}
+
+
+def test_the_reference_has_no_heading_without_words() -> None:
+    for line in reference.reference_text().splitlines():
+        assert not line.endswith("  "), line
+    assert "NOT BUILT YET  bwlimit" in reference.reference_text()
