@@ -227,6 +227,20 @@ IN_MODES = {
 }
 
 
+def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
+    """TensorFlow makes no session before all have answered; one that starts again may yet do so."""
+    waiting = view("committed", Knowledge(True, None, {"worker:0": GOOD}), marks=DECIDED_LONG)
+    own = waiting.own["worker:1"]
+
+    def waits(*tasks: str, **known: Any) -> list[Any]:
+        ended = {**waiting.known.ended, **known}
+        rows = {**waiting.own, "worker:1": own._replace(waits=tasks)}
+        return decide(waiting._replace(own=rows, known=Knowledge(True, None, ended)))
+
+    assert waits() == waits("worker:2") == waits("worker:2", **{"worker:2": dict(BAD, final=False)}) == []
+    assert waits("worker:0") == waits("worker:2", "worker:0") == [End("worker:1", DECIDED, 20.0)]
+
+
 @pytest.mark.parametrize("name", IN_MODES)
 def test_rule_of_a_mode(name: str) -> None:
     mode, own, ended, expected = IN_MODES[name]

@@ -33,6 +33,39 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(ho
     cluster.wait_until(lambda: (staff.reap(), not staff.look()["worker:0"].supervised)[1])
 
 
+def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: Any) -> None:
+    """TensorFlow says them every 10 s, for ever: the grace of 60 s without a word would never be over."""
+    cluster = hosts("n1")
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
+    paths = cluster.hosts["n1"].paths("r1")
+    staff, log = Staff(paths, paths.part()), Path(paths.task_dir("worker:0"), "out.log")
+
+    def look(decided: bool = True, says: str = "") -> Any:
+        with log.open("a") as file:
+            file.write(says)
+        return staff.look(decided)["worker:0"]
+
+    waits = "I0000 00:00:1 7 master.cc:278] CreateSession still waiting for response from worker: /job:worker/replica:0/task:%d\n"
+    assert look(False, "step 1\n").quiet_s == 0.0
+    quiet = look().quiet_s
+    assert look(says=waits % 1).waits == ("worker:1",)
+    again = look(says=waits % 2)
+    assert again.waits == ("worker:1", "worker:2") and again.quiet_s > quiet
+    own = look(says="step 2\n")
+    assert (own.waits, own.quiet_s) == ((), 0.0)
+
+
+def test_programs_are_told_when_the_run_is_decided(hosts: Any) -> None:
+    cluster = hosts("n1")
+    tasks = {"worker:0": ("n1", ["sh", "-c", "until [ -e go ]; do sleep 0.02; done"])}
+    waits = 'until [ -e "$TFDEPLOY_TASK_FOLDER/decided" ]; do sleep 0.02; done; echo told'
+    cluster.launch("r1", {**tasks, "worker:1": ("n1", ["sh", "-c", waits])}, finish_grace_s=20.0)
+    assert not os.path.exists(cluster.hosts["n1"].paths("r1").file("decided"))
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    assert cluster.log("r1", "worker:1") == "told\n"
+
+
 def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
     """A supervisor that finds its lock taken goes, and its task counts as lost."""
     path = str(tmp_path / "lock")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Union
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.knowledge import Knowledge
 
 
 class Own(NamedTuple):
-    """One task of this host, as it is now. `quiet_s`: since it last wrote anything (0 where that is unknown). `written`:
-    False while the supervisor of this attempt has not written its status yet: on disk lies that of the attempt before."""
+    """One task of this host, as it is now. `quiet_s`: since it last wrote anything of its own (0 where that is unknown).
+    `written`: False while the supervisor of this attempt has not written its status yet: on disk lies that of the attempt
+    before. `waits`: the tasks that TensorFlow says it waits for, where it has said nothing else since."""
 
     status: wire.TaskStatus
     supervised: bool  # its supervisor is alive
     quiet_s: float = 0.0
     written: bool = True
+    waits: Tuple[str, ...] = ()
 
 
 class View(NamedTuple):

@@ -140,9 +140,15 @@ def _finish(view: View) -> List[Action]:
         own = view.own[spec.task]
         if own.status.state in ("ended", "lost") and not own.supervised:
             continue
-        if done if serves(spec) else min(waited, own.quiet_s) >= part.finish_grace_s:
+        over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_in_vain(view, own)
+        if done if serves(spec) else over:
             actions.append(End(spec.task, DECIDED, part.stop_grace_s))
     return actions
+
+
+def _waits_in_vain(view: View, own: Own) -> bool:
+    """Its session is not made before all have answered, and one of these has ended for good."""
+    return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:

@@ -32,7 +32,7 @@ from tfdeploy.agent import (
     supply,
     unminded,
 )
-from tfdeploy.agent.atomic import read_json
+from tfdeploy.agent.atomic import read_json, write_bytes
 from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock
 from tfdeploy.agent.knowledge import Knowledge
@@ -141,7 +141,7 @@ class Minder:
     def step(self) -> bool:
         """Looks and acts once. False: nothing changed by it."""
         self.staff.reap()
-        own = self.staff.look()
+        own = self.staff.look("decided" in self.state.marks)
         self._learn(own)
         actions = decide.decide(self._view(own))
         changed = False
@@ -188,6 +188,7 @@ class Minder:
         if "decided" not in self.state.marks and knowledge.decided(self.part.peers, self.ledger.known) is not None:
             self.state.marks["decided"] = now
             self.ledger.save()
+            self._tell_programs()
         if self.mesh is not None and "decided" in self.state.marks:
             self.mesh.attend((self.part.finish_grace_s + self.part.stop_grace_s) / 4)
         silent = {} if self.mesh is None else self.mesh.silent_s(now, self.state.marks.get("decided"))
@@ -215,6 +216,13 @@ class Minder:
             self.state.again = again
             self.ledger.save()
         return view
+
+    def _tell_programs(self) -> None:
+        """Synchronous workers wait no longer for a chief that has finished (runtime/no_more_tokens.py)."""
+        try:
+            write_bytes(self.paths.file("decided"), b"")
+        except OSError:
+            pass  # a full disk: they have their grace
 
     def _is_astray(self) -> bool:
         """Until another host of the run is heard of, where one may be left."""

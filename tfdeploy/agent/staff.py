@@ -6,20 +6,26 @@ import os
 import signal
 import subprocess
 import time
-from typing import Dict, Tuple
+from typing import Dict, NamedTuple, Tuple
 
 from tfdeploy.agent import decide, family, proc, wire
 from tfdeploy.agent.atomic import read_json, write_json
-from tfdeploy.agent.loglayout import LOG
+from tfdeploy.agent.chatter import Chatter
 from tfdeploy.agent.paths import RunPaths, agent_command, is_locked
 from tfdeploy.agent.supervise import STOP_FILE
+
+
+class Heard(NamedTuple):
+    own: float  # monotonic seconds of its last words of its own
+    waits: Tuple[str, ...] = ()
 
 
 class Staff:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        self._outputs: Dict[str, Tuple[object, float]] = {}  # task -> its log as last seen, and since when (monotonic)
+        self._chatter: Dict[str, Chatter] = {}
+        self._heard: Dict[str, Heard] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
         self._begun: Dict[str, Tuple[int, int]] = {}  # task -> attempt and round of its child
 
@@ -54,12 +60,12 @@ class Staff:
                 if child.pid == pid:
                     child.returncode = code
 
-    def look(self) -> Dict[str, decide.Own]:
-        """Every task of this host as it is now."""
+    def look(self, decided: bool = False) -> Dict[str, decide.Own]:
+        """Every task of this host as it is now. `decided`: from then on their words count, for their grace."""
         now = time.monotonic()
-        return {spec.task: self._own(spec.task, now) for spec in self._part.tasks}
+        return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
-    def _own(self, task: str, now: float) -> decide.Own:
+    def _own(self, task: str, now: float, decided: bool) -> decide.Own:
         # The lock first: a supervisor writes its last status before it lets go.
         child = self._children.get(task)
         supervised = is_locked(family.supervisor_lock(self._paths, task)) or (child is not None and child.returncode is None)
@@ -71,18 +77,17 @@ class Staff:
             state = "pending" if supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(self._paths.run, task, self._paths.host, attempt=attempt, state=state)
             status.round, status.boot_id = round_number, proc.boot_id()
-        return decide.Own(status, supervised, self._quiet_s(task, now), not unwritten)
+        heard = self._hear(task, now) if decided else Heard(now)
+        return decide.Own(status, supervised, now - heard.own, not unwritten, heard.waits)
 
-    def _quiet_s(self, task: str, now: float) -> float:
-        """Since its log last changed, as far as we have watched it. No clock that can jump is asked."""
-        try:
-            about = os.stat(os.path.join(self._paths.task_dir(task), LOG))
-            stamp: object = (about.st_ino, about.st_size)
-        except OSError:
-            stamp = None
-        if self._outputs.get(task, (self, 0.0))[0] != stamp:
-            self._outputs[task] = (stamp, now)
-        return now - self._outputs[task][1]
+    def _hear(self, task: str, now: float) -> Heard:
+        """What it has said since the first look. No clock that can jump is asked."""
+        if task not in self._chatter:
+            self._chatter[task] = Chatter(self._paths.task_dir(task))
+            self._heard[task] = Heard(now)
+        said, before = self._chatter[task].look(), self._heard[task]
+        self._heard[task] = Heard(now) if said.own else Heard(before.own, tuple(dict.fromkeys(before.waits + said.waits)))
+        return self._heard[task]
 
 
 def forget(path: str) -> None:

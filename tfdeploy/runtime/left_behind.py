@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import task
+from . import no_more_tokens, task
 
 
 def install() -> None:
@@ -29,5 +29,5 @@ def install() -> None:
 
 
 def is_end_of_training(error: BaseException) -> bool:
-    own = task.role() == "worker" and task.index() not in (0, None)
+    own = task.role() == "worker" and (task.index() not in (0, None) or no_more_tokens.chief_has_finished())
     return own and type(error).__name__ == "OutOfRangeError" and "sync_token_q' is closed" in str(error)

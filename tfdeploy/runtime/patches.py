@@ -16,11 +16,11 @@ _ALWAYS: Dict[str, Tuple[str, ...]] = {
     "shutil": ("kept_folders",),
     "tensorflow.python.lib.io.file_io": ("kept_folders",),
     "tensorflow.python.training.saver": ("whole_checkpoints",),
-    "tensorflow.python.training.sync_replicas_optimizer": ("synchronous",),
+    "tensorflow.python.training.sync_replicas_optimizer": ("synchronous", "no_more_tokens"),
     "tensorflow.python.training.coordinator": ("prompt_end",),
     "tensorflow.python.training.server_lib": ("patient_ps",),
     "tensorflow.python.training.session_manager": ("prompt_start",),
-    "tensorflow.python.client.session": ("device_filters", "planned_target", "patient_ps"),
+    "tensorflow.python.client.session": ("device_filters", "planned_target", "patient_ps", "no_more_tokens"),
     "tensorflow.python.checkpoint.checkpoint_options": ("own_disk",),
 }
 _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {

@@ -3,7 +3,8 @@
     python sync_supervisor.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=0 --issync=1 --steps=100
 
-Prints `step N loss X` on the way and `last step N at SECONDS` (seconds since the epoch) right after its last one.
+With --stop=0 nobody calls sv.stop(), as in many tutorials; --more: so many steps more than the chief for the other workers; --late:
+these make their session so many seconds after their server. Prints `step N loss X` on the way and `last step N at SECONDS` (seconds since the epoch) right after its last one.
 """
 import time
 
@@ -19,6 +20,9 @@ flags.DEFINE_string("job_name", None, "One of 'ps', 'worker'")
 flags.DEFINE_integer("task_index", None, "Index of task within the job")
 flags.DEFINE_integer("issync", 1, "1: synchronous, 0: asynchronous")
 flags.DEFINE_integer("steps", 100, "Number of global steps")
+flags.DEFINE_integer("stop", 1, "1: sv.stop() at the end")
+flags.DEFINE_integer("more", 0, "Steps beyond the chief's, for the other workers")
+flags.DEFINE_float("late", 0.0, "Seconds from server to session, for the other workers")
 flags.DEFINE_string("checkpoints", "checkpoints", "Folder for checkpoints")
 FLAGS = flags.FLAGS
 
@@ -33,6 +37,7 @@ def main(_):
         return
 
     is_chief = FLAGS.task_index == 0
+    time.sleep(0.0 if is_chief else FLAGS.late)
     with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster)):
         global_step = tf.Variable(0, name="global_step", trainable=False)
         x = tf.placeholder(tf.float32, [None, 4])
@@ -68,7 +73,7 @@ def main(_):
 
     random = np.random.RandomState(FLAGS.task_index)
     step, last = 0, time.time()
-    while step < FLAGS.steps and not sv.should_stop():
+    while step < FLAGS.steps + (0 if is_chief else FLAGS.more) and not sv.should_stop():
         points = random.rand(16, 4)
         fed = {x: points, y: points.sum(axis=1, keepdims=True)}
         _, current, step = sess.run([train_op, loss, global_step], fed)
@@ -76,7 +81,8 @@ def main(_):
             print("step %d loss %.4f" % (step, current))
         last = time.time()
     print("last step %d at %.3f" % (step, last))
-    sv.stop()
+    if FLAGS.stop == 1:
+        sv.stop()
 
 
 if __name__ == "__main__":

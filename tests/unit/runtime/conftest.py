@@ -80,7 +80,12 @@ class Cluster:
         argv = [sys.executable, str(PROGRAMS / program), *self.flags, f"--job_name={role}", f"--task_index={index}", *args]
         with (cwd / "log").open("ab") as log:
             self.processes[task] = subprocess.Popen(
-                argv, cwd=cwd, env=environment(task, self.mode), stdout=log, stderr=log, start_new_session=True
+                argv,
+                cwd=cwd,
+                env=environment(task, self.mode, TFDEPLOY_TASK_FOLDER=str(cwd)),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def cwd(self, task):

@@ -76,3 +76,15 @@ def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_st
     last = [line for line in cluster.log("worker:0").splitlines() if line.startswith("last step")]
     assert ended - float(last[-1].split()[-1]) < 15
     assert cluster.ended("worker:1", within_s=15) == 0, cluster.log("worker:1")
+
+
+def test_a_synchronous_worker_ends_when_the_chief_has_left_it_waiting_for_tokens(start_cluster):
+    """The chief ends without `sv.stop()`; before, the worker waited for its whole finish.grace."""
+    cluster = start_cluster("sync")
+    cluster.start("ps:0", "sync_supervisor.py", "--stop=0")
+    for task in ("worker:0", "worker:1"):
+        cluster.start(task, "sync_supervisor.py", "--steps=50", "--stop=0", "--more=100000")
+    assert cluster.ended("worker:0") == 0, cluster.log("worker:0")
+    (cluster.cwd("worker:1") / "decided").touch()  # as its minder does
+    assert cluster.ended("worker:1", within_s=20) == 0, cluster.log("worker:1")
+    assert "tfdeploy: the chief has finished: no tokens come any more" in cluster.log("worker:1")

@@ -1,0 +1,83 @@
+"""A synchronous worker does not wait for tokens of a chief that has finished: the queue of tokens is closed.
+
+Cause: the tokens come from a queue runner of the chief alone. A chief that stops it (`sv.stop()`, MonitoredTrainingSession)
+closes the queue; one whose program just ends, as many tutorials do, leaves the other workers in `dequeue` for ever
+(tensorflow/python/training/sync_replicas_optimizer.py). The agent's minder writes a file once the deciding tasks have
+succeeded. Tokens that are left can still be taken; then comes OutOfRangeError, the end of training (left_behind.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import weakref
+from typing import Any, List
+
+from . import task
+
+_POLL_S = 1.0
+_closing: List[Any] = []  # operations that close a queue of tokens
+_sessions: List[Any] = []  # weak references to what this process has opened
+
+
+def chief_has_finished() -> bool:
+    folder = os.environ.get("TFDEPLOY_TASK_FOLDER")  # agent/minder.py writes there
+    return folder is not None and os.path.exists(os.path.join(folder, "decided"))
+
+
+def apply(module: Any) -> None:
+    """`module`: tensorflow.python.training.sync_replicas_optimizer, or tensorflow.python.client.session."""
+    if hasattr(module, "BaseSession"):
+        _remember_sessions(module.BaseSession)
+    else:
+        _add_the_end(module.SyncReplicasOptimizer)
+
+
+def _remember_sessions(cls: Any) -> None:
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def init_known(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        _sessions[:] = [one for one in _sessions if one() is not None] + [weakref.ref(self)]
+
+    cls.__init__ = init_known
+
+
+def _add_the_end(cls: Any) -> None:
+    apply_gradients = cls.apply_gradients
+
+    @functools.wraps(apply_gradients)
+    def apply_with_an_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        train = apply_gradients(self, *args, **kwargs)
+        try:
+            _closing.append(self._sync_token_queue.close(name="no_more_tokens"))
+            if len(_closing) == 1:
+                threading.Thread(target=_watch, name="no_more_tokens", daemon=True).start()
+        except Exception as error:  # noqa: BLE001 the program trains as it did
+            task.say_failed("no_more_tokens", error)
+        return train
+
+    cls.apply_gradients = apply_with_an_end
+
+
+def _watch() -> None:
+    done: List[Any] = []
+    while True:
+        time.sleep(_POLL_S)
+        for known in list(_sessions) if chief_has_finished() else []:
+            if known not in done:
+                done.append(known)
+                _close_in(known())
+
+
+def _close_in(session: Any) -> None:
+    for close in _closing:
+        try:
+            if session is not None and close.graph is session.graph:
+                task.say("the chief has finished: no tokens come any more")
+                session.run(close)
+        except Exception:  # noqa: BLE001 closed by the chief, by another worker, or with its session
+            pass
