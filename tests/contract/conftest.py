@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from doings import Wires, small_job
 
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import Job
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
@@ -165,3 +167,18 @@ def _no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_host(sshd: Sshd, **changes: object) -> Host:
     return replace(sshd.host, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
+    """What rsync would have been told."""
+    made = Wires()
+    monkeypatch.setattr("tfdeploy.operations.sync.push", made.push)
+    monkeypatch.setattr("tfdeploy.operations.keepsync.push", made.push)
+    monkeypatch.setattr("tfdeploy.operations.bring.pull", made.pull)
+    return made
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return small_job(tmp_path)

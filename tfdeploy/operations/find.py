@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.answers.runs import RUNS, KnownHere
-from tfdeploy.model.inventory import NAME, Host
+from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
 from tfdeploy.operations.hostplans import Sought, fetch_plan, plan_to_stop
@@ -40,8 +40,6 @@ def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[
     found: dict[tuple[str, str], KnownRun] = {}
     for host, rows in answers.items():
         for row in rows:
-            if not (NAME.match(row.run) and NAME.match(row.job)):
-                continue  # of no launch
             known = found.setdefault((row.job, row.run), KnownRun(row.run, row.job))
             known.live = known.live or row.live
             known.holders.append(host)

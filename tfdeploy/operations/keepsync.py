@@ -20,6 +20,7 @@ from tfdeploy.model.listing import Found
 from tfdeploy.operations.bring import Source, bring, look
 from tfdeploy.operations.news import note
 from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.trusted import below_workdir, only_of
 from tfdeploy.transport.rsync import push
 from tfdeploy.transport.seam import Fleet, Session
 
@@ -82,7 +83,7 @@ def _send(session: Session, here: Path, lacking: Lack, spread: Spread, emit: Emi
     agent, host = session.agent(), session.host.name
     total = sum(one.size for one in lacking.files)
     files = [[one.path, *_now(here, one)] for one in lacking.files]
-    folder = agent.call(KEEP_BEGIN, {"job": spread.job, "bytes": total}).folder
+    folder = below_workdir(session, agent.call(KEEP_BEGIN, {"job": spread.job, "bytes": total}).folder)
     _say(emit, host, "begin", 0, total)
     if files:
         names = [os.fsencode(one.path) for one in lacking.files]
@@ -95,7 +96,7 @@ def _send(session: Session, here: Path, lacking: Lack, spread: Spread, emit: Emi
             on_progress=lambda sent, _: _say(emit, host, "moving", sent, total),
         )
     args = {"job": spread.job, "keep": list(spread.keep), "files": files, "aside": list(lacking.aside)}
-    missing = agent.call(KEEP_PLACE, args, timeout_s=600).missing
+    missing = only_of({one.path for one in lacking.files}, agent.call(KEEP_PLACE, args, timeout_s=600).missing, host)
     if missing:
         _say(emit, host, "failed", 0, total)
         raise HostFailed(f"{missing[0]} of `keep` did not arrive whole", where=host, next="the same command again")

@@ -33,6 +33,7 @@ class Packer:
     def __init__(self, manifest: Manifest) -> None:
         self._root, self._entries = manifest.root, manifest.entries
         self._sizes = {entry.path: entry.size for entry in manifest.entries}
+        self.paths = frozenset(self._sizes)  # all that may be asked for
         self._lock = threading.Lock()
         self._manifest: bytes | None = None
         self._last: tuple[tuple[str, ...], list[Piece]] | None = None
@@ -46,7 +47,7 @@ class Packer:
             return self._manifest
 
     def size_bytes(self, paths: list[str]) -> int:
-        return sum(self._sizes.get(path, 0) for path in paths)
+        return sum(self._sizes[path] for path in paths)
 
     def fits(self, paths: list[str]) -> bool:
         """Whether these files are for parcels."""

@@ -30,6 +30,7 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.operations.locking import release, try_lock
 from tfdeploy.operations.news import note
 from tfdeploy.operations.parcels import Packer
+from tfdeploy.operations.trusted import below_workdir, only_of
 from tfdeploy.transport.rsync import push
 from tfdeploy.transport.rsyncwords import rsync_missing
 from tfdeploy.transport.seam import AgentChannel, Fleet, Session
@@ -109,24 +110,25 @@ def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: 
     if agent.call(RELEASE_STATE, where).present:
         return
     begun = agent.call(RELEASE_BEGIN, where, blob=shipment.packer.manifest(), timeout_s=600)
-    wanted = begun.missing
+    host, ours = session.host.name, shipment.packer.paths
+    wanted, staging = only_of(ours, begun.missing, host), below_workdir(session, begun.staging)
     if wanted and not begun.rsync:
         raise rsync_missing(session.target)
     done.sent.append("code")
     for again in (False, True):  # once more for what a bad transfer spoilt; then the tree itself has changed
         if wanted and shipment.packer.fits(wanted):
-            done.bytes_sent += _put(session, agent, shipment, wanted, {**where, "staging": begun.staging}, emit, again)
+            done.bytes_sent += _put(session, agent, shipment, wanted, {**where, "staging": staging}, emit, again)
         elif wanted:
             total = shipment.packer.size_bytes(wanted)
             names = [os.fsencode(path) for path in wanted]
-            done.bytes_sent += _push(session, shipment.manifest.root, names, begun.staging, total, "code", emit, delete=False)
-        commit = {**where, "staging": begun.staging, "keep_releases": KEEP_RELEASES}
-        wanted = agent.call(RELEASE_COMMIT, commit, timeout_s=600).changed
+            done.bytes_sent += _push(session, shipment.manifest.root, names, staging, total, "code", emit, delete=False)
+        commit = {**where, "staging": staging, "keep_releases": KEEP_RELEASES}
+        wanted = only_of(ours, agent.call(RELEASE_COMMIT, commit, timeout_s=600).changed, host)
         if not wanted:
             return
     changed = TreeChanged(
         f"{wanted[0]} changed while it was sent" + (f" (and {len(wanted) - 1} more)" if len(wanted) > 1 else ""),
-        where=session.host.name,
+        where=host,
         next="let whatever writes into the code folder finish, or list it in .tfdeployignore",
     )
     changed.bytes_sent = done.bytes_sent
@@ -181,7 +183,7 @@ def _begin_data(session: Session, agent: AgentChannel, job: str, name: str, list
     """The folder to fill. Raises LiveRun."""
     try:
         args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
-        return agent.call(DATA_BEGIN, args, timeout_s=600).folder
+        return below_workdir(session, agent.call(DATA_BEGIN, args, timeout_s=600).folder)
     except AgentError as error:
         if error.code != "live_run":
             raise

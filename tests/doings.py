@@ -1,0 +1,223 @@
+"""What operations make of the answers of two hosts, LIAR and OTHER, verb by verb: `DOINGS`. None of it leaves the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from answering import verbs
+from honest import FILES, HOSTS, JOB, LOG, RUN, the_plan
+from hostile import LyingFleet
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.events import Event
+from tfdeploy.model.job import Job
+from tfdeploy.operations import setup, sync
+from tfdeploy.operations.bring import Source, bring, look
+from tfdeploy.operations.bringlogs import bring_logs
+from tfdeploy.operations.clocks import compare_clocks
+from tfdeploy.operations.find import hosts_of, known_runs
+from tfdeploy.operations.keepsync import Spread, spread_keep
+from tfdeploy.operations.launch import roll_back
+from tfdeploy.operations.links import check_links
+from tfdeploy.operations.listening import _hear
+from tfdeploy.operations.locking import locked
+from tfdeploy.operations.logs import stored_lines
+from tfdeploy.operations.probe import probe
+from tfdeploy.operations.resume import resume
+from tfdeploy.operations.runs import list_runs
+from tfdeploy.operations.status import status
+from tfdeploy.operations.stop import stop
+from tfdeploy.operations.sync import read_shipment
+from tfdeploy.operations.tasklog import LogQuery
+from tfdeploy.operations.tensorboard import tensorboard
+from tfdeploy.operations.verbs import ask_all
+from tfdeploy.operations.watching import Watch
+from tfdeploy.store.runs import RunStore
+
+LIAR, OTHER = HOSTS
+PLAN = the_plan()
+ANSWERS = verbs()
+
+
+def nobody(event: Event) -> None:
+    return None
+
+
+class Wires:
+    """rsync, as far as it matters here: what goes where, and what comes."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, list[tuple[str, set[str]]]] = {LIAR: [], OTHER: []}
+
+    def push(self, target: Any, root: str, names: list[bytes] | None, folder: str, **_: Any) -> int:
+        listed = {os.fsdecode(name) for name in names or []}
+        self.sent[str(target)].append((folder, listed))
+        return 1
+
+    def pull(self, target: Any, root: str, folder: str, *, names: list[bytes], **_: Any) -> int:
+        for name in map(os.fsdecode, names):
+            if name in FILES:
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(FILES[name])
+                os.utime(path, ns=(1_700_000_000_000_000_000,) * 2)
+        return 1
+
+
+Doing = Callable[[LyingFleet, Path, Job], dict[str, Any]]
+
+
+def syncs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    return sync.sync(fleet, hosts_of(PLAN), read_shipment(job, None), nobody)
+
+
+def watches(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    watch, found = Watch(fleet, PLAN, nobody), {}
+    for host in hosts_of(PLAN):
+        try:
+            _hear(watch, host, threading.Event())
+            found[host.name] = watch.states.get(host.name)
+        except TfdeployError as error:
+            watch.take(host.name, error)
+            found[host.name] = error
+    watch.tell(watch.view())
+    return found
+
+
+def reads_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    lost: dict[str, TfdeployError] = {}
+    lines = list(stored_lines(fleet, PLAN, LogQuery(tuple(HOSTS.values())), lost))
+    assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
+    return {**dict.fromkeys(HOSTS), **lost}
+
+
+def fetches(what: str) -> Doing:
+    def do(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+        source = Source(what, JOB, RUN, ("sub",))
+        return fleet.each(hosts_of(PLAN), lambda each: bring(each, source, here / each.host.name, nobody, overwrite=True))
+
+    return do
+
+
+def fetches_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    return fleet.each(hosts_of(PLAN), lambda session: bring_logs(session, PLAN, here / "logs", nobody))
+
+
+def looks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    return fleet.each(hosts_of(PLAN), lambda session: look(session, Source("keep", JOB, keep=("sub",))))
+
+
+def spreads(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    """From the other one to the liar."""
+    return alone(lambda: spread_keep(fleet, Spread(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody))
+
+
+def alone(act: Callable[[], Any]) -> dict[str, Any]:
+    """For what is done on all hosts or fails."""
+    try:
+        return {LIAR: act()}
+    except TfdeployError as error:
+        return {LIAR: error}
+
+
+def locks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    def act() -> None:
+        with locked(fleet, hosts_of(PLAN), JOB, "sync", {"user": "me", "machine": "m", "pid": 1, "time": 1.0}, nobody):
+            pass
+
+    return alone(act)
+
+
+def sets_up(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
+    return setup.setup_job(fleet, hosts_of(PLAN), job, holder, None, nobody)
+
+
+def probes(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    def act() -> Any:
+        facts = probe(fleet, hosts_of(PLAN), job=JOB, keep=("sub",), emit=nobody)
+        assert all(2222 <= port <= 2299 for each in facts.values() for port in each.free_ports)
+        return facts
+
+    return alone(act)
+
+
+def shows_board(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    def act() -> None:
+        with tensorboard(fleet, PLAN, host=LIAR) as board:
+            board.wait()
+
+    return alone(act)
+
+
+def knows(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    known, silent = known_runs(fleet, hosts_of(PLAN), JOB)
+    assert any(OTHER in each.states for each in known)
+    list_runs(fleet, hosts_of(PLAN), RunStore(here / "store"), JOB)
+    return {**dict.fromkeys(HOSTS), **silent}
+
+
+def stands(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    found = status(fleet, PLAN)
+    assert next(task for task in found.view.tasks if task.host == OTHER).outcome == "failed"
+    return {**dict.fromkeys(HOSTS), **found.errors}
+
+
+def asks(verb: str) -> Doing:
+    return lambda fleet, here, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
+
+
+DOINGS: dict[str, tuple[Doing, ...]] = {
+    "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
+    "lock": (locks,),
+    "unlock": (locks,),
+    "probe": (probes,),
+    "release.state": (syncs,),
+    "release.begin": (syncs,),
+    "release.put": (syncs,),
+    "release.commit": (syncs,),
+    "release.abort": (asks("release.abort"),),
+    "data.state": (syncs,),
+    "data.begin": (syncs,),
+    "data.commit": (syncs,),
+    "keep.begin": (spreads,),
+    "keep.place": (spreads,),
+    "fetch.list": (looks, fetches("keep"), fetches("files"), spreads),
+    "fetch.sums": (fetches("files"),),
+    "fetch.log_sum": (fetches_logs,),
+    "env.state": (sets_up,),
+    "env.make": (sets_up,),
+    "run.prepare": (asks("run.prepare"),),
+    "run.renew": (asks("run.renew"),),
+    "run.links": (lambda fleet, here, job: alone(lambda: check_links(fleet, PLAN)),),
+    "run.start": (asks("run.start"),),
+    "run.commit": (asks("run.commit"),),
+    "run.abort": (lambda fleet, here, job: alone(lambda: roll_back(fleet, PLAN, nobody, "test", purge=False)),),
+    "run.stop": (lambda fleet, here, job: stop(fleet, PLAN, grace_s=0.0),),
+    "run.resume": (lambda fleet, here, job: alone(lambda: resume(fleet, PLAN, LIAR)),),
+    "run.status": (stands, fetches_logs),
+    "run.watch": (watches,),
+    "run.plan": (knows,),
+    "runs": (knows,),
+    "logs": (reads_logs, fetches_logs, stands),
+    "tensorboard": (shows_board,),
+}
+
+
+def small_job(tmp_path: Path) -> Job:
+    """Of FILES as code and as data; `secret` is ignored."""
+    code, data = tmp_path / "code", tmp_path / "data"
+    for folder in (code, data):
+        for path, text in FILES.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(text)
+    (code / ".tfdeployignore").write_text("secret\n")
+    (code / "secret").write_text("key")
+    (code / "requirements.txt").write_text("numpy\n")
+    wanted = str(code / "requirements.txt")
+    data_sets = {"digits": str(data)}
+    return Job(name=JOB, mode="async", code=str(code), command=("python", "a.txt"), data=data_sets, setup_requirements=wanted)

