@@ -60,8 +60,8 @@ def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
     """Raises ValueError on what are no signs of that host's tasks."""
     tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
-    said = untrusted.fields(value, {"signs": lambda signs: untrusted.table(signs, own)}, ("signs",))
-    return {task: _sign(fields, tasks) for task, fields in said["signs"].items()}
+    said = untrusted.fields(value, {"signs": untrusted.mapping}, ("signs",))
+    return {task: _sign(fields, tasks) for task, fields in said["signs"].items() if task in own}
 
 
 def _sign(value: Any, tasks: Set[str]) -> Sign:
@@ -70,7 +70,7 @@ def _sign(value: Any, tasks: Set[str]) -> Sign:
 
 def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
     """What its log names may be no task of the run."""
-    if not isinstance(value, list):
+    if not isinstance(value, (list, tuple)):
         raise ValueError("not a list")
     return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
 

@@ -101,16 +101,21 @@ time = number(0.0, _LATEST)
 
 def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Dict[str, Any]:
     """Those of an object that `checks` names and that are not null; others are left out: a later version may say more."""
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    found = {name: check(value[name]) for name, check in checks.items() if value.get(name) is not None}
+    said = mapping(value)
+    found = {name: check(said[name]) for name, check in checks.items() if said.get(name) is not None}
     if not set(needed) <= set(found):
         raise ValueError("%s is missing" % ", ".join(sorted(set(needed) - set(found))))
     return found
 
 
+def mapping(value: Any) -> Dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
 def table(value: Any, names: Collection[str]) -> Dict[str, Any]:
     """An object whose keys are some of `names`."""
-    if not isinstance(value, dict) or not all(name in names for name in value):
+    if not all(name in names for name in mapping(value)):
         raise ValueError("not a table of these names")
-    return value
+    return mapping(value)
