@@ -100,6 +100,18 @@ def test_a_live_run_of_the_job_is_named(hosts: Any) -> None:
     cluster.prepare("r2", TASKS)
 
 
+def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", TASKS)
+    part = Path(cluster.hosts["n1"].paths("r1").file("part.json"))
+    whole = part.read_text()
+    part.write_text('{"tasks": 7}')
+    assert refused(cluster, "r2").details == {"run": "r1"}
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
+    cluster.prepare("r2", TASKS)
+    part.write_text(whole)
+
+
 def test_a_taken_port_is_named_with_its_owner_and_nothing_stays(hosts: Any) -> None:
     cluster = hosts("n1")
     with socket.socket() as taken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from agentside import Client, make_run
 
 from tfdeploy.agent import hostfolder, layout, runs, wire
 from tfdeploy.agent.record import replace
+from tfdeploy.model.answers.runs import RUNS
+from tfdeploy.transport.stream import checked
 
 
 def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client], tmp_path: Path) -> None:
@@ -133,8 +136,76 @@ def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
     for host, name, boot in (("n1", "elsewhere", "b1"), ("n2", os.uname().nodename, "b2"), ("n3", None, "b3")):
         folder = Path(layout.host_dir(str(tmp_path), "job", "run", host))
         folder.mkdir(parents=True)
-        (folder / "part.json").write_text("{}")
+        part = wire.HostPart("run", "job", "async", host, "digest", "r1")
+        (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
         state = wire.HostRunState("run", "job", host, boot_id=boot, hostname=name)
         (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
     assert hostfolder.own_host(str(tmp_path), "job", "run") == "n2"
     assert hostfolder.own_host(str(tmp_path), "job", "none") is None
+
+
+def _garbage(folder: Path) -> None:
+    (folder / "state.json").write_bytes(b"\x00" * 4096)
+
+
+def _wrong_types(folder: Path) -> None:
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "ended_tasks": ["worker:0"]}))
+
+
+def _unknown_word(folder: Path) -> None:
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "phase": "resting"}))
+
+
+def _no_number(folder: Path) -> None:
+    (folder / "tasks/worker-0/status.json").write_text('{"run": "bad", "task": "worker:0", "host": "n1", "started": NaN}')
+
+
+def _folder_for_file(folder: Path) -> None:
+    (folder / "part.json").unlink()
+    (folder / "part.json").mkdir()
+
+
+def _deep(folder: Path) -> None:
+    (folder / "state.json").write_text('{"health":' * 100_000)
+
+
+def _copied(folder: Path) -> None:
+    part = json.loads((folder / "part.json").read_text())
+    (folder / "part.json").write_text(json.dumps({**part, "run": "another"}))
+
+
+def _file_for_run(folder: Path) -> None:
+    run = folder.parent.parent
+    shutil.rmtree(run)
+    run.write_text("notes")
+
+
+SPOILED = [_garbage, _wrong_types, _unknown_word, _no_number, _folder_for_file, _deep, _copied, _file_for_run]
+
+
+@pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__[1:])
+def test_a_damaged_run_is_named_and_spoils_no_look_at_the_others(
+    serve: Callable[..., Client], tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    make_run(tmp_path, "good", "ended", state="ended", outcome="succeeded", exit_code=0)
+    spoil(make_run(tmp_path, "bad", "committed", state="running", pid=1).parent.parent)
+    client = serve()
+    rows = {row["run"]: row for row in client.call("runs")["value"]}
+    assert (rows["good"]["host_state"]["phase"], "damaged" in rows["good"]) == ("ended", False)
+    assert str(tmp_path / "job/runs/bad") in rows["bad"]["damaged"] and not rows["bad"]["live"]
+    facts = client.call("probe", job="job", python="python3", ports=[1, 0], gpus="none")["value"]
+    assert any("runs/bad" in problem for problem in facts["problems"])
+    told = client.call("run.status", job="job", run="bad")["error"]
+    assert told["code"] == "unknown_run" and "damaged" in told["what"]
+    checked(list(rows.values()), RUNS.value, RUNS.name, "n1")
+
+
+def test_an_unreadable_folder_beside_the_runs_is_no_run(serve: Callable[..., Client], tmp_path: Path) -> None:
+    make_run(tmp_path, "good", "ended", state="ended", outcome="succeeded", exit_code=0)
+    loop = tmp_path / "job/runs/loop"
+    loop.symlink_to(loop)
+    (tmp_path / "job/runs/strange name\n").mkdir()
+    rows = serve().call("runs")["value"]
+    assert [row["run"] for row in rows if "damaged" not in row] == ["good"]

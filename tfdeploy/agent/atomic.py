@@ -59,7 +59,7 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
     try:
         with open(path, "rb") as stream:
             obj = json.loads(stream.read())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
         return None
     return obj if isinstance(obj, dict) else None
 

@@ -11,7 +11,7 @@ import stat
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
-from tfdeploy.agent import atomic, family, layout, wire
+from tfdeploy.agent import atomic, family, layout, sound, wire
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
 from tfdeploy.agent.hostfolder import host_names, run_names
@@ -59,7 +59,7 @@ def _refuse_live_run(call: Call) -> None:
         if isinstance(plan.get("data"), dict) and name not in plan["data"]:
             continue
         for host in host_names(workdir, job, run):
-            if _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
+            if not sound.wrong(workdir, job, run, host) and _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
                 if call.args.get("digest") and (state(call) or {}).get("digest") == call.args["digest"]:
                     return
                 who = str(plan.get("operator") or "unknown")

@@ -11,7 +11,7 @@ import re
 import shutil
 from typing import Dict, List, Set, Tuple
 
-from tfdeploy.agent import atomic, layout
+from tfdeploy.agent import atomic, layout, sound
 from tfdeploy.agent.hostfolder import host_names, job_names, run_names
 from tfdeploy.agent.locks import flocked
 from tfdeploy.agent.workplace import make_private
@@ -71,6 +71,8 @@ def in_use(workdir: str) -> Set[str]:
     for job in job_names(workdir):
         for run in run_names(workdir, job):
             for host in host_names(workdir, job, run):
+                if sound.wrong(workdir, job, run, host):
+                    continue
                 folder = layout.host_dir(workdir, job, run, host)
                 if (atomic.read_json(os.path.join(folder, "state.json")) or {}).get("phase") == "ended":
                     continue

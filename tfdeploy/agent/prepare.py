@@ -15,10 +15,10 @@ import time
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, Optional
 
-from tfdeploy.agent import family, layout, proc, programs, runs, sockets, wire, workplace
+from tfdeploy.agent import family, layout, proc, programs, runs, sockets, sound, wire, workplace
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
-from tfdeploy.agent.hostfolder import job_names, run_names
+from tfdeploy.agent.hostfolder import damaged, job_names, run_names
 from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.paths import RunPaths, agent_command, take_lock
 
@@ -129,7 +129,7 @@ def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
 def refuse_live_run(paths: RunPaths) -> None:
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
-        if run == paths.run or read_json(other.file("part.json")) is None or not _is_alive(other):
+        if run == paths.run or sound.wrong(paths.workdir, paths.job, run, paths.host) or not _is_alive(other):
             continue
         plan = read_json(os.path.join(other.run_dir, "plan.json")) or {}
         details = {"run": run, "who": plan.get("operator", "unknown"), "when": plan.get("created")}
@@ -140,11 +140,11 @@ def refuse_live_run(paths: RunPaths) -> None:
 
 def _refuse_strays(paths: RunPaths) -> None:
     """Tasks of a run whose folder somebody removed run on for a while, and write where ours would."""
-    known = run_names(paths.workdir, paths.job)
+    known = [run for run in run_names(paths.workdir, paths.job) if not damaged(paths.workdir, paths.job, run)]
     for pid in sorted(family.strays(paths.workdir, paths.job)[0]):
         run = proc.environment(pid).get(wire.MARKER)
         if run is not None and run not in known:  # None: it has ended meanwhile
-            what = "process %d on this host is of run %s of job %s, whose folder was removed" % (pid, run, paths.job)
+            what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged" % (pid, run, paths.job)
             raise VerbError("live_run", what, next="tfdeploy stop %s, or kill %d there" % (run, pid), details={"run": run})
 
 

@@ -28,7 +28,7 @@ from tfdeploy.agent.asked import (
 )
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
-from tfdeploy.agent.hostfolder import boot_id, job_names, run_names
+from tfdeploy.agent.hostfolder import boot_id, damaged, job_names, run_names
 from tfdeploy.agent.keeping import keep_facts
 from tfdeploy.agent.listeners import look_at_ports
 from tfdeploy.agent.locks import holds_lock
@@ -56,7 +56,7 @@ def probe(call: Call) -> Dict[str, Any]:
     returned = relink.of_dead_runs(workdir, job) if job and args.get("keep") and holds_lock(call.context, job) else []
     facts["keep"] = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
     facts["live_runs"] = _live_runs(workdir, job) if job else []
-    facts["problems"] = _problems(workdir, facts) + returned
+    facts["problems"] = _problems(workdir, facts) + returned + (_damaged_runs(workdir, job) if job else [])
     _collect(facts, asked, python, str(args.get("python") or "python3"), call.name("setup") if args.get("setup") else "")
     facts["clock"] = time.time()
     return facts
@@ -144,6 +144,11 @@ def _live_runs(workdir: str, job: str) -> List[Dict[str, Any]]:
             plan = atomic.read_json(os.path.join(paths.run_dir, "plan.json")) or {}
             found.append({"run": run, "who": str(plan.get("operator") or "unknown"), "started": paths.state().started})
     return found
+
+
+def _damaged_runs(workdir: str, job: str) -> List[str]:
+    said = [damaged(workdir, job, run) for run in run_names(workdir, job)]
+    return ["an old run cannot be read (%s): remove its folder" % each for each in said if each][:5]
 
 
 def _held_ports(workdir: str) -> Dict[int, str]:

@@ -43,6 +43,7 @@ else:
                 setattr(self, name, value)
 
         cls.__init__, cls.__eq__, cls.__repr__, cls.__hash__ = __init__, _equal, _words, None
+        cls.REQUIRED = frozenset(names) - frozenset(given)
         cls.FIELDS = {name: given[name].metadata if isinstance(given.get(name), _Made) else {} for name in names}
         return cls
 

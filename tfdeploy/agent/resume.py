@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Optional
 
-from tfdeploy.agent import hostfolder, layout, runs
-from tfdeploy.agent.atomic import read_json
+from tfdeploy.agent import hostfolder, layout, runs, sound
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.paths import RunPaths
 from tfdeploy.agent.prepare import alone, refuse_live_run, start_minder
@@ -36,7 +35,9 @@ def _later_run(paths: RunPaths) -> Optional[str]:
     own = os.stat(paths.file("part.json")).st_mtime
     for run in hostfolder.run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
-        if run != paths.run and read_json(other.file("part.json")) and os.stat(other.file("part.json")).st_mtime > own:
+        if run == paths.run or sound.wrong(paths.workdir, paths.job, run, paths.host):
+            continue
+        if os.stat(other.file("part.json")).st_mtime > own:
             return run
     return None
 

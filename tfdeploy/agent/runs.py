@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import atomic, layout, wire
 from tfdeploy.agent.call import Call, VerbError
-from tfdeploy.agent.hostfolder import boot_id, job_names, own_host, run_names
+from tfdeploy.agent.hostfolder import boot_id, damaged, job_names, own_host, run_names
 from tfdeploy.agent.paths import RunPaths, is_locked
 from tfdeploy.agent.record import replace
 
@@ -29,6 +29,9 @@ def paths_of(call: Call) -> RunPaths:
     """This host's part of the run that a call names. Raises VerbError unknown_run."""
     job, run = call.name("job"), call.name("run")
     paths = run_paths(call.context.workdir, job, run)
+    if paths is None and (said := damaged(call.context.workdir, job, run)):
+        what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, said)
+        raise VerbError("unknown_run", what, next="remove that folder there once nothing of the run is alive")
     if paths is None or atomic.read_json(paths.file("part.json")) is None:
         raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
     paths.check_owner("tasks")
@@ -130,10 +133,18 @@ def runs(call: Call) -> List[Dict[str, Any]]:
     for job in jobs:
         for run in run_names(workdir, job):
             paths = run_paths(workdir, job, run)
-            if paths is not None and atomic.read_json(paths.file("part.json")) is not None:
+            if paths is not None:
                 prepared = os.stat(paths.file("part.json")).st_mtime
                 found.append((prepared, run, dict(describe(paths), run=run, job=job)))
+            elif damaged(workdir, job, run):
+                found.append((0.0, run, _damaged_row(workdir, job, run)))
     return [row for _, _, row in sorted(found, key=lambda entry: entry[:2], reverse=True)]
+
+
+def _damaged_row(workdir: str, job: str, run: str) -> Dict[str, Any]:
+    state = wire.to_wire(wire.HostRunState(run, job, "_"))  # nothing of it is known
+    about = {"run": run, "job": job, "damaged": damaged(workdir, job, run)}
+    return dict(about, host_state=state, tasks=[], live=False, left=False)
 
 
 def run_status(call: Call) -> Dict[str, Any]:

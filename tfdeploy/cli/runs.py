@@ -32,12 +32,15 @@ def run(flags: Flags) -> int:
     with setting.open_fleet(flags) as fleet:
         place = setting.where_to_look(flags)
         rows, silent = list_runs(fleet, place.hosts, setting.store(), None if flags.all or place.job is None else place.job.name)
+    damaged = {(row["run"], host): why for row in rows for host, why in row.pop("damaged", {}).items()}
     if flags.json:
         print(json.dumps({"runs": rows, "unreachable": sorted(silent)}))
     else:
         show_runs(terminal_of(sys.stdout, flags.color), rows)
         if not rows:
             print("no runs on the hosts that were asked" if place.unasked else "no runs yet", file=sys.stderr)
+    for (run, host), why in damaged.items():
+        print(f"[{host}] the files of {run} are damaged: {clean(why)}", file=sys.stderr)
     for host, error in silent.items():
         print(f"[{host}] {clean(error.what)}", file=sys.stderr)
     setting.say_unasked(flags, place.unasked)

@@ -28,6 +28,11 @@ class KnownRun:
     holders: list[str] = field(default_factory=list)  # as the inventory calls them
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)  # host -> what is wrong with its files of the run
+
+    @property
+    def readable(self) -> bool:
+        return not self.damaged or bool(self.holders)
 
 
 def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[KnownRun], dict[str, TfdeployError]]:
@@ -41,6 +46,9 @@ def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[
     for host, rows in answers.items():
         for row in rows:
             known = found.setdefault((row.job, row.run), KnownRun(row.run, row.job))
+            if row.damaged is not None:
+                known.damaged[host] = row.damaged
+                continue
             known.live = known.live or row.live
             known.holders.append(host)
             known.states[row.host_state.host] = row.host_state
@@ -78,7 +86,7 @@ def find_run(
     if wanted is not None:
         plan = _choose_named(runs, store, wanted)
     else:
-        plan = _choose_newest(runs, job, live_first)
+        plan = _choose_newest([known for known in runs if known.readable], job, live_first)
         if silent and not (plan and plan.live):
             plan = _newer(_remembered(store, job, silent), plan)
     if isinstance(plan, Plan):
@@ -111,7 +119,11 @@ def _choose_named(runs: list[KnownRun], store: RunStore, wanted: str) -> KnownRu
         raise UsageError(f"{len(names)} runs begin with {wanted!r}: {', '.join(sorted(names)[:10])}", next="give more of the id")
     if not names:
         return None
-    return known.get(names[0]) or store.plan(names[0])
+    found = known.get(names[0])
+    if found is not None and not found.readable:
+        host, why = next(iter(found.damaged.items()))
+        raise UsageError(f"the files of run {found.run} are damaged: {why}", where=host, next="remove that folder there")
+    return found or store.plan(names[0])
 
 
 def _choose_newest(runs: list[KnownRun], job: str | None, live_first: bool) -> KnownRun | None:

@@ -45,8 +45,9 @@ def _row(known: KnownRun, plan: Plan | None, answered: set[str]) -> dict[str, An
         "live": known.live,
         "started": iso_z(plan.created if plan else known.started),
         "tasks": len(plan.tasks) if plan else len(known.tasks),
-        "hosts": [host.host for host in plan.hosts] if plan else sorted(known.states),
+        "hosts": [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged}),
         "who": plan.operator if plan else None,
+        "damaged": dict(known.damaged),
     }
 
 

@@ -6,6 +6,7 @@ keep anybody from launching or stopping. What is corrupt is treated as not there
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ class RunStore:
             return None
         try:
             plan = plan_from_json(json.loads((self.root / run / "plan.json").read_bytes()))
-        except (OSError, ValueError, msgspec.ValidationError):
+        except (OSError, ValueError, RecursionError, msgspec.ValidationError):
             return None
         return plan if job in (None, plan.job) else None
 
@@ -52,12 +53,13 @@ class RunStore:
         """Run ids, newest first by the time of their plan."""
         found = []
         try:
-            for folder in self.root.iterdir():
-                plan = folder / "plan.json"
-                if plan.is_file():
-                    found.append((plan.stat().st_mtime, folder.name))
+            folders = list(self.root.iterdir())
         except OSError:
-            pass
+            folders = []
+        for folder in folders:
+            with contextlib.suppress(OSError):  # one that cannot be read hides no other
+                if (folder / "plan.json").is_file():
+                    found.append(((folder / "plan.json").stat().st_mtime, folder.name))
         return [name for _, name in sorted(found, reverse=True)]
 
     def plans(self) -> Iterator[Plan]:

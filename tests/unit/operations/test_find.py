@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.errors import HostUnreachable
+from tfdeploy.errors import HostUnreachable, UsageError
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations import find
 from tfdeploy.operations.find import KnownRun, find_run
@@ -64,6 +64,15 @@ def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(hosts_k
     assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits").run == "old"
     hosts_know({}, ended("old", 1.0))
     assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "old"
+
+
+def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(hosts_know: Any, tmp_path: Path) -> None:
+    damaged = KnownRun("spoiled", "digits", damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"})
+    hosts_know({}, damaged, ended("old", 1.0))
+    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "old"
+    with pytest.raises(UsageError, match=r"runs/spoiled: state\.json: is damaged") as caught:
+        find_run(FLEET, (), RunStore(tmp_path), wanted="spo", job="digits")
+    assert caught.value.where == "n2"
 
 
 def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp_path: Path) -> None:

@@ -44,6 +44,18 @@ def test_what_is_torn_or_strange_is_not_there(tmp_path: Path) -> None:
     assert list(store.plans()) == []
 
 
+def test_a_folder_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    for run in ("digits-1", "digits-2"):
+        store.save(plan(run))
+    loop = tmp_path / "runs" / "loop"
+    loop.symlink_to(loop)
+    deep = tmp_path / "runs" / "digits-2" / "plan.json"
+    deep.write_text("[" * 1_000_000)
+    assert set(store.runs()) == {"digits-1", "digits-2"}
+    assert [found.run for found in store.plans()] == ["digits-1"]
+
+
 def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
     store = RunStore(tmp_path)

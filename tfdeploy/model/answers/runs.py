@@ -69,8 +69,11 @@ class Standing(Answer):
 
 
 class KnownHere(Standing):
+    """`damaged`: what is wrong with the files of a run that cannot be read; nothing else of it is known."""
+
     run: Name
     job: Name
+    damaged: Text | None = None
 
 
 class News(Answer):
