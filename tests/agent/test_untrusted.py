@@ -94,6 +94,7 @@ def test_the_signs_of_another_host_are_values_of_one_type() -> None:
     assert sign == consult.Sign(1.0, ("worker:0",)) and isinstance(sign.still_s, float)
     told = consult._checked({"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2")
     assert told["worker:1"].waits == ("worker:0",)
+    assert consult._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}  # not its own task
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,6 @@ def test_the_signs_of_another_host_are_values_of_one_type() -> None:
     [
         [],
         {"signs": []},
-        {"signs": {"worker:0": SIGN}},
         {"signs": {"worker:1": []}},
         *({"signs": {"worker:1": dict(SIGN, **{name: value})}} for name, value in [
             ("still_s", "1"), ("still_s", True), ("still_s", float("nan")), ("still_s", 10**400), ("waits", "abc"),
