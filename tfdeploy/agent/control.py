@@ -10,8 +10,8 @@ import signal
 import time
 from typing import Any, Callable, Dict, List
 
-from tfdeploy.agent import burial, endgame, family, ledger, proc, runclock, runs, wire
-from tfdeploy.agent.atomic import read_json, write_json
+from tfdeploy.agent import burial, endgame, family, ledger, proc, room, runclock, runs, wire
+from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import Call, Verb, VerbError
 from tfdeploy.agent.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.knowledge import ending_of
@@ -230,7 +230,7 @@ def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             endgame.restore_links(paths)
             state.left_files = endgame.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
-            write_json(paths.file("state.json"), wire.to_wire(state))
+            room.write_json(paths.file("state.json"), wire.to_wire(state))
         return True
     finally:
         os.close(lock)

@@ -10,8 +10,8 @@ import random
 import time
 from typing import Any, Dict, Set
 
-from tfdeploy.agent import knowledge, recovery, unminded, wire
-from tfdeploy.agent.atomic import append_line, forget_halves, read_json, write_json
+from tfdeploy.agent import knowledge, recovery, room, unminded, wire
+from tfdeploy.agent.atomic import forget_halves, read_json
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.paths import RunPaths
 
@@ -101,7 +101,7 @@ class Ledger:
 
     def journal(self, what: str, **fields: object) -> None:
         try:
-            append_line(self.paths.file("journal"), dict(fields, v=wire.VERSION, time=time.time(), what=what))
+            room.append_line(self.paths.file("journal"), dict(fields, v=wire.VERSION, time=time.time(), what=what))
         except OSError:
             pass
 
@@ -117,5 +117,5 @@ class Ledger:
                 state.abort_reason = knowledge.in_words(death) if death is not None else None
             elif abort["kind"] == "abort":
                 state.abort_reason = str(abort["reason"])
-        write_json(self.paths.file(_KNOWN), known.as_json(), durable=True)
-        write_json(self.paths.file(_STATE), wire.to_wire(state), durable=True)
+        room.write_json(self.paths.file(_KNOWN), known.as_json(), durable=True)
+        room.write_json(self.paths.file(_STATE), wire.to_wire(state), durable=True)

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import AGENT_DIR, layout, wire
+from tfdeploy.agent import AGENT_DIR, layout, room, wire
 from tfdeploy.agent.atomic import read_json, write_bytes, write_json
 from tfdeploy.agent.ownership import check, check_agent
 
@@ -94,7 +94,7 @@ class RunPaths:
         return wire.from_wire(wire.TaskStatus, fields)
 
     def write_status(self, status: wire.TaskStatus) -> None:
-        write_json(self.status_file(status.task), wire.to_wire(status))
+        room.write_json(self.status_file(status.task), wire.to_wire(status))
 
     def word(self, name: str) -> Optional[Dict[str, Any]]:
         return read_json(self.file("word." + name))
@@ -104,15 +104,21 @@ class RunPaths:
         try:
             write_json(self.file("word." + name), fields)
         except OSError:
-            room = json.dumps(fields).encode("ascii").ljust(_ROOM_BYTES)
+            word = json.dumps(fields).encode("ascii").ljust(_ROOM_BYTES)
             with open(self.file("word." + name), "r+b", buffering=0) as file:  # half of it would be no word
-                file.write(room[:_ROOM_BYTES])
+                file.write(word[:_ROOM_BYTES])
         self.wake()
 
-    def keep_room(self) -> None:
-        """For the last words: as many blanks, which are no word. Raises OSError."""
+    def keep_room(self, part: wire.HostPart) -> None:
+        """For what must be written on a full disk too: blanks, which are no word, and files of them. Raises OSError."""
         for name in LAST_WORDS:
             write_bytes(self.file("word." + name), b" " * _ROOM_BYTES)
+        for name in ("state.json", "knowledge.json"):
+            room.set_aside(self.file(name), room.run_bytes(len(part.peers)))
+        room.set_aside(self.file("journal"), room.JOURNAL_BYTES)
+        for spec in part.tasks:
+            room.set_aside(self.status_file(spec.task), room.STATUS_BYTES)
+            room.set_aside(os.path.join(self.task_dir(spec.task), "journal"), room.JOURNAL_BYTES)
 
     def wake(self) -> None:
         """Makes the minder look at once. Nobody there: it finds the files when it comes."""

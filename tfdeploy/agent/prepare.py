@@ -174,7 +174,7 @@ def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None
     write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {}, durable=True)
     write_json(paths.file("env.json"), args.get("secrets") or {})
     write_json(paths.file("mesh.json"), args.get("certs") or {})
-    paths.keep_room()
+    paths.keep_room(part)
     os.mkfifo(paths.file("minder.fifo"), 0o600)
     write_json(paths.file("part.json"), wire.to_wire(part), durable=True)
 

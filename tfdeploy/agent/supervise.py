@@ -15,8 +15,8 @@ import sys
 import time
 from typing import Dict, List, Optional
 
-from tfdeploy.agent import family, lastwords, oom, proc, runclock, spawn, wire
-from tfdeploy.agent.atomic import append_line, read_json
+from tfdeploy.agent import family, lastwords, oom, proc, room, runclock, spawn, wire
+from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.loglayout import LogWriter
 from tfdeploy.agent.masking import Mask
 from tfdeploy.agent.paths import RunPaths, take_lock
@@ -277,7 +277,7 @@ class Supervisor:
     def _journal(self, what: str, **fields: object) -> None:
         line = dict(fields, v=wire.VERSION, time=time.time(), what=what, attempt=self.attempt)
         try:
-            append_line(os.path.join(self.folder, "journal"), line)
+            room.append_line(os.path.join(self.folder, "journal"), line)
         except OSError:
             pass  # full: the status matters more
 

@@ -1,0 +1,140 @@
+"""A task that fills the disk and dies of it: its end is written, told and acted upon while the disk stays full."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import atomic, room, runs
+
+FILLS = "while [ ! -e go ]; do sleep 0.05; done; head -c 8000000 /dev/zero >checkpoint || exit 5; exit 0"
+MANY = "while [ ! -e go ]; do sleep 0.05; done; i=0; while (: >file$i) 2>/dev/null; do i=$((i + 1)); done; exit 5"
+FOREVER = ["sleep", "1000"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB and 200 files, where the workdir of n1 is going to lie."""
+    place = tmp_path / "n1"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=200,mode=700", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root may mount")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def is_full(disk: Path) -> bool:
+    """But for the secrets, which are deleted at the end."""
+    about = os.statvfs(disk)
+    return about.f_bavail <= 4 or about.f_ffree <= 4
+
+
+@pytest.mark.fault("44 a checkpoint that fills the disk, or takes its last inode")
+@pytest.mark.parametrize("script", [FILLS, MANY], ids=["blocks", "inodes"])
+def test_a_task_that_dies_of_a_full_disk_has_died(small_disk: Path, hosts: Any, script: str) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n2", FOREVER), "worker:1": ("n1", ["sh", "-c", script]), "ps:0": ("n1", FOREVER)}
+    cluster.launch("r1", tasks)
+    cluster.wait_state("r1", "worker:1", "running")
+    paths = cluster.hosts["n1"].paths("r1")
+    Path(paths.cwd, "go").touch()
+    states = cluster.wait_ended("r1")
+    assert is_full(small_disk)
+    assert {state.abort_reason for state in states.values()} == {"worker:1 on n1 failed with exit code 5"}
+    assert {row["task"]: row["outcome"] for row in runs.describe(paths)["tasks"]} == {"worker:1": "failed", "ps:0": "stopped"}
+    assert cluster.status("r1", "worker:0").outcome == "stopped" and cluster.alive("r1") == []
+
+
+@pytest.mark.fault("44 starts again on a disk that stays full")
+def test_it_starts_again_by_the_rule_and_gives_up(small_disk: Path, hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    tasks = {"worker:0": ("n2", FOREVER), "worker:1": ("n1", ["sh", "-c", FILLS])}
+    again = {"recovery": {"worker:1": ("alone", False)}, "restart_max": 2, "restart_backoff_s": [0.1, 0.1]}
+    cluster.launch("r1", tasks, **again)
+    cluster.wait_state("r1", "worker:1", "running")
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    assert is_full(small_disk)
+    status = cluster.status("r1", "worker:1")
+    assert (status.outcome, status.attempt, status.exit_code) == ("gave_up", 3, 5)
+
+
+def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: Any) -> None:
+    cluster = hosts("n1")
+    script = FILLS.replace("|| exit 5; exit 0", "; exec sleep 1000")
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", script])})
+    cluster.wait_state("r1", "worker:0", "running")
+    paths = cluster.hosts["n1"].paths("r1")
+    Path(paths.cwd, "go").touch()
+    cluster.wait_until(lambda: is_full(small_disk))
+    assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)["survivors"] == []
+    state = cluster.wait_ended("r1")["n1"]
+    assert is_full(small_disk) and state.stop_requested and paths.status("worker:0").outcome == "stopped"
+
+
+# --- the room itself
+
+
+def filled(disk: Path) -> None:
+    with pytest.raises(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def test_room_is_used_again_and_again_and_readers_always_find_a_whole_file(small_disk: Path) -> None:
+    path = str(small_disk / "status.json")
+    room.set_aside(path, room.STATUS_BYTES)
+    room.write_json(path, {"n": 0})
+    filled(small_disk)
+    for number in range(1, 9):
+        room.write_json(path, {"n": number, "reason": "x" * 90 * number})
+        assert (atomic.read_json(path) or {})["n"] == number
+    os.unlink(small_disk / "filler")
+    room.write_json(path, {"n": 9})
+    assert Path(path).read_bytes() == b'{"n":9}'
+
+
+def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> None:
+    path = str(small_disk / "status.json")
+    room.set_aside(path, room.STATUS_BYTES)
+    room.write_json(path, {"n": 0})
+    os.link(path, path + ".old")
+    filled(small_disk)
+    room.write_json(path, {"n": 1})  # killed before the room had become the file
+    os.rename(path + room.ROOM, path + ".old")
+    room.write_json(path, {"n": 2})  # and after that
+    room.write_json(path, {"n": 3})
+    assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == ["filler", "status.json", "status.json.room"]
+
+
+def test_without_room_it_is_refused_and_the_file_stays(small_disk: Path) -> None:
+    path = str(small_disk / "status.json")
+    room.write_json(path, {"n": 0})
+    filled(small_disk)
+    with pytest.raises(OSError):
+        room.write_json(path, {"n": 1})
+    assert atomic.read_json(path) == {"n": 0} and sorted(os.listdir(small_disk)) == ["filler", "status.json"]
+
+
+def test_a_journal_gets_its_room_once(small_disk: Path) -> None:
+    path = str(small_disk / "journal")
+    room.set_aside(path, room.JOURNAL_BYTES)
+    filled(small_disk)
+    for number in range(2):
+        room.append_line(path, {"n": number})
+    assert [json.loads(line)["n"] for line in Path(path).read_text().splitlines()] == [0, 1]
+
+
+def test_what_a_room_cannot_hold_takes_its_block(small_disk: Path) -> None:
+    path = str(small_disk / "state.json")
+    room.set_aside(path, 100)
+    filled(small_disk)
+    room.write_json(path, {"n": "x" * 300})
+    assert atomic.read_json(path) == {"n": "x" * 300}
