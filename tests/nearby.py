@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,10 @@ from typing import Any
 from tfdeploy.agent import family, frames, hostfolder, layout, paths, proc, serve, verbs
 from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.model.answers.hosts import Hello
+from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.transport.stream import checked
 
 Around = Callable[[str, str, Callable[[], Any]], Any]  # host, verb, the verb itself: answers for it
 
@@ -35,20 +38,20 @@ class NearChannel:
 
     def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
         self._host, self._context, self._fleet = host, context, fleet
-        self.hello = dict(serve.hello(context), workdir=context.workdir)
+        self.hello = checked(serve.hello(context), Hello, "hello", host.name)
 
-    def call(self, verb: str, args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
+    def call(self, verb: Verb[Any], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
         header, blob = _travelled({"args": args or {}}, blob)
-        self._fleet.asked.append((self._host.name, verb))
+        self._fleet.asked.append((self._host.name, verb.name))
 
         def do() -> Any:
-            return verbs.find_verb(verb)(Call(self._context, header["args"], blob))
+            return verbs.find_verb(verb.name)(Call(self._context, header["args"], blob))
 
         done: deque[Any] = deque()
 
         def work() -> None:
             try:
-                done.append(self._fleet.around(self._host.name, verb, do))
+                done.append(self._fleet.around(self._host.name, verb.name, do))
             except (VerbError, TfdeployError) as error:
                 done.append(error)
 
@@ -56,13 +59,34 @@ class NearChannel:
         thread.start()
         thread.join(min(timeout_s, self._fleet.patience_s))
         if not done:
-            raise HostUnreachable(f"no answer to {verb} within {timeout_s:g} s", where=self._host.name)
+            raise HostUnreachable(f"no answer to {verb.name} within {timeout_s:g} s", where=self._host.name)
         if isinstance(done[0], VerbError):
             error = done[0]
             raise AgentError(error.what, code=error.code, details=error.details, where=self._host.name, next=error.next)
         if isinstance(done[0], TfdeployError):
             raise done[0]
-        return done[0]
+        return checked(done[0], verb.value, verb.name, self._host.name)
+
+    def stream(self, flow: Flow[Any, Any], args: dict[str, Any] | None = None, *, silence_s: float | None = None) -> NearStream:
+        return NearStream(self._host.name, self._context, flow, args or {})
+
+
+class NearStream:
+    """All at once: for verbs that end by themselves."""
+
+    def __init__(self, host: str, context: Context, flow: Flow[Any, Any], args: dict[str, Any]) -> None:
+        self.value: Any = None
+        self._host, self._flow = host, flow
+        self._items: list[tuple[dict[str, Any], bytes]] = []
+        self._ended = verbs.find_verb(flow.name)(Call(context, args, b"", lambda *item: self._items.append(item)))
+
+    def __iter__(self) -> Iterator[tuple[Any, bytes]]:
+        for item, blob in self._items:
+            yield checked(item, self._flow.item, self._flow.name, self._host), blob
+        self.value = checked(self._ended, self._flow.value, self._flow.name, self._host)
+
+    def close(self) -> None:
+        pass
 
 
 def _travelled(header: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:

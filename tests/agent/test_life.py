@@ -88,9 +88,9 @@ def test_prepared_and_not_started_ends(hosts: Any) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=0.3)
     cluster.hosts["n1"].paths("r1").say("start")
-    states = cluster.wait_ended("r1")
-    assert {state.abort_reason for state in states.values()} == {"prepared, but not started within 0.3 s"}
-    assert cluster.status("r1", "worker:1").outcome == "stopped" and cluster.status("r1", "worker:1").attempt == 0
+    assert cluster.wait_ended("r1", "n1")["n1"].abort_reason == "prepared, but not started within 0.3 s"
+    never_began = cluster.hosts["n2"].paths("r1").run_dir
+    cluster.wait_until(lambda: not os.path.exists(never_began), what="the minder of what never began removes it")
     assert cluster.alive("r1") == []
 
 
@@ -146,7 +146,7 @@ def test_purge_leaves_nothing(hosts: Any) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     for answer in cluster.each("run.abort", "r1", reason="rolled back", purge=True).values():
-        assert answer == {"survivors": []}
+        assert answer in ({"survivors": []}, {})  # {}: it heard so from the other host, and has removed what never began
     for host in cluster.hosts.values():
         assert not os.path.exists(host.paths("r1").run_dir)
     assert set(cluster.each("run.abort", "r1", reason="again", purge=True)["n1"]) <= {"survivors"}

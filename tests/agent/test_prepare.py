@@ -91,6 +91,25 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: Any, monke
     assert answers == [{"prepared": True}] * 2
 
 
+def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    cluster.hosts["n2"].context = cluster.hosts["n1"].context
+    cluster.write("train.sh", "old")
+    both = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
+    cluster.prepare("r1", both)
+    cluster.hosts["n1"].paths("r1").say("start")
+    cluster.hosts["n2"].paths("r1").say("start")
+    for host in cluster.hosts.values():
+        cluster.wait_until(lambda host=host: host.paths("r1").state().phase == "started")
+        host.paths("r1").say("abort", reason="rolled back")
+    cluster.wait_ended("r1")
+    cluster.write("train.sh", "new")
+    cluster.prepare("r1", both, plan_digest="d2")
+    assert Path(cluster.hosts["n1"].paths("r1").cwd, "train.sh").read_text() == "new"
+    for host in cluster.hosts.values():
+        assert host.paths("r1").part().plan_digest == "d2" and host.paths("r1").state().phase == "prepared"
+
+
 def test_a_live_run_of_the_job_is_named(hosts: Any) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", TASKS)

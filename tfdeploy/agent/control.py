@@ -10,13 +10,13 @@ import signal
 import time
 from typing import Any, Callable, Dict, List
 
-from tfdeploy.agent import burial, endgame, family, ledger, proc, room, runclock, runs, wire
+from tfdeploy.agent import burial, endgame, family, indoubt, layout, ledger, proc, room, runclock, runs, wire
 from tfdeploy.agent.atomic import read_json
-from tfdeploy.agent.call import Call, Verb, VerbError
+from tfdeploy.agent.call import NAME, Call, Verb, VerbError
 from tfdeploy.agent.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.knowledge import ending_of
-from tfdeploy.agent.paths import RunPaths, is_locked, take_lock
-from tfdeploy.agent.prepare import prepare, remove
+from tfdeploy.agent.paths import NoPart, RunPaths, is_locked, take_lock
+from tfdeploy.agent.prepare import alone, clear_away, prepare
 from tfdeploy.agent.staff import tell_supervisor
 from tfdeploy.agent.watch import watch
 
@@ -82,22 +82,35 @@ def _is_committed(paths: RunPaths) -> bool:
 
 def abort(call: Call) -> Dict[str, Any]:
     """Ends all of it. `purge`: removes the run's folder when nothing of it is alive. `plan_digest`: of whoever rolls back;
-    a run of that name by another plan is not theirs, and nothing is touched."""
+    a run of that name by another plan is not theirs, and nothing is touched. `host`: a prepare that goes on is stopped first."""
+    _stop_preparing(call)
     try:
         paths = runs.paths_of(call)
-    except VerbError as error:
-        if error.code != "unknown_run":
+        if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
+            return {}
+        reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
+        if _phase(paths) != "ended" or _lingers(paths):
+            _say_the_end(paths, "abort", reason=reason)
+        left = _end(paths, paths.part().stop_grace_s, reason)
+    except (VerbError, NoPart) as error:
+        if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
-        return {}
-    if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
-        return {}
-    reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
-    if _phase(paths) != "ended" or _lingers(paths):
-        _say_the_end(paths, "abort", reason=reason)
-    left = _end(paths, paths.part().stop_grace_s, reason)
+        return {}  # or its minder has removed it meanwhile
     if purge and not left:
-        _purge(paths)
+        clear_away(paths)
     return {"survivors": left}
+
+
+def _stop_preparing(call: Call) -> None:
+    host, digest = call.args.get("host"), str(call.args.get("plan_digest"))
+    if not isinstance(host, str) or not NAME.match(host):
+        return  # a control machine of before
+    paths = RunPaths(layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host))
+    if not indoubt.is_in_doubt(paths):
+        return
+    indoubt.abort(paths, digest)
+    with alone(paths, digest):
+        indoubt.forget_abort(paths)
 
 
 def stop(call: Call) -> Dict[str, Any]:
@@ -171,8 +184,8 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
     deadline = begun + grace_s + KILL_WITHIN_S
     pause = 0.005
     _thaw(paths, tasks, signal.SIGCONT)
-    while _phase(paths) != "ended" and time.monotonic() < deadline:
-        if not is_locked(paths.file("minder.lock")) and _end_without_minder(paths, grace_s, reason):
+    while _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline:
+        if not is_locked(paths.file("minder.lock")) and end_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - begun >= UNHEARD_S:
             _thaw(paths, tasks, signal.SIGKILL)
@@ -206,7 +219,7 @@ def _lives(paths: RunPaths, tasks: List[str]) -> bool:
     return any(is_locked(family.supervisor_lock(paths, task)) for task in coming) or bool(family.members(paths, tasks)[0])
 
 
-def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
+def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
     """Does it under the minder's lock, so that none comes in between. False: one did."""
     lock = take_lock(paths.file("minder.lock"))
     if lock is None:
@@ -231,6 +244,7 @@ def _end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             state.left_files = endgame.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
             room.write_json(paths.file("state.json"), wire.to_wire(state))
+            endgame.settle(paths)
         return True
     finally:
         os.close(lock)
@@ -243,17 +257,6 @@ def _supervisors_end(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
     while time.monotonic() < deadline and any(is_locked(family.supervisor_lock(paths, task)) for task in tasks):
         time.sleep(0.02)
-
-
-def _purge(paths: RunPaths) -> None:
-    """Only after the minder is gone: it writes there. It has nothing left to do but to tell its peers."""
-    deadline = time.monotonic() + 3.0
-    while is_locked(paths.file("minder.lock")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    minder = family.minder(paths)
-    if minder is not None:
-        proc.send(minder, signal.SIGKILL)
-    remove(paths)
 
 
 VERBS: Dict[str, Verb] = {

@@ -10,7 +10,9 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.paths import RunPaths
 
 SECRET_FILES = ("env.json", "mesh.json")
+ABORT = "@abort"  # beside the note of a run in doubt: it is rolled back, and a prepare that goes on stops
 _MAX_NAMED = 100
+_TRIES = 5
 
 
 def forget_secrets(paths: RunPaths) -> None:
@@ -28,6 +30,36 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
         from tfdeploy.agent import relink  # hardly ever: each minder's start would pay for it
 
         relink.restore_after(paths, part, task)
+
+
+def settle(paths: RunPaths) -> None:
+    """The run is no longer in doubt here: committed, or over."""
+    note = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
+    for path in (note, note + ABORT):
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+
+
+def remove(paths: RunPaths) -> None:
+    """This host's folder of a run, and the run's, once no other host that shares it has one."""
+    import shutil  # costs each minder a millisecond
+
+    forget_secrets(paths)
+    for _ in range(_TRIES):  # a minder that dies of it may be writing there
+        shutil.rmtree(paths.host_dir, ignore_errors=True)
+        if not os.path.lexists(paths.host_dir):
+            break
+    try:
+        os.rmdir(os.path.dirname(paths.host_dir))
+    except FileNotFoundError:
+        pass
+    except OSError:
+        settle(paths)
+        return
+    shutil.rmtree(paths.run_dir, ignore_errors=True)
+    settle(paths)
 
 
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:

@@ -7,6 +7,7 @@
 <workdir>/<job>/runs/<run>/cwd/             the working directory
 <workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal minder.*
 <workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal out.log index ...
+<workdir>/.indoubt/<job>@<run>@<host>       what is prepared and neither committed nor over
 <workdir>/.envs/<hash>/                     an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
 
 Per-host names, so that a workdir that all hosts share (NFS) works too.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import os
 from typing import List
 
+IN_DOUBT = ".indoubt"
 PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on
 
 
@@ -71,6 +73,14 @@ def task_dir(workdir: str, job: str, run: str, host: str, task: str) -> str:
 
 def agent_dir(workdir: str, digest: str) -> str:
     return os.path.join(workdir, ".agent", digest)
+
+
+def in_doubt_dir(workdir: str) -> str:
+    return os.path.join(workdir, IN_DOUBT)
+
+
+def in_doubt(workdir: str, job: str, run: str, host: str) -> str:
+    return os.path.join(in_doubt_dir(workdir), "%s@%s@%s" % (job, run, host))
 
 
 def envs_dir(workdir: str) -> str:

@@ -14,16 +14,17 @@ from tfdeploy.agent.paths import RunPaths
 
 DAY_S = 86400.0
 UNCOMMITTED_S = 60.0  # what was never committed ends by itself
+UNSTARTED_S = 20.0  # and hosts that never prepared are not worth more
 TOLD_S = 1.0  # so does what the control machine rolls back
 CALM_AFTER_S = 60.0
 SOON_S, CALM_S = 0.25, 5.0  # between two looks; news wake it up
 
 
 class Messenger:
-    def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool) -> None:
+    def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool, started: bool = True) -> None:
         self._paths, self._mesh, self._committed = paths, mesh, committed
         self._begun = time.monotonic()
-        self._until = self._begun + (DAY_S if committed else UNCOMMITTED_S)
+        self._until = self._begun + (DAY_S if committed else UNCOMMITTED_S if started else UNSTARTED_S)
         self.tick_s = SOON_S
 
     def is_needed(self) -> bool:

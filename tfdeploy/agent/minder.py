@@ -46,8 +46,9 @@ _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
 class Minder:
-    def __init__(self, paths: RunPaths) -> None:
+    def __init__(self, paths: RunPaths, lock: Optional[int] = None) -> None:
         self.paths = paths
+        self.lock = lock
         self.part = paths.part()
         self.peers = {peer.task: peer for peer in self.part.peers}
         self.ledger = Ledger(paths, self.part)
@@ -124,6 +125,21 @@ class Minder:
             if not self.ledger.saved:
                 self.ledger.save()
         self._linger(fifo)
+        if self._never_began():
+            endgame.remove(self.paths)
+        endgame.settle(self.paths)
+
+    def _never_began(self) -> bool:
+        """Prepared in vain, and nobody there who rolls back: nothing of it was ever alive that one may want to read about."""
+        told = self.paths.word("abort") or self.paths.word("stop")
+        return self.state.started is None and not self.ledger.known.committed and not told and self._is_ours()
+
+    def _is_ours(self) -> bool:
+        """The folder is still the one that we mind, and no later run's of that name."""
+        try:
+            return self.lock is not None and os.path.samestat(os.fstat(self.lock), os.stat(self.paths.file("minder.lock")))
+        except OSError:
+            return False
 
     def _try(self) -> bool:
         """A step. What the system refuses is tried again: nobody may be left to replace us."""
@@ -302,6 +318,8 @@ class Minder:
         if phase == "started":
             self.state.started = runclock.now(self.part)
             self.state.marks["started"] = time.monotonic()
+        if phase == "committed":
+            endgame.settle(self.paths)
         if phase == "ended":
             self._release()
             endgame.restore_links(self.paths)
@@ -324,7 +342,7 @@ class Minder:
         """Until the peers that still have something running know how it ended here."""
         if self.mesh is None:
             return
-        one = messenger.Messenger(self.paths, self.mesh, self.ledger.known.committed)
+        one = messenger.Messenger(self.paths, self.mesh, self.ledger.known.committed, self.state.started is not None)
         while one.is_needed():
             self._wait(fifo, one.tick_s)
             self._know(self.ledger.known.join(self.mesh.known()))
@@ -355,7 +373,7 @@ def main(argv: List[str]) -> int:
         return 0
     if answer is None and paths.state().phase == "ended":
         return 0
-    minder = Minder(paths)
+    minder = Minder(paths, lock)
     try:
         minder.begin()
     except holding.PortTaken as taken:
@@ -367,9 +385,13 @@ def main(argv: List[str]) -> int:
 
 
 def _say(descriptor: Optional[int], line: Dict[str, object]) -> None:
-    if descriptor is not None:
+    if descriptor is None:
+        return
+    try:
         os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
-        os.close(descriptor)
+    except BrokenPipeError:
+        pass  # who asked has died: the launch may come again, or we end
+    os.close(descriptor)
 
 
 if __name__ == "__main__":

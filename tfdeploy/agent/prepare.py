@@ -9,20 +9,22 @@ import errno
 import json
 import os
 import select
-import shutil
+import signal
 import subprocess
 import time
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
-from tfdeploy.agent import family, layout, proc, programs, runs, sockets, sound, wire, workplace
+from tfdeploy.agent import endgame, family, indoubt, layout, proc, programs, runs, sockets, sound, wire, workplace
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
-from tfdeploy.agent.hostfolder import damaged, job_names, run_names
+from tfdeploy.agent.hostfolder import damaged, host_names, job_names, run_names
 from tfdeploy.agent.ownership import NotOurs, check
-from tfdeploy.agent.paths import RunPaths, agent_command, take_lock
+from tfdeploy.agent.paths import RunPaths, agent_command, is_locked, take_lock
 
 MINDER_WITHIN_S = 20.0
+PEERS_TOLD_S = 3.0
+LOOK_S = 0.1
 SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 
 
@@ -39,15 +41,8 @@ def prepare(call: Call) -> Dict[str, Any]:
             raise VerbError(
                 "no_release", "release %s of job %s is not on this host" % (part.release, part.job), next="tfdeploy sync"
             )
-        try:
-            _lay_out(paths, part, call.args)
-            _check_programs(paths, part)
-            start_minder(paths, part)
-        except BaseException as error:
-            remove(paths)
-            if isinstance(error, OSError) and not isinstance(error, NotOurs):
-                raise _no_room(error, paths) from error
-            raise
+        with indoubt.Wanted(call, paths, part.plan_digest) as wanted:
+            _carry_out(paths, part, call.args, wanted.check)
     return {"prepared": True}
 
 
@@ -75,9 +70,8 @@ def _part(fields: Any) -> wire.HostPart:
 @contextmanager
 def alone(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     """One prepare of a job on this host at a time. The same one, asked again because its answer was late, is waited for."""
-    folder = layout.locks_dir(paths.workdir, paths.job)
-    workplace.make_private(folder)
-    place = os.path.join(folder, "prepare." + paths.host)
+    place = _lock_file(paths)
+    workplace.make_private(os.path.dirname(place))
     ours = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
     begun = time.monotonic()
     lock = take_lock(place)
@@ -94,6 +88,21 @@ def alone(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextmanager
+def unless_preparing(paths: RunPaths) -> Iterator[bool]:
+    """Whether no prepare of the job goes on here; then none begins meanwhile."""
+    lock = take_lock(_lock_file(paths)) if os.path.isdir(os.path.dirname(_lock_file(paths))) else None
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock_file(paths: RunPaths) -> str:
+    return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
 
 
 def _sign(lock: int, words: bytes) -> None:
@@ -114,16 +123,58 @@ def _content(path: str) -> bytes:
 
 def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     """This run is prepared already, by this very plan. What a dying prepare left half done is cleared away."""
-    if not os.path.isdir(paths.host_dir):
-        return False
     there = read_json(paths.file("part.json"))
     same = there is not None and there.get("plan_digest") == part.plan_digest
     if same and runs.is_live(paths) and not paths.word("abort"):
         return True
-    if there is not None and (not same or paths.state().phase != "prepared" or paths.word("abort")):
-        raise VerbError("exists", "run %s is here already" % part.run, where=paths.run_dir, next="tfdeploy launch --name ANOTHER")
-    shutil.rmtree(paths.host_dir)
+    if there is not None and (not _is_undone(paths) if same else not is_rolled_back(paths)):
+        raise _exists(paths)
+    if os.path.isdir(paths.host_dir) or (os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))):
+        clear_away(paths)
+    _clear_others(paths, part)
     return False
+
+
+def _exists(paths: RunPaths) -> VerbError:
+    what = "run %s is here already" % paths.run
+    return VerbError("exists", what, where=paths.run_dir, next="tfdeploy launch --name ANOTHER")
+
+
+def _is_undone(paths: RunPaths) -> bool:
+    """Prepared, and then its minder died."""
+    return paths.state().phase == "prepared" and not paths.word("abort")
+
+
+def is_rolled_back(paths: RunPaths) -> bool:
+    """It was never committed, and nothing of it is alive: its name is free."""
+    return never_committed(paths) and not _is_alive(paths)
+
+
+def never_committed(paths: RunPaths) -> bool:
+    known = read_json(paths.file("knowledge.json")) or {}
+    return not known.get("committed") and paths.state().phase != "committed"
+
+
+def clear_away(paths: RunPaths) -> None:
+    """Only after the minder is gone: it writes there. It has nothing left to do but to tell its peers."""
+    deadline = time.monotonic() + PEERS_TOLD_S
+    while is_locked(paths.file("minder.lock")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    minder = family.minder(paths)
+    if minder is not None:
+        proc.send(minder, signal.SIGKILL)
+    endgame.remove(paths)
+
+
+def _clear_others(paths: RunPaths, part: wire.HostPart) -> None:
+    """What other hosts that share the workdir hold of a run of this name that was rolled back: its code is not this launch's."""
+    for host in host_names(paths.workdir, paths.job, paths.run):
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, paths.run, host))
+        if other.part().plan_digest == part.plan_digest:
+            continue
+        if other.state().phase != "ended" or not is_rolled_back(other):
+            raise _exists(paths)
+        endgame.remove(other)
 
 
 def refuse_live_run(paths: RunPaths) -> None:
@@ -166,20 +217,43 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 # --- doing it
 
 
-def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
+def _carry_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
+    try:
+        indoubt.note(paths)
+        _lay_out(paths, part, args, wanted)
+        wanted()
+        _write_secrets(paths, part, args)
+        start_minder(paths, part, wanted)
+        wanted()
+    except BaseException as error:
+        minder = family.minder(paths)
+        endgame.remove(paths)
+        if minder is not None:
+            proc.send(minder, signal.SIGKILL)  # nothing of the program has started
+        if isinstance(error, OSError) and not isinstance(error, NotOurs):
+            raise _no_room(error, paths) from error
+        raise
+
+
+def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
     workplace.make_private(paths.host_dir)  # first: while it is there, no host that shares the folder removes the run's
-    workplace.make_cwd(paths, part.release, part.keep, part.links)
+    workplace.make_cwd(paths, part.release, part.keep, part.links, wanted)
     for spec in part.tasks:
         workplace.make_private(paths.task_dir(spec.task))
+    _check_programs(paths, part)
     write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {}, durable=True)
-    write_json(paths.file("env.json"), args.get("secrets") or {})
-    write_json(paths.file("mesh.json"), args.get("certs") or {})
     paths.keep_room(part)
     os.mkfifo(paths.file("minder.fifo"), 0o600)
+
+
+def _write_secrets(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
+    """Last of all, so that a death before leaves none. A folder without part.json is half done."""
+    write_json(paths.file("env.json"), args.get("secrets") or {})
+    write_json(paths.file("mesh.json"), args.get("certs") or {})
     write_json(paths.file("part.json"), wire.to_wire(part), durable=True)
 
 
-def start_minder(paths: RunPaths, part: wire.HostPart) -> None:
+def start_minder(paths: RunPaths, part: wire.HostPart, wanted: Callable[[], None] = lambda: None) -> None:
     """Returns once it holds all ports. It is detached: nobody's child, with no file of ours open."""
     reading, writing = os.pipe()
     try:
@@ -190,7 +264,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart) -> None:
             )
         os.close(writing)
         writing = -1
-        answer = _answer(reading)
+        answer = _answer(reading, wanted)
         starter.wait()
     finally:
         os.close(reading)
@@ -204,10 +278,13 @@ def start_minder(paths: RunPaths, part: wire.HostPart) -> None:
         raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.file("minder.log"))
 
 
-def _answer(reading: int) -> Dict[str, Any]:
+def _answer(reading: int, wanted: Callable[[], None]) -> Dict[str, Any]:
     text = b""
     deadline = time.monotonic() + MINDER_WITHIN_S
-    while not text.endswith(b"\n") and select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    while not text.endswith(b"\n") and time.monotonic() < deadline:
+        wanted()
+        if not select.select([reading], [], [], LOOK_S)[0]:
+            continue
         part = os.read(reading, 4096)
         if not part:
             break
@@ -241,18 +318,6 @@ def _holder(workdir: str, port: int) -> Optional[str]:
             if port in ports:
                 return "run %s of job %s" % (run, job)
     return None
-
-
-def remove(paths: RunPaths) -> None:
-    """This host's folder of a run, and the run's, once no other host that shares it has one."""
-    shutil.rmtree(paths.host_dir, ignore_errors=True)
-    try:
-        os.rmdir(os.path.dirname(paths.host_dir))
-    except FileNotFoundError:
-        pass
-    except OSError:
-        return
-    shutil.rmtree(paths.run_dir, ignore_errors=True)
 
 
 def _no_room(error: OSError, paths: RunPaths) -> VerbError:

@@ -160,6 +160,25 @@ def _begin(work: Callable[[], None]) -> None:
         time.sleep(0.1)
 
 
+def sweep_beside(context: Context) -> None:
+    """What an earlier session left half done is swept while this one goes on. Costs nothing where there is none."""
+    if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
+        return
+
+    def sweep() -> None:
+        from tfdeploy.agent import sweep
+
+        try:
+            sweep.sweep(context.workdir)
+        except OSError as error:  # the next session tries again
+            sys.stderr.write("tfdeploy agent: what is half done here stays: %s\n" % error)
+
+    try:
+        threading.Thread(target=sweep, daemon=True).start()
+    except RuntimeError:  # no more threads for this user now
+        return
+
+
 def hello(context: Context) -> Dict[str, Any]:
     """What the control side learns of this host before it asks for anything."""
     return {
@@ -212,6 +231,7 @@ def main(argv: List[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, leave)
+    sweep_beside(server.context)
     try:
         server.run()
     except (frames.WireError, SessionGone, OSError) as error:

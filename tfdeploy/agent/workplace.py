@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
-from typing import Dict, List
+from typing import Callable, Dict, List
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.paths import RunPaths
@@ -31,13 +31,13 @@ def make_private(folder: str) -> None:
             raise
 
 
-def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str]) -> None:
-    """Raises OSError. There already: success."""
+def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str], wanted: Callable[[], None]) -> None:
+    """Raises OSError, and what `wanted` raises, which is asked before each file. There already: success."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
     try:
-        _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary)
+        _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, wanted)
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
             make_private(target)
@@ -79,16 +79,17 @@ def _move(source: str, target: str) -> None:
         raise OSError(errno.EEXIST, str(error), target) from error
 
 
-def _copy_tree(source: str, target: str) -> None:
+def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
     os.mkdir(target, 0o700)
     clone = True
     with os.scandir(source) as entries:
         for one in entries:
+            wanted()
             there = os.path.join(target, one.name)
             if one.is_symlink():
                 os.symlink(os.readlink(one.path), there)
             elif one.is_dir():
-                _copy_tree(one.path, there)
+                _copy_tree(one.path, there, wanted)
             else:
                 clone = _copy_file(one.path, there, clone)
 

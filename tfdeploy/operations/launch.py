@@ -32,7 +32,7 @@ from tfdeploy.operations.news import host_news, note, step
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import probe
 from tfdeploy.operations.readiness import await_up, check
-from tfdeploy.operations.renewal import Renewal, has_lapsed, lapsed
+from tfdeploy.operations.renewal import Renewal, has_lapsed, is_told, lapsed
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
 from tfdeploy.operations.verbs import ask_all
@@ -100,7 +100,8 @@ def _come_up(plan: Plan, fleet: Fleet, store: RunStore, emit: Emit) -> None:
             all_or_error("start", ask_all(fleet, plan, PING, timeout_s=PING_S))  # nothing starts unless all hosts are there
             started = True
             if over := _everywhere(fleet, plan, RUN_START, "started", emit):
-                check(fleet, plan, emit)
+                if any(is_told(error) for error in over.values()):
+                    check(fleet, plan, emit)
                 raise lapsed(over, len(plan.hosts))
             await_up(fleet, plan, emit)
         committing = True

@@ -14,8 +14,8 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.outcomes import all_or_error, split
-from tfdeploy.operations.renewal import has_lapsed, lapsed, renew
+from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.renewal import refuse_lapsed, renew
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.transport.seam import Fleet
 
@@ -40,20 +40,14 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     """Raises Refused with the pairs and ports, or the error of a host that does not answer."""
     if len(plan.hosts) < 2:
         return
-    answers = all_or_error("links", ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S))
+    found = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
+    refuse_lapsed(found)
+    answers = all_or_error("links", found)
     shut = [Shut(host, each.host, each.task, each.address, each.why) for host, answer in answers.items() for each in answer.shut]
     if shut:
-        _refuse_ended(fleet, plan)
+        refuse_lapsed(renew(fleet, plan))  # where nobody listens because the run has ended there, no firewall is to blame
         asked = Counter(to for answer in answers.values() for to in answer.asked)
         raise refusal(shut, hosts_of(plan), asked)
-
-
-def _refuse_ended(fleet: Fleet, plan: Plan) -> None:
-    """Where nobody listens any more because the run has ended on that host, no firewall is to blame."""
-    _, bad = split(renew(fleet, plan))
-    over = {host: error for host, error in bad.items() if has_lapsed(error)}
-    if over:
-        raise lapsed(over, len(plan.hosts))
 
 
 def open_to_us(plan: Plan) -> str | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from tfdeploy.errors import AgentError, HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.outcomes import together
+from tfdeploy.operations.outcomes import split, together
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.transport.seam import Fleet
 
@@ -56,9 +57,21 @@ def has_lapsed(error: TfdeployError) -> bool:
     return isinstance(error, AgentError) and error.code in ("ended", "unknown_run")
 
 
+def is_told(error: TfdeployError) -> bool:
+    """Whether the host of a lapsed run still knows why it ended."""
+    return isinstance(error, AgentError) and error.code == "ended"
+
+
 def lapsed(over: Mapping[str, TfdeployError], of: int) -> TfdeployError:
     """One error for the hosts on which a run that was prepared has ended before its commit."""
     return together("start", {host: _in_words(error) for host, error in over.items()}, of)
+
+
+def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
+    """Raises for the hosts among these that say so."""
+    _, bad = split(answers)
+    if over := {host: error for host, error in bad.items() if has_lapsed(error)}:
+        raise lapsed(over, len(answers))
 
 
 def _in_words(error: TfdeployError) -> TfdeployError:

@@ -15,6 +15,7 @@ Text = Annotated[str, Meta(max_length=MOST_TEXT)]  # foreign bytes may be in it:
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]  # as agent/call.py has it
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
+TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]  # "" for none: msgspec merges a union of strings
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 Place = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]  # an absolute path
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]  # relative; whether it is one that was meant is checked where used

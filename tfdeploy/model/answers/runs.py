@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
-from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Names, Seconds, TaskName, Text
+from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Names, Seconds, TaskName, TaskNameOrNone, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
 Tasks = Annotated[list[TaskStatus], Meta(max_length=10_000)]
@@ -49,7 +49,7 @@ class ShutPort(Answer):
     """`task`: "" for the mesh's port."""
 
     host: Name
-    task: TaskName | Annotated[str, Meta(max_length=0)]
+    task: TaskNameOrNone
     address: Line
     why: Line
 

@@ -1,0 +1,179 @@
+"""What a launch that is cut short leaves on a host: nothing, whoever dies, and when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentside import Client
+
+from tfdeploy.agent import family, layout, proc
+
+TASKS = {"worker:0": ("n1", ["sleep", "1000"])}
+SECRET = {"TOKEN": "a-word-that-nobody-may-find"}
+BEFORE = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; main.main(sys.argv[1:])"
+# Each stops a prepare at one point, until the file `go` is there (beside the workdir).
+STOP = "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: os.path.exists(go), True)]; "
+STOPS = {
+    "while it copies": "from tfdeploy.agent import workplace as w; whole = w._copy_file; "
+    "w._copy_file = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
+    "before its secrets": "from tfdeploy.agent import prepare as p; whole = p._write_secrets; "
+    "p._write_secrets = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
+    "before its minder": "from tfdeploy.agent import prepare as p; whole = p.start_minder; "
+    "p.start_minder = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
+    "before its minder answers": "from tfdeploy.agent import prepare as p; whole = p._answer; "
+    "p._answer = lambda r, check: (open(go + '.reached', 'w').close(), wait(), whole(r, check))[2]",
+}
+
+
+class Host:
+    """One host, and sessions with it that stop at one point of a prepare."""
+
+    def __init__(self, cluster: Any, agent_dir: str) -> None:
+        self.cluster, self.agent_dir = cluster, agent_dir
+        self.workdir = Path(cluster.hosts["n1"].context.workdir)
+        self.go = Path(str(self.workdir) + ".go")
+        self.clients: list[Client] = []
+        cluster.write("train.py", "x")
+        cluster.runs.append("r1")
+
+    def session(self, stop: str = "") -> Client:
+        command = [sys.executable, "-S", "-E", self.agent_dir, "serve", "--workdir", str(self.workdir)]
+        if stop:
+            command[3:4] = ["-c", BEFORE % (self.agent_dir, STOP % str(self.go) + STOPS[stop])]
+        self.clients.append(Client(command))
+        return self.clients[-1]
+
+    def begin(self, stop: str, **fields: Any) -> Client:
+        """A prepare that has come to that point."""
+        session = self.session(stop)
+        part = self.cluster.parts("r1", TASKS, **fields)["n1"]
+        session.ask("run.prepare", part=part, plan={}, secrets=SECRET, certs=self.cluster.certs["n1"])
+        self.cluster.wait_until(Path(f"{self.go}.reached").exists, what=stop)
+        return session
+
+    def left(self) -> list[str]:
+        """Files of the run, and its minder."""
+        found = [
+            str(path)
+            for path in self.workdir.rglob("*")
+            if path.is_file() and ("r1" in path.parts or SECRET["TOKEN"] in text(path))
+        ]
+        notes = layout.in_doubt_dir(str(self.workdir))
+        found += os.listdir(notes) if os.path.isdir(notes) else []
+        ours = self.cluster.hosts["n1"].paths("r1").host_dir
+        minders = [one for one in proc.everyone().values() if os.fsencode(ours) in proc.command_line(one.pid)]
+        return found + [one.command for one in minders]
+
+    def nothing_left(self) -> None:
+        self.cluster.wait_until(lambda: not self.left(), what=f"nothing is left of {self.left()}")
+        assert not os.path.exists(self.cluster.hosts["n1"].paths("r1").run_dir)
+
+
+def text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+@pytest.fixture
+def host(hosts: Callable[..., Any], agent_dir: str) -> Iterator[Host]:
+    made = Host(hosts("n1"), agent_dir)
+    yield made
+    made.go.touch()
+    for client in made.clients:
+        client.clean()
+
+
+def go_on(host: Host) -> None:
+    host.go.touch()
+
+
+@pytest.mark.fault("61 the session of a launch ends while a host prepares")
+@pytest.mark.parametrize("stop", STOPS)
+def test_the_end_of_a_session_sweeps_what_it_was_preparing(host: Host, stop: str) -> None:
+    session = host.begin(stop)
+    session.stdin.close()
+    go_on(host)
+    assert session.process.wait(20) == 0
+    host.nothing_left()
+
+
+@pytest.mark.fault("61 serve is killed while a host prepares")
+@pytest.mark.parametrize("stop", STOPS)
+def test_the_next_session_sweeps_what_a_serve_that_was_killed_left(host: Host, stop: str) -> None:
+    session = host.begin(stop, start_within_s=3.0)
+    session.process.kill()
+    session.process.wait()
+    assert host.left()
+    if stop == "before its minder answers":  # it ends by itself, with nobody coming
+        host.nothing_left()
+    else:
+        host.session()
+        host.nothing_left()
+
+
+@pytest.mark.fault("61 a rollback comes while a host prepares")
+@pytest.mark.parametrize("stop", STOPS)
+def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> None:
+    session = host.begin(stop)
+    about = {"run": "r1", "job": host.cluster.job, "reason": "rolled back", "purge": True, "host": "n1", "plan_digest": "d1"}
+    done: list[Any] = []
+    other = host.session()
+    aborting = threading.Thread(target=lambda: done.append(other.call("run.abort", **about)))
+    aborting.start()
+    mark = layout.in_doubt(str(host.workdir), host.cluster.job, "r1", "n1") + "@abort"
+    host.cluster.wait_until(lambda: os.path.exists(mark), what="the abort is there")
+    go_on(host)
+    aborting.join(30)
+    assert done and done[0].get("value") is not None, done
+    assert session.answer(1)["error"]["code"] == "ended"
+    host.nothing_left()
+
+
+@pytest.mark.fault("61 the launch is killed when all is prepared")
+def test_what_is_prepared_ends_by_itself_and_nothing_of_it_stays(host: Host) -> None:
+    session = host.session()
+    part = host.cluster.parts("r1", TASKS, start_within_s=1.0)["n1"]
+    assert session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])["value"]
+    session.process.kill()
+    host.nothing_left()
+
+
+def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host: Host) -> None:
+    """Minder and supervisor killed together, as a power cut does: nobody minds it, and it was never committed."""
+    session = host.session()
+    part = host.cluster.parts("r1", TASKS)["n1"]
+    session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])
+    session.call("run.start", run="r1", job=host.cluster.job)
+    paths = host.cluster.hosts["n1"].paths("r1")
+    for who in (family.supervisor(paths, "worker:0"), family.minder(paths), family.supervisor(paths, "worker:0")):
+        if who is not None:
+            proc.send(who, signal.SIGSTOP)
+    for who in (family.minder(paths), family.supervisor(paths, "worker:0")):
+        assert who is not None and proc.send(who, signal.SIGKILL)
+    host.session()
+    host.cluster.wait_until(lambda: paths.state().phase == "ended", what="swept")
+    assert not os.path.exists(paths.file("env.json")) and not host.cluster.alive("r1")
+    assert paths.state().abort_reason is None or "launch" in paths.state().abort_reason
+
+
+def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> None:
+    session = host.session()
+    part = host.cluster.parts("r1", TASKS)["n1"]
+    session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])
+    paths = host.cluster.hosts["n1"].paths("r1")
+    minder = family.minder(paths)
+    assert host.session().call("ping")["value"] and family.minder(paths) == minder
+    for verb in ("run.start", "run.commit"):
+        assert "value" in session.call(verb, run="r1", job=host.cluster.job)
+    host.cluster.wait_until(lambda: os.listdir(layout.in_doubt_dir(str(host.workdir))) == [], what="no longer in doubt")
+    host.session().call("ping")
+    assert paths.state().phase == "committed" and host.cluster.alive("r1")
