@@ -29,6 +29,9 @@ _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
 }
 _VERSION1: Dict[str, Tuple[str, ...]] = {
     "tensorflow": ("version1",),
+    "tensorflow.python.platform.flags": ("dropped",),
+    "tensorflow.python.training.sync_replicas_optimizer": ("synchronous", "no_more_tokens", "dropped"),
+    "tf_keras.src.layers.rnn.legacy_cells": ("dropped",),
     "tensorflow.contrib": ("absent",),
     "tensorflow.contrib.framework": ("absent",),
     "tensorflow.contrib.layers": ("absent",),

@@ -1,0 +1,65 @@
+"""Arguments and methods that later TensorFlows dropped: accepted and ignored, or done in the way that took their place.
+
+Programs written before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` (gone in 1.0: "unexpected keyword argument
+'replica_id'") and `BasicLSTMCell(input_size=...)`, call `get_clean_up_op()` (the op with which the chief closed the queue of
+tokens) and `FLAGS._parse_flags()` (gone in 1.5). Only with TFDEPLOY_TASK_COMPAT=v1.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from typing import Any, Tuple
+
+from . import task
+
+_ARGUMENTS = {
+    "SyncReplicasOptimizer": ("replica_id",),
+    "BasicRNNCell": ("input_size",),
+    "GRUCell": ("input_size",),
+    "BasicLSTMCell": ("input_size",),
+    "LSTMCell": ("input_size",),
+}
+
+
+def apply(module: Any) -> None:
+    """`module`: one of TensorFlow's, or of tf_keras, that has some of these."""
+    for name, arguments in _ARGUMENTS.items():
+        if hasattr(module, name):
+            _accept(getattr(module, name), name, arguments)
+    if hasattr(module, "SyncReplicasOptimizer"):
+        _supply(module.SyncReplicasOptimizer, "get_clean_up_op", _clean_up)
+    if hasattr(module, "_FlagValuesWrapper"):
+        _supply(module.FlagValues, "_parse_flags", _parse_flags)
+
+
+def _accept(cls: Any, name: str, arguments: Tuple[str, ...]) -> None:
+    init = cls.__init__
+    taken = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def init_without(self: Any, *args: Any, **kwargs: Any) -> None:
+        for argument in arguments:
+            if argument in kwargs and argument not in taken:
+                del kwargs[argument]
+                task.say("%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument))
+        init(self, *args, **kwargs)
+
+    cls.__init__ = init_without
+
+
+def _supply(cls: Any, name: str, method: Any) -> None:
+    if not hasattr(cls, name):
+        setattr(cls, name, method)
+
+
+def _clean_up(self: Any) -> Any:
+    """Of SyncReplicasOptimizer, once the gradients are applied."""
+    if self._sync_token_queue is None:
+        raise ValueError("get_clean_up_op() should be called after apply_gradients().")
+    return self._sync_token_queue.close(cancel_pending_enqueues=True)
+
+
+def _parse_flags(self: Any, args: Any = None) -> None:
+    self(sys.argv if args is None else [sys.argv[0], *args])
