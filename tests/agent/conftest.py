@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from agentside import Client
 from conditions import wait_for
 
 import tfdeploy
-from tfdeploy.agent import control, family, layout, paths, proc, wire
+from tfdeploy.agent import control, family, layout, manifests, paths, proc, wire
 from tfdeploy.agent.call import Call, Context
 
 PACKAGE = Path(tfdeploy.__file__).parent
@@ -75,6 +76,20 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+
+
+def entry_of(folder: Path, path: Path) -> manifests.Entry:
+    """As release.commit would have written it."""
+    name = str(path.relative_to(folder))
+    if path.is_symlink():
+        return manifests.Entry(name, "link", 0, "", os.readlink(path))
+    about = path.stat()
+    kind = "exec" if about.st_mode & 0o100 else "file"
+    return manifests.Entry(name, kind, about.st_size, hashlib.sha256(path.read_bytes()).hexdigest(), "", about.st_mtime_ns)
+
+
 class HostUnderTest:
     def __init__(self, name: str, root: Path, agent_dir: str) -> None:
         self.name = name
@@ -85,6 +100,11 @@ class HostUnderTest:
 
     def call(self, verb: str, **args: Any) -> Any:
         return control.VERBS[verb](Call(self.context, args))
+
+    def commit_release(self) -> None:
+        """What lies in it now is what was sent."""
+        if self.release.is_dir():
+            manifests.save(str(self.release) + ".json", [entry_of(self.release, path) for path in files_of(self.release)])
 
     def paths(self, run: str) -> paths.RunPaths:
         return paths.RunPaths(layout.host_dir(self.context.workdir, JOB, run, self.name))
@@ -111,6 +131,8 @@ class Cluster:
             (host.release / name).write_text(text)
 
     def parts(self, run: str, tasks: dict[str, Any], **fields: Any) -> dict[str, dict[str, Any]]:
+        for host in self.hosts.values():
+            host.commit_release()
         mesh = [wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()]
         specs: dict[str, list[wire.TaskSpec]] = {name: [] for name in self.hosts}
         peers = []

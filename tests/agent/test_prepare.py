@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -150,6 +151,7 @@ def test_a_port_held_by_another_run_is_taken(hosts: Any) -> None:
     part = dict(cluster.parts("r2", {"worker:0": ("n1", FOREVER, {"port": port})})["n1"], job="other")
     release = Path(cluster.hosts["n1"].context.workdir) / "other" / "releases" / part["release"]
     release.mkdir(parents=True)
+    shutil.copy(f"{cluster.hosts['n1'].release}.json", f"{release}.json")
     with pytest.raises(VerbError) as caught:
         cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs={})
     assert caught.value.code == "port_taken" and caught.value.details["owner"] == f"run r1 of job {cluster.job}"
@@ -245,3 +247,15 @@ def test_the_minder_holds_nothing_of_ours_open(hosts: Any) -> None:
     assert files == {"/dev/null", cluster.hosts["n1"].paths("r1").file("minder.log")}
     one = proc.entry(minder)
     assert one is not None and one.parent != os.getpid()
+
+
+@pytest.mark.fault("60 a release with other code")
+def test_a_release_that_was_edited_is_not_run(hosts: Any) -> None:
+    cluster = hosts("n1")
+    cluster.write("train.py", "print('right')\n")
+    given = cluster.parts("r1", {"worker:0": ("n1", ["python3", "train.py"])})["n1"]
+    cluster.write("train.py", "print('other code')\n")
+    with pytest.raises(VerbError) as caught:
+        cluster.hosts["n1"].call("run.prepare", part=given, plan={}, secrets={}, certs={})
+    assert caught.value.code == "no_release" and "train.py" in caught.value.what and caught.value.next == "tfdeploy sync"
+    assert nothing_left(cluster, "r1")

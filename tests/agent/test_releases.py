@@ -15,6 +15,7 @@ import pytest
 
 from tfdeploy.agent import layout, releases, retention, wire
 from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.verbs import find_verb
 
 Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
@@ -291,3 +292,74 @@ def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
     host.sync("r7", {"a": b"7"}, keep_releases=3)
     left = {name for name in os.listdir(host.releases) if not name.endswith(".json")}
     assert left == {"r0", "r4", "r5", "r7", os.path.basename(fresh).replace("-r9", "-elsewhere-r9")}
+
+
+def rewritten(path: Path) -> None:
+    """Other content of the same size, at another time."""
+    path.write_bytes(bytes(len(path.read_bytes())))
+    os.utime(path, ns=(1, 1))
+
+
+DAMAGES: dict[str, Any] = {
+    "60 emptied": lambda root: (root / "train.py").write_bytes(b""),
+    "60 edited": lambda root: (root / "lib/deep/x.py").write_bytes(b"print('other code')"),
+    "60 edited, of the same size": lambda root: rewritten(root / "train.py"),
+    "60 gone": lambda root: (root / "train.py").unlink(),
+    "60 a file more": lambda root: (root / "json.py").write_bytes(b"raise SystemExit"),
+    "60 no longer executable": lambda root: (root / "run.sh").chmod(0o600),
+    "60 a link to elsewhere": lambda root: ((root / "latest").unlink(), (root / "latest").symlink_to("/etc/passwd")),
+    "60 a link in place of a file": lambda root: ((root / "train.py").unlink(), (root / "train.py").symlink_to("/etc/passwd")),
+    "60 a fifo in place of a file": lambda root: ((root / "train.py").unlink(), os.mkfifo(root / "train.py", 0o600)),
+    "60 its folder gone": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("damage", [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()])
+def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> None:
+    host.sync("r1", TREE)
+    before = (host.releases / "r1/lib/same.py").stat().st_ino
+    damage(host.releases / "r1")
+    assert host.call("release.state", "r1") == {"present": False}
+    begun = host.sync("r1", TREE)
+    assert len(begun["missing"]) <= 1 or damage is shutil.rmtree  # the rest is still there
+    assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
+    assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before
+    assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
+
+
+def test_new_times_alone_damage_nothing_and_are_looked_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.sync("r1", TREE)
+    for path in ("train.py", "run.sh"):
+        os.utime(host.releases / "r1" / path, ns=(5, 5))
+    assert host.call("release.state", "r1") == {"present": True}
+    monkeypatch.setattr("tfdeploy.agent.staging.content_of", lambda path, size: None)  # from now on it would be damaged
+    assert host.call("release.state", "r1") == {"present": True}
+
+
+@pytest.mark.fault("60 a release that others may write to")
+def test_a_release_that_others_may_write_to_is_refused(host: Host) -> None:
+    host.sync("r1", TREE)
+    (host.releases / "r1" / "lib").chmod(0o777)
+    with pytest.raises(NotOurs, match="lib may be written to by others") as caught:
+        host.call("release.state", "r1")
+    assert caught.value.next == f"chmod go-w {host.releases}/r1/lib"
+    (host.releases / "r1" / "lib").chmod(0o700)
+    (host.releases / "r1" / "train.py").chmod(0o666)
+    with pytest.raises(NotOurs, match=r"train\.py may be written to by others"):
+        host.call("release.state", "r1")
+
+
+def test_what_was_received_is_flushed_before_it_gets_its_name(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
+    rename = os.rename
+
+    def renamed(source: Any, target: Any) -> None:
+        rename(source, target)
+        done.append(f"renamed {target}")
+
+    monkeypatch.setattr(os, "rename", renamed)
+    begun = host.sync("r1", TREE)
+    switched = done.index(f"renamed {host.releases}/r1")
+    assert {f"{begun['staging']}/{path}" for path in begun["missing"]} <= set(done[:switched])
+    assert str(host.releases) in done[switched:]

@@ -14,7 +14,9 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from tfdeploy.agent import atomic, family, layout, sound, wire
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
+from tfdeploy.agent.flush import changed_since, flush
 from tfdeploy.agent.hostfolder import host_names, run_names
+from tfdeploy.agent.ownership import check
 from tfdeploy.agent.paths import RunPaths, is_locked
 
 
@@ -90,8 +92,15 @@ def commit(call: Call) -> Dict[str, Any]:
     ok = found == call.args.get("digest")
     if ok:
         _remove_halves(folder)
-        atomic.write_json(folder + ".json", {"v": wire.VERSION, "digest": found, "time": time.time()})
+        _flush(folder)
+        atomic.write_json(folder + ".json", {"v": wire.VERSION, "digest": found, "time": time.time()}, durable=True)
     return {"digest": found, "ok": ok}
+
+
+def _flush(folder: str) -> None:
+    """What came since the sync began."""
+    begun = os.stat(folder + ".tfdeploy").st_mtime
+    flush(folder, changed_since(folder, (path for path, _, _, kind, _ in rows(folder) if kind == "file"), begun))
 
 
 def digest(folder: str) -> str:
@@ -150,7 +159,11 @@ def _check_room(folder: str, bytes_wanted: int) -> None:
 
 
 def _folder(call: Call) -> str:
-    return layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
+    job, name = call.name("job"), call.name("name")
+    folder = layout.data_dir(call.context.workdir, job, name)
+    if os.path.isdir(folder) and not os.path.islink(folder):
+        check(call.context.workdir, "%s/data/%s" % (job, name))
+    return folder
 
 
 VERBS = {"data.state": state, "data.begin": begin, "data.commit": commit}

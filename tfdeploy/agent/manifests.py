@@ -79,8 +79,8 @@ def folders(paths: Iterable[str]) -> Set[str]:
     return found
 
 
-def save(path: str, entries: List[Entry], **more: Any) -> None:
-    atomic.write_json(path, dict(more, v=frames.VERSION, entries=[list(entry) for entry in entries]))
+def save(path: str, entries: List[Entry], *, durable: bool = False, **more: Any) -> None:
+    atomic.write_json(path, dict(more, v=frames.VERSION, entries=[list(entry) for entry in entries]), durable=durable)
 
 
 def mentions(path: str, contents: Iterable[str]) -> bool:

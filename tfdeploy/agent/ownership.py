@@ -18,7 +18,7 @@ except ImportError:
 AGENTS = ".agent"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _NOBODY = (65534, 4294967294)  # what a file server, or a container, shows for owners that it does not know
 
 
@@ -28,6 +28,9 @@ class NotOurs(PermissionError):
     def __init__(self, path: str, what: str, next: str) -> None:
         super().__init__(1, what, path)
         self.path, self.what, self.next = path, "%s %s" % (path, what), next
+
+    def __str__(self) -> str:
+        return self.what
 
 
 def check(workdir: str, *below: str) -> None:
@@ -80,6 +83,12 @@ def check_agent(folder: str) -> None:
     workdir, agents = os.path.split(parent)
     if agents == AGENTS and not has_agent(workdir, name):
         raise NotOurs(folder, "is not the agent that was put there", "any tfdeploy command for this host puts it there again")
+
+
+def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
+    """`path` as a walk below the workdir found it: ours whatever it is, and nobody else may write to it. Raises NotOurs."""
+    if not _is_trusted(about.st_uid) or (about.st_mode & OTHERS_WRITE and not stat.S_ISLNK(about.st_mode)):
+        _check_entry(about, path, workdir, stat.S_IFMT(about.st_mode))
 
 
 def name_of(members: Dict[str, bytes]) -> str:
@@ -136,7 +145,7 @@ def _words(path: str) -> List[str]:
 def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
     if not _is_trusted(about.st_uid) and not _is_of_the_container(about.st_uid):
         raise NotOurs(path, "belongs to %s, so %s may be replaced" % (_user(about.st_uid), workdir), _elsewhere())
-    if about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode):
+    if about.st_mode & OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode):
         own = about.st_uid == os.geteuid()
         mend = "chmod go-w %s" % _quoted(path) if own else _elsewhere()
         raise NotOurs(path, "may be written to by others (%s), so they may replace %s" % (_mode(about), workdir), mend)
@@ -163,7 +172,7 @@ def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> N
     """Ours, of that kind, under one name, and not to be written to by anybody else."""
     found = stat.S_IFMT(about.st_mode)
     right = found == kind and _is_trusted(about.st_uid)
-    if right and not about.st_mode & _OTHERS_WRITE and (about.st_nlink == 1 or kind == stat.S_IFDIR):
+    if right and not about.st_mode & OTHERS_WRITE and (about.st_nlink == 1 or kind == stat.S_IFDIR):
         return
     if found == stat.S_IFLNK:
         what = "is a link to %s" % os.path.realpath(path)
@@ -173,7 +182,7 @@ def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> N
         what = "belongs to %s" % _user(about.st_uid)
     elif found != kind:
         what = "is not a folder" if kind == stat.S_IFDIR else "is not a plain file"
-    elif about.st_mode & _OTHERS_WRITE:
+    elif about.st_mode & OTHERS_WRITE:
         what = "may be written to by others (%s)" % _mode(about)
     else:
         what = "has a second name, a hard link"

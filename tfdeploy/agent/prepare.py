@@ -15,7 +15,20 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from tfdeploy.agent import endgame, family, indoubt, layout, proc, programs, runs, sockets, sound, wire, workplace
+from tfdeploy.agent import (
+    endgame,
+    family,
+    indoubt,
+    layout,
+    presence,
+    proc,
+    programs,
+    runs,
+    sockets,
+    sound,
+    wire,
+    workplace,
+)
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
 from tfdeploy.agent.hostfolder import damaged, host_names, job_names, run_names
@@ -37,10 +50,7 @@ def prepare(call: Call) -> Dict[str, Any]:
         if _is_there(paths, part):
             return {"prepared": True}
         refuse_live_run(paths)
-        if not os.path.isdir(layout.release_dir(paths.workdir, paths.job, part.release)):
-            raise VerbError(
-                "no_release", "release %s of job %s is not on this host" % (part.release, part.job), next="tfdeploy sync"
-            )
+        _check_release(paths, part.release)
         with indoubt.Wanted(call, paths, part.plan_digest) as wanted:
             _carry_out(paths, part, call.args, wanted.check)
     return {"prepared": True}
@@ -204,6 +214,15 @@ def _is_alive(paths: RunPaths) -> bool:
         return True
     # Its minder and supervisors may have been killed, and their processes not.
     return paths.state().phase != "ended" and bool(family.members(paths, [spec.task for spec in paths.part().tasks])[0])
+
+
+def _check_release(paths: RunPaths, release: str) -> None:
+    wrong = presence.damage(paths.workdir, paths.job, release)
+    if wrong == [release]:
+        raise VerbError("no_release", "release %s of job %s is not on this host" % (release, paths.job), next="tfdeploy sync")
+    if wrong:
+        what = "release %s of job %s is not as it was sent: %s" % (release, paths.job, ", ".join(wrong[:3]))
+        raise VerbError("no_release", what, next="tfdeploy sync")
 
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Dict, List
 from tfdeploy.agent import layout, manifests
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
+from tfdeploy.agent.flush import flush, flush_folder
 from tfdeploy.agent.manifests import Entry
 from tfdeploy.agent.presence import is_present
 from tfdeploy.agent.retention import remove_old
@@ -59,7 +60,8 @@ def commit(call: Call) -> Dict[str, Any]:
         if changed:
             return {"changed": changed}
         staging.settle(set(begun["lent"]))
-        manifests.save(final + ".json", staging.stamped(), release=release, time=time.time())
+        flush(folder, begun["received"])
+        manifests.save(final + ".json", staging.stamped(), durable=True, release=release, time=time.time())
         _switch(folder, final)
     _remove_staging(folder)
     remove_old(workdir, job, release, max(1, int(call.args.get("keep_releases") or KEEP)))
@@ -72,11 +74,19 @@ def abort(call: Call) -> Dict[str, Any]:
 
 
 def _switch(staging: str, final: str) -> None:
+    """Into the place of what is damaged there: runs have copies of their own."""
+    aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
+    try:
+        os.rename(final, aside)
+    except FileNotFoundError:
+        pass
     try:
         os.rename(staging, final)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise  # else another host of a shared workdir was first, with the same content
+    flush_folder(os.path.dirname(final))
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _staging_path(call: Call) -> str:

@@ -205,7 +205,9 @@ def _is_as_committed(path: str, entry: Entry) -> bool:
         found = os.lstat(path)
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (entry.size, entry.mtime_ns)
+    runs = bool(found.st_mode & stat.S_IXUSR)
+    said = (entry.size, entry.mtime_ns, entry.kind == "exec")
+    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns, runs) == said
 
 
 def _lend(source: str, path: str) -> bool:
