@@ -31,7 +31,7 @@ def apply(module: Any) -> None:
     """`module`: tensorflow.python.training.sync_replicas_optimizer, or tensorflow.python.client.session."""
     if hasattr(module, "BaseSession"):
         _remember_sessions(module.BaseSession)
-    else:
+    if hasattr(module, "SyncReplicasOptimizer"):
         _add_the_end(module.SyncReplicasOptimizer)
 
 
