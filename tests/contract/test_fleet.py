@@ -183,4 +183,4 @@ def test_a_bug_over_one_host_keeps_no_other_from_being_served(lasting: Any) -> N
 
     with SshFleet(parallel=1) as fleet, pytest.raises(ZeroDivisionError):
         fleet.each(hosts, act)
-    assert served == ["h1", "h2", "h3"]
+    assert sorted(served) == ["h1", "h2", "h3"]

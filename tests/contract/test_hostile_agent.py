@@ -28,7 +28,7 @@ def test_the_honest_answers_here_are_whole(verb: str, wires: Wires, tmp_path: Pa
     for do in DOINGS[verb]:
         found = do(fleet, tmp_path, job)
         failed = {name: error.what for name, error in found.items() if isinstance(error, TfdeployError)}
-        assert not failed or verb in ("run.links", "tensorboard"), failed
+        assert not failed or (verb in ("run.links", "tensorboard") and "makes no sense" not in str(failed)), failed
     for answer in honest(verb, LIAR, {"what": "files", "files": [["a.txt", 4]], "first": 0, "end": 9, "digest": "d" * 64}).items:
         read(answer[0], ANSWERS[verb].item)  # type: ignore[union-attr]
 
@@ -57,7 +57,7 @@ def _lie(verb: str, seeds: range, wires: Wires, tmp_path: Path, job: Job) -> Non
             assert not isinstance(found.get(OTHER), TfdeployError), at
             error = found.get(LIAR)
             assert error is None or not isinstance(error, TfdeployError) or error.exit_code in (1, 3, 4), at
-            assert not isinstance(error, TfdeployError) or (error.what and LIAR in str(error.where)), at
+            assert not isinstance(error, TfdeployError) or (error.what and (LIAR in str(error.where) or LIAR in error.what)), at
     ours = {path.removeprefix("code/") for path in outside if path.startswith("code/")} - {"secret"}
     for sent in wires.sent.values():
         for folder, names in sent:
