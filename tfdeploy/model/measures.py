@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tfdeploy.model.tensorflow_log import own_words
 
@@ -22,6 +22,12 @@ _BUCKETS_PER_S = 4
 _LINES_PER_BUCKET = 16
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
+SHOWN_APART = ("step", "loss")  # have columns of their own
+OTHER_STEPS = {  # a worker's own step and the one that all share, where a program prints both
+    "local_step": r"(?i)(?:\blocal[ _]?step|(?<!global)(?<!global_)(?<!global )\bstep(?=.*\bglobal[ _]?step\b))\b[\s=:]+(\d+)",
+    "global_step": r"(?i)\bglobal[ _]?step\b[\s=:]+(\d+)",
+}
+_RATED = ("step", *OTHER_STEPS)
 Patterns = Mapping[str, "re.Pattern[str]"]
 
 
@@ -36,6 +42,11 @@ def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
         if pattern.groups:
             found[name] = pattern
     return found
+
+
+def named(metrics: Iterable[str]) -> list[str]:
+    """The job's own metrics, which are shown as `name value`."""
+    return [name for name in metrics if name not in SHOWN_APART]
 
 
 def last_state(line: str) -> str:
@@ -56,7 +67,9 @@ class Measures:
         self._pending: deque[str] = deque(maxlen=_LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
-        self._samples: deque[tuple[float, float]] = deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1)
+        self._samples: dict[str, deque[tuple[float, float]]] = {
+            name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in _RATED if name in patterns
+        }
 
     def line(self, time: float, line: str) -> None:
         """Hot path: a line costs an append; matching waits for the next quarter of a second."""
@@ -69,7 +82,8 @@ class Measures:
     def restart(self) -> None:
         """A new attempt: its steps are not compared with those of the one before."""
         self._settle()
-        self._samples.clear()
+        for samples in self._samples.values():
+            samples.clear()
 
     def values(self) -> dict[str, float]:
         """The newest figure of each metric."""
@@ -84,11 +98,13 @@ class Measures:
     def loss(self) -> float | None:
         return self.values().get("loss")
 
-    def rate(self, until: float | None = None) -> float | None:
-        """Steps per second over the last 30 s of output; 0.0 when none came for 30 s before `until`."""
-        if len(self._samples) < 2:
+    def rate(self, until: float | None = None, name: str = "step") -> float | None:
+        """Steps per second over the last 30 s of output; 0.0 when none came for 30 s before `until`.
+        `name`: or one of OTHER_STEPS."""
+        samples = self._samples.get(name)
+        if samples is None or len(samples) < 2:
             return None
-        (first, low), (last, high) = self._samples[0], self._samples[-1]
+        (first, low), (last, high) = samples[0], samples[-1]
         if until is not None and until - last > WINDOW_S:
             return 0.0
         return (high - low) / (last - first) if last > first else None
@@ -97,21 +113,16 @@ class Measures:
         found = self._match()
         self._pending.clear()
         self._settled.update(found)
-        if "step" in found:
-            self._sample(self._bucket / _BUCKETS_PER_S, found["step"])
+        for name, samples in self._samples.items():
+            if name in found:
+                _sample(samples, self._bucket / _BUCKETS_PER_S, found[name])
 
-    def _sample(self, time: float, step: float) -> None:
-        if self._samples and (step < self._samples[-1][1] or time < self._samples[-1][0]):
-            self._samples.clear()
-        self._samples.append((time, step))
-        while time - self._samples[0][0] > WINDOW_S:
-            self._samples.popleft()
-
-    def _possible(self, step: float) -> bool:
+    def _possible(self, name: str, step: float) -> bool:
         """Whether a program can be there. It may go back, begin anywhere, and go on from a checkpoint far ahead."""
-        if abs(step) > MOST_STEPS or not self._samples:
+        samples = self._samples[name]
+        if abs(step) > MOST_STEPS or not samples:
             return abs(step) <= MOST_STEPS
-        time, last = self._samples[-1]
+        time, last = samples[-1]
         return step - last <= MOST_STEPS_PER_S * max(1.0, self._bucket / _BUCKETS_PER_S - time)
 
     def _match(self) -> dict[str, float]:
@@ -123,11 +134,19 @@ class Measures:
             for name, pattern in self._patterns.items():
                 if name not in found and (match := pattern.search(text)):
                     number = _number(match[1])
-                    if number is not None and (name != "step" or self._possible(number)):
+                    if number is not None and (name not in _RATED or self._possible(name, number)):
                         found[name] = number
             if len(found) == len(self._patterns):
                 break
         return found
+
+
+def _sample(samples: deque[tuple[float, float]], time: float, step: float) -> None:
+    if samples and (step < samples[-1][1] or time < samples[-1][0]):
+        samples.clear()
+    samples.append((time, step))
+    while time - samples[0][0] > WINDOW_S:
+        samples.popleft()
 
 
 def _number(text: str | None) -> float | None:

@@ -7,20 +7,21 @@ loss) is worked out when somebody looks. Nothing here is sanitised: text is as t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import MATCHED_CHARS, Measures, Patterns, compile_patterns, last_state
+from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, named
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.transfers import Transfer
 from tfdeploy.model.verdict import DEATHS, FINAL_STATES
 from tfdeploy.model.words import death_in_words, stall_words
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
+TRAINERS = ("worker", "chief")
 _KEPT_NOTES = 100
 _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
 
@@ -66,7 +67,11 @@ class TaskProgress:
     @property
     def rate(self) -> float | None:
         """Steps per second, while it runs."""
-        return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time)
+        return self.rate_of("step")
+
+    def rate_of(self, name: str) -> float | None:
+        """Of one of the measures that count steps."""
+        return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
 
     @property
     def last_line(self) -> str:
@@ -137,8 +142,9 @@ class RunProgress:
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
         self.lines = 0
+        self.shares_step = False  # several tasks count one step together, each at its own pace: a line tells the run's pace
         self._cause: str | None = None
-        self._patterns: Patterns = compile_patterns(DEFAULT_METRICS)
+        self._patterns: Patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS})
         if plan is not None:
             self.take_plan(plan)
 
@@ -158,7 +164,8 @@ class RunProgress:
 
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
-        self._patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
+        self._patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
+        self.shares_step = plan.mode == "async" and sum(task.role in TRAINERS for task in plan.tasks) > 1
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
             task = known.get(planned.task) or TaskProgress(planned.task, planned.host, self._patterns)
@@ -182,6 +189,24 @@ class RunProgress:
     @property
     def started(self) -> float | None:
         return self.plan.created if self.plan else self.first_time
+
+    def own_rate(self, task: TaskProgress) -> float | None:
+        """Steps per second that the task makes itself; None where it does not say."""
+        return task.rate_of("local_step") if self.shares_step else task.rate
+
+    def shared_rate(self, silent: Collection[str] = ()) -> float | None:
+        """Steps per second of all together; None where each task's own rate tells all, or nothing is known. `silent`: tasks that
+        have said nothing for long."""
+        if not self.shares_step:
+            return None
+        saying = [task for task in self.tasks.values() if not self.health(task)]
+        rates = [0.0 if task.task in silent else task.rate_of("global_step") or task.rate for task in saying]
+        return max((rate for rate in rates if rate is not None), default=None)
+
+    @property
+    def named(self) -> list[str]:
+        """The job's own metrics."""
+        return named(self.plan.metrics) if self.plan else []
 
     @property
     def final(self) -> bool:

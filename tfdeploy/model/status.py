@@ -49,7 +49,7 @@ def run_view(
 ) -> RunView:
     """Decides state and cause. `host_states`: None or absent means that the host does not know this run;
     of an unreachable host, what was last known may be given. `unasked`: hosts that were left out on purpose, of which nothing
-    is said but what the others know. `metrics`: task -> (step, loss)."""
+    is said but what the others know. `metrics`: task -> its newest figures."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
     views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in silent, metrics) for t in plan.tasks)

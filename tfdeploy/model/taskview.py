@@ -7,15 +7,16 @@ beside what was last known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.words import iso_z, stall_words
 
-Metrics = Mapping[str, tuple[int | None, float | None]]  # task -> (step, loss)
+Metrics = Mapping[str, Mapping[str, float]]  # task -> the newest figure of each metric
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class TaskView:
     restarts: int = 0
     step: int | None = None
     loss: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the job's own ones besides
     started: float | None = None
     ended: float | None = None
     reason: str | None = None
@@ -55,7 +57,7 @@ def task_view(
     if status is None or (unreachable and status.state != "ended"):
         told = _told_by_others(planned, states) or _unminded(planned, status, states)
         status = told or status or _unsaid(planned, host_state, states, unreachable)
-    step, loss = metrics.get(planned.task, (None, None))
+    measured = metrics.get(planned.task, {})
     return TaskView(
         task=planned.task,
         host=planned.host,
@@ -69,8 +71,9 @@ def task_view(
         pid=status.pid,
         attempt=status.attempt,
         restarts=max(0, status.attempt - 1),
-        step=step,
-        loss=loss,
+        step=int(measured["step"]) if "step" in measured else None,
+        loss=measured.get("loss"),
+        metrics={name: value for name, value in measured.items() if name not in SHOWN_APART},
         started=status.started,
         ended=status.ended,
         reason=status.reason

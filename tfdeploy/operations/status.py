@@ -39,11 +39,12 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     return Status(view, watch.errors, tuple(sorted(watch.left)))
 
 
-def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, tuple[int | None, float | None]]:
-    """task -> (step, loss), from its last lines."""
+def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, dict[str, float]]:
+    """task -> step, loss and the job's own metrics, from its last lines."""
     patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
     wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host not in silent)
     found = {task: Measures(patterns) for task in wanted}
     for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES), {}):
         found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
-    return {task: (measures.step, measures.loss) for task, measures in found.items()}
+    values = {task: measures.values() for task, measures in found.items()}
+    return {task: {name: seen[name] for name in patterns if name in seen} for task, seen in values.items()}

@@ -178,7 +178,7 @@ class Dashboard:
         death = self.progress.first_death
         last = self.ring.last_of(death.task, LAST_LINES) if death else []
         try:
-            show_summary(self._summary or terminal_of(sys.stderr), self.progress, last, typed=self.scene.typed)
+            show_summary(self._summary or terminal_of(sys.stderr), self.progress, last, now=self._now(), typed=self.scene.typed)
         except OSError:
             return
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.model.progress import STEPS, RunProgress
 from tfdeploy.model.transfers import all_of
-from tfdeploy.ui.amounts import in_bytes, in_seconds
+from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.logring import LogRing, Shown
 from tfdeploy.ui.pieces import Piece, Row, fit, task_style
 from tfdeploy.ui.sanitise import clean
@@ -73,6 +73,7 @@ def _head(scene: Scene, now: float, height: int) -> list[Row]:
             Piece(f"  {clean(progress.mode)}  " if progress.mode else ""),
             Piece(clean(progress.run or ""), "dim"),
             Piece(_counts(progress), "dim"),
+            Piece(_shared_rate(scene), "dim"),
         ]
     ]
     if progress.cause:
@@ -106,6 +107,12 @@ def _steps(progress: RunProgress) -> Row:
         text = f" {in_bytes(sent)} of {in_bytes(total)}" + (f", {in_bytes(rate)}/s" if rate else "")
         row.append(Piece(text + (f", {in_seconds(left_s)} left" if left_s is not None else "")))
     return row
+
+
+def _shared_rate(scene: Scene) -> str:
+    """Of a step that several tasks count together: no row's own, so it stands at the top."""
+    rate = scene.progress.shared_rate({task for task, quiet_s in scene.quiet.items() if quiet_s > QUIET_S})
+    return "" if rate is None else f"  {figure(rate, 3)} steps/s in all"
 
 
 def _counts(progress: RunProgress) -> str:

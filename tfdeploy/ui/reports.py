@@ -32,7 +32,7 @@ def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[
         view.state, "bold yellow"
     )
     _say(terminal, f"{view.run}  {view.mode}  ", view.state, style, f" {when}")
-    headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "address", "reason"]
+    headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
     rows = [_task_row(task) for task in view.tasks]
     kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
     _show_tasks(terminal, [headers[i] for i in kept], [[row[i] for i in kept] for row in rows])
@@ -195,8 +195,9 @@ def _task_row(task: TaskView) -> list[str]:
     pid = str(task.pid or "") if task.state in ("starting", "running") else ""
     gpus = ",".join(map(str, task.gpus))
     step = "" if task.step is None else str(task.step)
+    metrics = ", ".join(f"{name} {figure(value)}" for name, value in task.metrics.items())
     state = task_state(task)
-    return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), task.address, task.reason or ""]
+    return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), metrics, task.address, task.reason or ""]
 
 
 def _stopped(host: Fields) -> str:

@@ -15,15 +15,21 @@ _STYLES = {"succeeded": "bold green", "running": "bold green", "failed": "bold r
 
 
 def show_summary(
-    terminal: Terminal, progress: RunProgress, last_lines: Sequence[str] = (), *, typed: Callable[[str], str] = str
+    terminal: Terminal,
+    progress: RunProgress,
+    last_lines: Sequence[str] = (),
+    *,
+    now: float | None = None,
+    typed: Callable[[str], str] = str,
 ) -> None:
-    """`last_lines`: of the task that died first. `typed`: a command as it is to be typed. Says nothing of a run that never had
-    a name."""
+    """`last_lines`: of the task that died first. `now`: UTC seconds, for how long a run has lasted that goes on. `typed`: a
+    command as it is to be typed. Says nothing of a run that never had a name."""
     if progress.run is None:
         return
     run = clean(progress.run)
-    lasted = (progress.ended or progress.now or 0.0) - (progress.started or progress.now or 0.0)
-    after = f" after {in_seconds(lasted)}" if lasted > 0 else ""
+    until = progress.ended if progress.final else now
+    lasted = (until or progress.now or 0.0) - (progress.started or progress.now or 0.0)
+    after = f" {'after' if progress.final else 'for'} {in_seconds(lasted)}" if lasted > 0 else ""
     terminal.write(f"run {run} {terminal.paint(progress.state, _STYLES.get(progress.state, 'bold yellow'))}{after}\n")
     if progress.cause:
         terminal.write(f"{terminal.paint('cause:', 'bold red')} {clean(progress.cause)}\n")
@@ -39,8 +45,10 @@ def show_summary(
 def _say_figures(terminal: Terminal, progress: RunProgress) -> None:
     for task in progress.tasks.values():
         if task.deciding and task.step is not None:
+            values = task.measures.values()
             loss = f", loss {figure(task.loss)}" if task.loss is not None else ""
-            terminal.write(f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}\n")
+            more = "".join(f", {clean(name)} {figure(value)}" for name, value in values.items() if name in progress.named)
+            terminal.write(f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{more}\n")
 
 
 def _next(progress: RunProgress, run: str) -> list[str]:

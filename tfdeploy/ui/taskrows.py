@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tfdeploy.model.progress import HostProgress, RunProgress, TaskProgress
@@ -13,8 +14,10 @@ from tfdeploy.ui.sanitise import clean
 
 LAST_LINE = "last line"
 _LAST_LINE_WIDTH = 20  # other columns make room for this much
+METRICS = "metrics"
+_METRICS_WIDTH, _FIGURE_WIDTH = 40, 9  # of the job's own metrics, and of each one's value with what stands around it
 _RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts"})
-_DROPPED_FIRST = ("restarts", "gpus", "pid", "loss", "steps/s", "step", LAST_LINE, "host")
+_DROPPED_FIRST = ("restarts", "gpus", "pid", METRICS, "loss", "steps/s", "step", LAST_LINE, "host")
 _WIDTHS = {"state": 11, "step": 8, "steps/s": 7, "loss": 8, "pid": 7, "restarts": 8}
 _STATE_STYLES = {
     "running": "green",
@@ -38,14 +41,20 @@ class Column(NamedTuple):
 
 def columns(progress: RunProgress, width: int) -> list[Column]:
     """Those that fit, in order; what is left goes to the last line."""
-    names = ["task", "host", "state", "step", "steps/s", "loss", "pid", "gpus", "restarts", LAST_LINE]
+    names = ["task", "host", "state", "step", "steps/s", "loss", METRICS, "pid", "gpus", "restarts", LAST_LINE]
+    own = progress.named
+    if not own:
+        names.remove(METRICS)
+    if progress.shares_step and all(progress.own_rate(task) is None for task in progress.tasks.values()):
+        names.remove("steps/s")  # the run's stands at the top
     wide = dict(_WIDTHS)
     wide["task"] = _widest([*progress.tasks, "task"], 16)
     wide["host"] = _widest([*progress.hosts, *(t.host for t in progress.tasks.values()), "host"], 16)
     wide["gpus"] = _widest([_gpus(t) for t in progress.tasks.values()] + ["gpus"], 10)
+    wide[METRICS] = min(_METRICS_WIDTH, sum(len(name) + _FIGURE_WIDTH for name in own))
     wide[LAST_LINE] = _LAST_LINE_WIDTH
     for name in (None, *_DROPPED_FIRST):
-        if name:
+        if name in names:
             names.remove(name)
         used = sum(wide[n] + 1 for n in names) - 1
         if used <= width:
@@ -68,8 +77,9 @@ def task_row(progress: RunProgress, task: TaskProgress, shown: list[Column], *, 
         "host": clean(task.host, 64),
         "state": state,
         "step": figure(values.get("step"), 7),
-        "steps/s": figure(None if progress.health(task) else task.rate if quiet_s is None else 0.0, 3),
+        "steps/s": figure(None if progress.health(task) else progress.own_rate(task) if quiet_s is None else 0.0, 3),
         "loss": figure(values.get("loss")),
+        METRICS: metrics_words({name: values[name] for name in progress.named if name in values}),
         "pid": str(task.pid or "") if task.state in ("starting", "running") else "",
         "gpus": _gpus(task),
         "restarts": str(task.restarts) if task.restarts else "",
@@ -89,6 +99,11 @@ def host_row(host: HostProgress, shown: list[Column]) -> Row:
     if not texts[LAST_LINE]:
         texts[LAST_LINE] = clean(host.text or "")
     return _row(shown, texts, {"state": _STATE_STYLES.get(host.state, "")}, selected=False)
+
+
+def metrics_words(values: Mapping[str, float]) -> str:
+    """'accuracy 0.91, lr 0.001'."""
+    return ", ".join(f"{clean(name, 40)} {figure(value)}" for name, value in values.items())
 
 
 def state_words(progress: RunProgress, task: TaskProgress) -> str:

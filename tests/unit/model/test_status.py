@@ -298,9 +298,10 @@ def test_what_died_after_the_first_death_says_so() -> None:
 
 
 def test_json_is_the_contract() -> None:
-    metrics = {"worker:0": (1200, 0.31)}
+    metrics = {"worker:0": {"step": 1200.0, "loss": 0.31, "accuracy": 0.5}}
     running = statuses(("worker:0", "running", None, {"pid": 4242, "started": 1002.5, "up": True}))
     view = run_view(PLAN, hosts(), RUNNING | running, metrics=metrics)
+    assert view.tasks[1].metrics == {"accuracy": 0.5}  # for people; the JSON is the contract's
     fields = json.loads(json.dumps(run_view_json(view)))
     rows = fields.pop("tasks")
     assert fields == {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from dashboard_scenes import PLAN, dying, ended, event, line, plan_of, syncing, training
@@ -10,14 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfdeploy.model.events import Event
+from tfdeploy.model.plan import Plan
 from tfdeploy.ui.dashboard import Dashboard
 from tfdeploy.ui.frame import compose
 from tfdeploy.ui.pieces import row_text
+from tfdeploy.ui.summary import show_summary
 from tfdeploy.ui.tables import cells
+from tfdeploy.ui.terminal import Terminal
 
 
-def dashboard_of(*parts: Iterable[Event]) -> Dashboard:
-    dashboard = Dashboard()
+def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard:
+    dashboard = Dashboard(plan)
     for part in parts:
         for one in part:
             dashboard(one)
@@ -54,9 +60,10 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
 def test_training() -> None:
     rows = drawn(dashboard_of(syncing(), training()), 110, 24)
     assert rows[0].startswith("running 13 s  digits  async")
-    assert words(rows[1]) == "task host state step steps/s loss pid gpus restarts last line"
+    assert rows[0].endswith("8/8 running  70 steps/s in all")  # of the step that they share: no row's own
+    assert words(rows[1]) == "task host state step loss pid gpus restarts last line"
     assert words(rows[2]) == "ps:0 n1 running 4242 WARNING: something"
-    assert words(rows[3]) == "worker:0 n2 running 1393 70 0.015 4242 0 step 1393 loss: 0.0150 [/x]"
+    assert words(rows[3]) == "worker:0 n2 running 1393 0.015 4242 0 step 1393 loss: 0.0150 [/x]"
     assert rows[-2] == "ps:0@n1     | WARNING: something"
     assert rows[-3] == "worker:2@n4 | step 1393 loss: 0.0150 [/x]"
 
@@ -142,12 +149,63 @@ def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
 
 
 def test_silence_of_a_running_task_is_pointed_out() -> None:
-    dashboard = dashboard_of(syncing(), training())
+    alone = replace(PLAN, mode="sync")
+    dashboard = dashboard_of(training(alone), plan=alone)
     dashboard.scene.quiet["worker:0"] = 185.0
     row = next(row for row in drawn(dashboard, 120, 24) if "(quiet 3:05) step 1393" in row)
-    before = next(row for row in drawn(dashboard_of(syncing(), training()), 120, 24) if row.startswith("worker:0 "))
+    before = next(row for row in drawn(dashboard_of(training(alone), plan=alone), 120, 24) if row.startswith("worker:0 "))
     assert row.split()[:4] == before.split()[:4]
     assert (row.split()[4], before.split()[4]) == ("0", "70")
+
+
+def test_a_run_that_is_silent_makes_no_steps() -> None:
+    dashboard = dashboard_of(syncing(), training())
+    dashboard.scene.quiet.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
+    assert "  0 steps/s in all" in drawn(dashboard, 120, 24)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1480: Worker 0: training step {own} done (global step: {all})",
+        "global_step {all}, local_step={own}",
+        "step {all} local step: {own}",
+    ],
+)
+def test_a_worker_that_says_its_own_step_has_its_own_pace(text: str) -> None:
+    lines = [
+        line(1012.0 + i / 10, f"worker:{at}", text.format(own=i * (at + 1), all=i * 3)) for i in range(200) for at in range(2)
+    ]
+    running = [event("task", 1007.0, f"n{at + 2}", f"worker:{at}", state="running", attempt=1) for at in range(2)]
+    running.append(event("run", 1012.0, state="running"))
+    rows = drawn(dashboard_of(running, lines, plan=plan_of(2)), 140, 24)
+    assert rows[0].endswith("30 steps/s in all")
+    assert words(rows[1]).startswith("task host state step steps/s loss")
+    paces = [row.split()[4] for row in rows[3:5]]
+    assert paces == ["10", "20"]
+
+
+def test_the_jobs_own_metrics_are_shown() -> None:
+    plan = replace(PLAN, metrics={"step": r"step (\d+)", "accuracy": r"accuracy=([\d.]+)", "lr": r"lr=([\d.e-]+)"})
+    said = [line(1040.0, "worker:0", "step 7 accuracy=0.91 lr=1e-3")]
+    dashboard = dashboard_of(training(plan), said, plan=plan)
+    rows = drawn(dashboard, 140, 24)
+    assert "loss metrics" in words(rows[1])
+    assert "accuracy 0.91, lr 0.001" in next(row for row in rows if row.startswith("worker:0 "))
+    assert "accuracy" not in drawn(dashboard, 70, 24)[1]  # other columns need the room
+    out = io.StringIO()
+    dashboard.progress.apply(event("run", 1041.0, state="succeeded"))
+    show_summary(Terminal(out, None, False), dashboard.progress)
+    assert "worker:0@n2: step 7, loss 0.015, accuracy 0.91, lr 0.001" in out.getvalue()
+
+
+@pytest.mark.parametrize(("parts", "words"), [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")])
+def test_the_last_words_tell_how_long_the_run_has_lasted(parts: tuple[Any, ...], words: str) -> None:
+    """Not until the last event that came: a run that trains in silence lasts too."""
+    out = io.StringIO()
+    dashboard = dashboard_of(*(part() for part in parts))
+    show_summary(Terminal(out, None, False), dashboard.progress, now=(dashboard.progress.started or 0) + 88.0)
+    assert words in out.getvalue().splitlines()[0]
 
 
 def test_a_filter_that_nothing_fits_says_so() -> None:

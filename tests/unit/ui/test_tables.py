@@ -77,6 +77,12 @@ def test_status() -> None:
     ]
 
 
+def test_a_jobs_own_metrics_stand_in_its_row() -> None:
+    view = replace(VIEW, tasks=tuple(replace(task, metrics={"accuracy": 0.91, "lr": 1e-3}) for task in VIEW.tasks[1:2]))
+    row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
+    assert "  accuracy 0.91, lr 0.001  " in row
+
+
 def test_a_narrow_terminal_is_told_whole_reasons_under_the_table() -> None:
     why = "the gang started again: worker:2 on n4 failed: TensorFlow heard nothing more of worker:1"
     tasks = tuple(replace(each, reason=why if each.state == "running" else None) for each in VIEW.tasks)
