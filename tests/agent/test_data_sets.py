@@ -52,6 +52,25 @@ def test_a_data_set_is_whole_only_after_its_commit(tmp_path: Path) -> None:
     assert data.call("data.state") is None
 
 
+def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
+    data = Data(tmp_path)
+
+    def losses(blob: bytes, digest: str = "other") -> tuple[int | None, int | None]:
+        call = Call(data.context, {"job": "job", "name": "digits", "bytes": 3, "ask": True, "digest": digest}, blob)
+        said = find_verb("data.begin")(call)
+        return said.get("files"), said.get("losing")
+
+    coming = wire.name_key("link") + wire.name_key("new")
+    assert losses(coming) == (None, None)  # the first sync
+    data.call("data.begin", bytes=3)
+    digest = data.fill()
+    assert losses(coming) == (2, 1)  # also of a sync that was cut
+    data.call("data.commit", digest=digest)
+    assert losses(b"") == (2, 0)
+    assert losses(coming, digest) == (None, None)  # nothing changes
+    assert data.call("data.state") == {"digest": digest}
+
+
 @pytest.mark.parametrize("what", ["folder", "file", "link"])
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path, what: str) -> None:
     data = Data(tmp_path)

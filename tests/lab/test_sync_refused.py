@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from commandline import Tfdeploy
@@ -49,6 +50,25 @@ def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(operat
         assert done.stderr.count("error: ") == 1 and "Traceback" not in done.stderr, done.stderr
         assert "next: " in done.stderr and "where: " in done.stderr, done.stderr
     assert listed(operator, "n1", "sources") == before
+
+
+@pytest.mark.fault("17 most of a data set deleted here")
+def test_most_of_a_data_set_is_deleted_only_with_a_yes(operator: Tfdeploy) -> None:
+    job_file(operator, "shrunk", data={"d": "./data"})
+    data = operator.cwd / "data"
+    data.mkdir()
+    for number in range(20):
+        (data / f"part-{number}").write_text("1")
+    operator.run("sync", "--limit", "n2", exit_code=0)
+    before = listed(operator, "n2", "shrunk")
+    for number in range(15):
+        (data / f"part-{number}").unlink()
+    done = operator.run("sync", "--limit", "n[1-2]", exit_code=3)
+    assert "lacks 15 of the 20 files that lie on n2" in done.stderr and "-y" in done.stderr, done.stderr
+    assert listed(operator, "n2", "shrunk") == before
+    operator.run("launch", "--mode", "local", "--limit", "n2", "--", "true", exit_code=3)
+    operator.run("sync", "--limit", "n[1-2]", "-y", exit_code=0)
+    assert {Path(name).name for name in listed(operator, "n2", "shrunk/data/d")} == {f"part-{n}" for n in range(15, 20)}
 
 
 @pytest.mark.fault("17 a folder without our marker")

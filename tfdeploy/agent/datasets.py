@@ -29,7 +29,7 @@ def state(call: Call) -> Optional[Dict[str, Any]]:
 
 
 def begin(call: Call) -> Dict[str, Any]:
-    """{"folder"}: ours, and from now on not whole. `ask`: only whether it may be; with `digest`, it may where just that
+    """{"folder"}: ours, and from now on not whole. `ask`: only whether it may be, and with `digest`, it may where just that
     lies there. Raises VerbError not_ours, disk, live_run: what a run of the job reads is not changed."""
     folder = _folder(call)
     marker = folder + ".tfdeploy"
@@ -45,12 +45,23 @@ def begin(call: Call) -> Dict[str, Any]:
         _refuse_live_run(call)
     _check_room(folder, int(call.args.get("bytes") or 0))
     if call.args.get("ask"):
-        return {"folder": folder}
+        return dict(_losses(call, folder), folder=folder)
     atomic.write_json(marker, {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)})
     os.makedirs(folder, exist_ok=True)
     if os.path.exists(folder + ".json"):
         os.unlink(folder + ".json")
     return {"folder": folder}
+
+
+def _losses(call: Call, folder: str) -> Dict[str, int]:
+    """ "files" that lie there of another state than `digest`, and how many of them are not among the names in the blob."""
+    record = atomic.read_json(folder + ".json") or {}
+    if not os.path.isdir(folder) or record.get("digest") == call.args.get("digest"):
+        return {}
+    step = wire.NAME_KEY_BYTES
+    coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
+    there = [not coming or wire.name_key(row[0]) in coming for row in rows(folder)]
+    return {"files": len(there), "losing": there.count(False)}
 
 
 def _refuse_live_run(call: Call) -> None:

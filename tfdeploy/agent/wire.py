@@ -8,6 +8,7 @@ agent and a new tfdeploy (or the reverse) still understand each other.
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Dict, Iterable, List, Optional, Tuple, Type, TypeVar
 
 from tfdeploy.agent.frames import (
@@ -90,6 +91,16 @@ def data_digest(rows: Iterable[Tuple[str, int, int, str, str]]) -> str:
 
     text = json.dumps(sorted(rows), separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+NAME_KEY_BYTES = 8
+
+
+def name_key(path: str) -> bytes:
+    """Stands for a file's path where many are compared."""
+    import hashlib
+
+    return hashlib.blake2b(os.fsencode(path), digest_size=NAME_KEY_BYTES).digest()
 
 
 @record

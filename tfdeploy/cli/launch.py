@@ -124,6 +124,7 @@ def asked_for(flags: Flags) -> Launch:
         ),
         secrets=secrets,
         sync=flags.sync,
+        agree=setting.asking(flags),
         cache=setting.state_folder() / "trees",
     )
 

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -216,3 +216,18 @@ def checked_run_name(name: str) -> str:
 
 def names_of(hosts: tuple[Host, ...]) -> str:
     return ", ".join(host.name for host in hosts[:6]) + (f" and {len(hosts) - 6} more" if len(hosts) > 6 else "")
+
+
+def asking(flags: CommonFlags) -> Callable[[str], bool]:
+    """Whether the operator agrees to what would happen: by -y, or asked on a terminal, once for each."""
+
+    @lru_cache(maxsize=64)
+    def agree(what: str) -> bool:
+        if flags.yes:
+            return True
+        if flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return False
+        print(f"{what}. Go on? (yes/no) ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    return agree

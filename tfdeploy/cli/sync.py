@@ -29,7 +29,7 @@ def run(flags: CommonFlags) -> int:
     inventory = setting.load_inventory(flags, job)
     holder = setting.holder().as_json(time.time())
     with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
-        results = sync_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit)
+        results = sync_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit, setting.asking(flags))
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:

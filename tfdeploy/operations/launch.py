@@ -24,6 +24,7 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.clocks import compare_clocks
+from tfdeploy.operations.deletions import Agree, never
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.keepsync import Spread, spread_keep
 from tfdeploy.operations.links import check_links, open_to_us
@@ -34,7 +35,7 @@ from tfdeploy.operations.probe import probe
 from tfdeploy.operations.readiness import await_up, check
 from tfdeploy.operations.renewal import Renewal, has_lapsed, is_told, lapsed
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, sync
+from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, refused, sync
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.parts import host_parts
@@ -60,6 +61,7 @@ class Launch:
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
+    agree: Agree = never  # to the deletion of most of a data set
     cache: Path | None = None
     setup: str | None = None  # digest of the recipe of the job's environment; found by launch
     aside: tuple[Host, ...] = ()  # hosts of the inventory that the mode has no use for; found by launch
@@ -132,6 +134,7 @@ def _prepared(asked: Launch, fleet: Fleet, renewal: Renewal, emit: Emit) -> Plan
         try:
             if asked.sync:
                 with step(emit, "sync", asked.run):
+                    all_or_error("sync", refused(fleet, hosts_of(plan), shipment, asked.agree))
                     all_or_error("sync", sync(fleet, hosts_of(plan), shipment, emit))
             with step(emit, "prepare", asked.run):
                 _spread(asked, plan, fleet, emit)

@@ -22,11 +22,13 @@ from tfdeploy.model.answers.files import (
     RELEASE_COMMIT,
     RELEASE_PUT,
     RELEASE_STATE,
+    DataPlace,
 )
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
+from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Agree, Losses, most, never, refuse_losses
 from tfdeploy.operations.locking import release, try_lock
 from tfdeploy.operations.news import note
 from tfdeploy.operations.parcels import Packer
@@ -160,7 +162,7 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
         there = agent.call(DATA_STATE, where, timeout_s=600)
         if there is not None and there.digest == listing.digest:
             return
-        folder = _begin_data(session, agent, job, name, listing)
+        folder = below_workdir(session, _begin_data(agent, job, name, listing, session.host.name).folder)
         what = f"data {name}"
         done.sent.append(what)
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
@@ -179,15 +181,16 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
     )
 
 
-def _begin_data(session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, **more: Any) -> str:
+def _begin_data(
+    agent: AgentChannel, job: str, name: str, listing: DataListing, host: str, blob: bytes = b"", **more: Any
+) -> DataPlace:
     """The folder to fill. Raises LiveRun."""
     try:
-        args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
-        return below_workdir(session, agent.call(DATA_BEGIN, args, timeout_s=600).folder)
+        return agent.call(DATA_BEGIN, {"job": job, "name": name, "bytes": listing.total_bytes, **more}, blob=blob, timeout_s=600)
     except AgentError as error:
         if error.code != "live_run":
             raise
-        raise LiveRun(error.what, where=session.host.name, next=error.next) from error
+        raise LiveRun(error.what, where=host, next=error.next) from error
 
 
 def _push(
@@ -223,7 +226,13 @@ def _transfer(emit: Emit, host: str, what: str, state: str, sent: int, total: in
 
 
 def sync_job(
-    fleet: Fleet, hosts: tuple[Host, ...], job: Job, holder: dict[str, Any], cache: Path | None, emit: Emit
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    job: Job,
+    holder: dict[str, Any],
+    cache: Path | None,
+    emit: Emit,
+    agree: Agree = never,
 ) -> dict[str, Synced | TfdeployError]:
     """The verb: locks, reads the tree, sends; reads it again for the hosts that saw it change."""
     shipment = read_shipment(job, cache)
@@ -235,7 +244,7 @@ def sync_job(
     for _ in range(TRIES):
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
         try:
-            results.update({**failed, **(_refused(fleet, held, shipment) or sync(fleet, held, shipment, emit))})
+            results.update({**failed, **(_barred(fleet, held, shipment, agree) or sync(fleet, held, shipment, emit))})
         finally:
             release(fleet, held, job.name)
         changed = {name: result.bytes_sent for name, result in results.items() if isinstance(result, TreeChanged)}
@@ -250,16 +259,33 @@ def sync_job(
     return {host.name: results[host.name] for host in hosts}
 
 
-def _refused(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment) -> dict[str, Synced | TfdeployError]:
-    """Before anything is sent: each host's refusal where data would change under a live run on one of them, else nothing."""
+def _barred(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, agree: Agree) -> dict[str, Synced | TfdeployError]:
+    """As `refused`, with each host's share of what is not agreed to."""
+    try:
+        return refused(fleet, hosts, shipment, agree)
+    except Refused as error:
+        return {host.name: error for host in hosts}
+
+
+def refused(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, agree: Agree) -> dict[str, Synced | TfdeployError]:
+    """Before anything is sent: each host's refusal where data would change under a live run on one of them, else nothing.
+    Raises Refused where most of a data set would be deleted, and the operator does not agree."""
+
+    losing: Losses = {}
 
     def ask(session: Session) -> None:
         for name, listing in shipment.data.items():
-            _begin_data(session, session.agent(), shipment.job, name, listing, digest=listing.digest, ask=True)
+            about = (session.agent(), shipment.job, name, listing, session.host.name)
+            place = _begin_data(*about, digest=listing.digest, ask=True)
+            if listing.is_folder and place.files > A_FEW and len(listing.names) < MOST_NAMES_BYTES:
+                place = _begin_data(*about, blob=listing.names, digest=listing.digest, ask=True)
+            if most(place.losing, place.files):
+                losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
 
     found = fleet.each(hosts, ask) if shipment.data else {}
     live = [name for name, error in found.items() if isinstance(error, LiveRun)]
-    if not live:
-        return {}
-    other = Refused(f"nothing was sent: data would change under a live run on {', '.join(live)}")
-    return {name: error if isinstance(error, TfdeployError) else other for name, error in found.items()}
+    if live:
+        other = Refused(f"nothing was sent: data would change under a live run on {', '.join(live)}")
+        return {name: error if isinstance(error, TfdeployError) else other for name, error in found.items()}
+    refuse_losses(losing, agree)
+    return {}

@@ -29,6 +29,7 @@ class DataListing:
     total_bytes: int
     files: int
     warnings: tuple[str, ...] = ()  # links that lead out of it
+    names: bytes = b""  # wire.name_key of each path, one after the other
     stamp: str = ""  # finer than the digest, and of this machine only: any write since gives another one
 
 
@@ -50,8 +51,8 @@ def read_data(path: Path) -> DataListing:
         f"{row[0]} is a link out of the data set (to {row[4]})" for row in rows if row[4] and leads_out(top, row[0], row[4])
     ]
     total = sum(size for _, size, _, _, _ in rows)
-    digest = wire.data_digest(rows)
-    return DataListing(source, stat.S_ISDIR(found.st_mode), digest, total, len(rows), tuple(outside), stamp.hexdigest())
+    digest, names = wire.data_digest(rows), b"".join(wire.name_key(row[0]) for row in rows)
+    return DataListing(source, stat.S_ISDIR(found.st_mode), digest, total, len(rows), tuple(outside), names, stamp.hexdigest())
 
 
 def _single(source: str, stamp: hashlib._Hash) -> Row:

@@ -41,6 +41,13 @@ class Folder(Answer):
     folder: Place
 
 
+class DataPlace(Folder):
+    """`files` that lie there, and how many of them the sync would delete, where that was asked."""
+
+    files: Count = 0
+    losing: Count = 0
+
+
 class DataCommitted(Answer):
     digest: Digest
     ok: bool
@@ -81,7 +88,7 @@ RELEASE_PUT = Verb("release.put", Nothing)
 RELEASE_COMMIT = Verb("release.commit", Changed)
 RELEASE_ABORT = Verb("release.abort", Nothing)
 DATA_STATE = Verb("data.state", optional(DataState))
-DATA_BEGIN = Verb("data.begin", Folder)
+DATA_BEGIN = Verb("data.begin", DataPlace)
 DATA_COMMIT = Verb("data.commit", DataCommitted)
 KEEP_BEGIN = Verb("keep.begin", Folder)
 KEEP_PLACE = Verb("keep.place", Missing)
