@@ -123,20 +123,29 @@ class OutOfRangeError(Exception):
     [
         ("worker", "1", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), True),
         ("worker", "0", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), False),
+        ("worker", "0 decided", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), True),
         ("chief", "0", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), False),
         ("worker", "1", OutOfRangeError("FIFOQueue '_0_batch' is closed and has insufficient elements"), False),
         ("worker", "1", ValueError("FIFOQueue '_0_sync_token_q' is closed"), False),
     ],
 )
-def test_a_worker_that_is_a_step_behind(monkeypatch, role, index, error, ends_well):
+def test_a_worker_that_is_a_step_behind(monkeypatch, tmp_path, role, index, error, ends_well):
+    """`decided`: the run has a chief beside worker:0, and it has finished."""
+    index, _, decided = index.partition(" ")
     monkeypatch.setenv("TFDEPLOY_TASK_ROLE", role)
     monkeypatch.setenv("TFDEPLOY_TASK_INDEX", index)
+    monkeypatch.setenv("TFDEPLOY_TASK_FOLDER", str(tmp_path))
+    if decided:
+        (tmp_path / decided).touch()
     assert left_behind.is_end_of_training(error) is ends_well
 
 
 def test_the_interpreter_then_ends_with_0_and_runs_its_exit_functions(run_python, fake_tensorflow):
     folder = fake_tensorflow(
-        {"tensorflow/python/training/sync_replicas_optimizer.py": "class SyncReplicasOptimizer:\n    def __init__(self): pass"}
+        {
+            "tensorflow/python/training/sync_replicas_optimizer.py": "class SyncReplicasOptimizer:\n"
+            "    def __init__(self): pass\n    def apply_gradients(self): pass"
+        }
     )
     code = (
         "import atexit, tensorflow.python.training.sync_replicas_optimizer as s\n"
