@@ -209,6 +209,14 @@ def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
     return max(times) if times else None
 
 
+def end_of(peers: "List[wire.Peer]", known: Knowledge) -> Knowledge:
+    """Of what is known only why the run is over, and no other host needs more to end its part."""
+    death = first_death(peers, known)
+    needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
+    ended = {task: fields for task, fields in known.ended.items() if task in needed}
+    return Knowledge(known.committed, known.abort, ended, known.round, {}, known.decided)
+
+
 def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Fields]:
     """The earliest end that fails the run, if there is one: {"task", "host", "outcome", "time", ...}."""
     limit = decided(peers, known)

@@ -30,6 +30,7 @@ from tfdeploy.agent import (
     rounds,
     runclock,
     supply,
+    tidings,
     unminded,
 )
 from tfdeploy.agent.atomic import read_json, write_bytes
@@ -176,6 +177,7 @@ class Minder:
     def _learn(self, own: Dict[str, decide.Own]) -> None:
         """Own tasks that ended, and what the peers said, become knowledge."""
         known = self.ledger.known if self.mesh is None else self.ledger.known.join(self.mesh.known())
+        known = known.join(tidings.take(self.paths, self.part))
         ended = {}
         for task, one in own.items():
             if one.status.state in ("ended", "lost") and not one.supervised and task in self.peers:
@@ -286,12 +288,8 @@ class Minder:
             status, count = self.paths.status(action.task), self.state.restarts[action.task]
             self._know(self.ledger.known.join(Knowledge(round=recovery.new_round(action, status, count))))
             return True
-        if isinstance(action, actions.Unminded):
-            said = action.n, runclock.now(self.part) - action.for_s
-            self._know(self.ledger.known.join(Knowledge(unminded={action.host: said})))
-            return True
-        if isinstance(action, actions.Lose):
-            self._know(self.ledger.known.join(Knowledge(ended=unminded.lost(self.part, self.ledger.known, action.host))))
+        if isinstance(action, (actions.Unminded, actions.Lose)):
+            self._know(unminded.learn(self.part, self.ledger.known, action, runclock.now(self.part)))
             return True
         if isinstance(action, decide.Phase):
             return self._enter(action.phase)

@@ -6,7 +6,7 @@ back when a minder is there again, and give up what ran there after `restart.wai
 
 from __future__ import annotations
 
-from typing import Dict, List
+from typing import Dict, List, Union
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, Lose, Unminded, View
@@ -41,6 +41,13 @@ def mark(host: str) -> str:
 def hosts(known: Knowledge) -> Dict[str, float]:
     """Those where nobody minds the run, and since when."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
+
+
+def learn(part: wire.HostPart, known: Knowledge, action: Union[Unminded, Lose], now: float) -> Knowledge:
+    """What is known with that action. `now`: UTC seconds."""
+    if isinstance(action, Lose):
+        return known.join(Knowledge(ended=lost(part, known, action.host)))
+    return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
 
 
 def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Fields]:

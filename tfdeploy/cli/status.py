@@ -35,6 +35,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import dashboard, on_terminal
     from tfdeploy.errors import worst
+    from tfdeploy.operations.carrying import carry, in_words
     from tfdeploy.operations.status import status
     from tfdeploy.ui.sanitise import clean
 
@@ -47,6 +48,9 @@ def run(flags: Flags) -> int:
             found = status(fleet, plan, only)
             _show(flags, found.view)
             goes_on = flags.watch and _goes_on(fleet, plan, found.left)
+            if flags.watch and found.unheard is not None:
+                print(in_words(*found.unheard) + ": told from here", file=sys.stderr)
+                carry(fleet, plan, *found.unheard)
             if not flags.watch or (found.view.final and not goes_on):
                 break
             time.sleep(2)
@@ -54,6 +58,9 @@ def run(flags: Flags) -> int:
             for host in found.left:
                 print(f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on:", file=sys.stderr)
                 print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
+        if found.unheard is not None and not flags.watch:
+            print(in_words(*found.unheard), file=sys.stderr)
+            print(f"  next: tfdeploy status {plan.run} --watch: tells them from here", file=sys.stderr)
         for host, error in found.errors.items():
             print(f"[{host}] {clean(error.what)}", file=sys.stderr)
         setting.say_unasked(flags, found.view.unasked)

@@ -9,6 +9,7 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView
+from tfdeploy.operations.carrying import Carrier
 from tfdeploy.operations.listening import listen
 from tfdeploy.operations.logs import Follower
 from tfdeploy.operations.tasklog import LogQuery
@@ -30,7 +31,7 @@ def follow(
     last: int | None = None,
     only: frozenset[str] | None = None,
 ) -> RunView:
-    """Returns once the run has ended everywhere, or `stop` is set. Never touches the run.
+    """Returns once the run has ended everywhere, or `stop` is set. It carries words between hosts that are cut from each other.
 
     `last`: begin with so many lines of each task (None: all). `only`: ask these hosts alone.
     """
@@ -41,10 +42,12 @@ def follow(
         follower = Follower(fleet, plan, query, lambda line: emit(line_event(plan, line)), stop=stop)
         follower.start()
     listen(watch, stop)
+    carrier = Carrier(watch)
     ended_since: float | None = None
     while not stop.wait(ROUND_S):
         if not watch.complete():
             continue
+        carrier.look()
         view = watch.view()
         if view.final and not watch.settled():
             continue  # a host may go on with it

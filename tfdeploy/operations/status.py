@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
+from tfdeploy.model.heard import unheard
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, compile_patterns
 from tfdeploy.model.plan import Plan
@@ -16,6 +18,7 @@ from tfdeploy.operations.watching import Watch
 from tfdeploy.transport.seam import Fleet
 
 TAIL_LINES = 40
+SETTLE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Status:
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
     left: tuple[str, ...] = ()  # hosts that lost all of a run that goes on: see resume.py
+    unheard: tuple[str, tuple[str, ...]] | None = None  # who knows that it is over, and who has not heard: see carrying.py
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
@@ -36,7 +40,17 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
     metrics = measure(fleet, plan, started, set(watch.errors))
     view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), unasked=watch.unasked, metrics=metrics)
-    return Status(view, watch.errors, tuple(sorted(watch.left)))
+    return Status(view, watch.errors, tuple(sorted(watch.left)), _unheard(watch))
+
+
+def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
+    """Asked once more after a moment: the hosts may be about to tell each other."""
+    teller, hosts = unheard(watch.states)
+    if teller is not None and hosts:
+        time.sleep(SETTLE_S)
+        watch.ask()
+        teller, hosts = unheard({host: state for host, state in watch.states.items() if host not in watch.errors})
+    return (teller, hosts) if teller is not None and hosts else None
 
 
 def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, dict[str, float]]:

@@ -45,6 +45,12 @@ class Resumed(Answer):
     resumed: bool
 
 
+class KnownEnd(Answer):
+    """JSON of why the run is over, for another host to read; null: it goes on as far as this one knows."""
+
+    known: Annotated[str, Meta(max_length=1 << 19)] | None
+
+
 class ShutPort(Answer):
     """`task`: "" for the mesh's port."""
 
@@ -116,6 +122,8 @@ RUN_ABORT = Verb("run.abort", Aborted)
 RUN_STOP = Verb("run.stop", Ended)
 RUN_RESUME = Verb("run.resume", Resumed)
 RUN_STATUS = Verb("run.status", Standing)
+RUN_KNOWN = Verb("run.known", KnownEnd)
+RUN_TELL = Verb("run.tell", Nothing)
 RUN_PLAN = Verb("run.plan", dict[str, Any])  # operations/hostplans.py reads it
 RUNS = Verb("runs", list[KnownHere])
 RUN_WATCH = Flow("run.watch", News, Nothing)

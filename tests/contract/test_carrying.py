@@ -1,0 +1,119 @@
+"""A run is over on one host, which the others do not hear and we do: whoever follows it carries the word."""
+
+from __future__ import annotations
+
+import io
+import socket
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conditions import wait_for
+from nearby import NearFleet
+
+from tfdeploy.agent import paths, wire
+from tfdeploy.agent.call import VerbError
+from tfdeploy.model.heard import unheard
+from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations import carrying
+from tfdeploy.operations.carrying import Carrier
+from tfdeploy.operations.launch import Launch, launch
+from tfdeploy.operations.status import status
+from tfdeploy.operations.watching import Watch
+from tfdeploy.planning import parts
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport import agentzip
+
+PROGRAM = """
+import os, time
+while os.environ["TFDEPLOY_TASK_ROLE"] == "ps" or not os.path.exists("go"):
+    time.sleep(0.05)
+raise SystemExit(int(open("go").read()))
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet]:
+    """ps on n1, the deciding worker on n2; at each other's mesh address somebody accepts and says nothing: a cut."""
+    agent_dir = str(tmp_path / "agent")
+    zipfile.ZipFile(io.BytesIO(agentzip.agent_zip())).extractall(agent_dir)
+    monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
+    monkeypatch.setattr(carrying, "WAIT_S", 1.0)
+    whole = parts._part
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as mute:
+
+        def cut(*plan: Any) -> wire.HostPart:
+            part = whole(*plan)
+            port = mute.getsockname()[1]
+            part.mesh = [each if each.host == part.host else wire.replace(each, port=port) for each in part.mesh]
+            return part
+
+        monkeypatch.setattr(parts, "_part", cut)
+        found = NearFleet(tmp_path, agent_dir, "n1", "n2")
+        yield found
+        found.end_all()
+
+
+def launched(fleet: NearFleet, root: Path) -> Plan:
+    (root / "code").mkdir()
+    (root / "code" / "train.py").write_text(PROGRAM)
+    job = Job("cut", "async", ("python", "train.py"), str(root / "code"), flags="none", ready_after_s=0.1, restart_max=0,
+              finish_grace_s=0.2, stop_grace_s=1.0)  # fmt: skip
+    asked = Launch(fleet.inventory, job, "r1", 1.0, "me@here", {"user": "me", "pid": 1})
+    return launch(asked, fleet, RunStore(root / "store"), lambda event: None)
+
+
+@pytest.mark.fault("32 the deciding host is cut from the others, not from us")
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "failed")])
+def test_who_follows_the_run_carries_the_word(fleet: NearFleet, tmp_path: Path, code: int, state: str) -> None:
+    plan, told = launched(fleet, tmp_path), []
+    Path(fleet.paths("n2", "cut", "r1").cwd, "go").write_text(str(code))
+    wait_for(lambda: fleet.paths("n2", "cut", "r1").state().phase == "ended", 20, "the worker's host has ended")
+    found = status(fleet, plan)
+    assert found.unheard == ("n2", ("n1",)) and found.view.state == "running"
+    watch = Watch(fleet, plan, told.append)
+    carrier = Carrier(watch)
+
+    def view() -> Any:
+        watch.ask()
+        carrier.look()
+        return watch.view()
+
+    assert wait_for(lambda: (seen := view()).final and seen, 20, "it is over everywhere").state == state
+    notes = [event.data["text"] for event in told if event.kind == "note"]
+    assert notes == ["n1 has not heard from n2 that the run is over: told from here"]
+    assert fleet.alive("r1", "cut") == {} and status(fleet, plan).unheard is None
+
+
+def test_nonsense_is_no_word(fleet: NearFleet, tmp_path: Path) -> None:
+    launched(fleet, tmp_path)
+    assert fleet.call("n1", "run.known", run="r1", job="cut") == {"known": None}
+    for nonsense in (None, 3, "", "[", "[]", '{"abort":{"kind":"abort"}}', '{"decided":NaN}', "[" * 100000, "\u8bad"):
+        with pytest.raises(VerbError) as refused:
+            fleet.call("n1", "run.tell", run="r1", job="cut", known=nonsense)
+        assert refused.value.code == "bad_argument"
+    paths.RunPaths.wake(fleet.paths("n1", "cut", "r1"))
+    assert set(fleet.alive("r1", "cut")) == {"n1", "n2"}
+
+
+def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
+    return wire.HostRunState("r1", "j", host, phase=phase, **given)
+
+
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        ([state("n1", "committed"), state("n2", "committed")], (None, ())),
+        ([state("n1", "committed"), state("n2", "ended")], (None, ())),  # it had done its part
+        ([state("n1", "committed"), state("n2", "ended", marks={"decided": 1.0})], ("n2", ("n1",))),
+        ([state("n1", "committed"), state("n2", "ending", abort_reason="x")], ("n2", ("n1",))),
+        ([state("n1", "committed"), state("n2", "ending", stop_requested=True)], ("n2", ("n1",))),
+        ([state("n1", "committed"), state("n2", "committed", stop_requested=True)], (None, ())),  # it is just being told
+        ([state("n1", "committed", marks={"decided": 1.0}), state("n2", "ended", marks={"decided": 1.0})], ("n1", ())),
+    ],
+)
+def test_who_has_not_heard(states: list[wire.HostRunState], found: Any) -> None:
+    assert unheard({each.host: each for each in states}) == found

@@ -1,0 +1,21 @@
+"""Which hosts of a run have not heard that it is over, though another has: they are cut from each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfdeploy.agent.wire import HostRunState
+
+
+def unheard(states: Mapping[str, HostRunState | None]) -> tuple[str | None, tuple[str, ...]]:
+    """(a host that knows that the run is over, those where it goes on and that do not know). (None, ()): all know the same."""
+    known = {host: state for host, state in states.items() if state is not None}
+    knowing = sorted(host for host, state in known.items() if _says_over(state))
+    if not knowing:
+        return None, ()
+    return knowing[0], tuple(sorted(h for h, s in known.items() if s.phase in ("started", "committed") and not _says_over(s)))
+
+
+def _says_over(state: HostRunState) -> bool:
+    stopped = state.stop_requested and state.phase in ("ending", "ended")
+    return stopped or bool(state.abort_reason or state.first_death) or "decided" in state.marks
