@@ -303,6 +303,25 @@ def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> 
     assert "not known" in refused(fleet, replace(stranger.host, jump=way)).what
 
 
+@pytest.mark.fault("10 a dead jump host")
+def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "CONNECT_S", 1.0)
+    jump, inner = yard.host("jump"), yard.host("inner")
+    user = jump.host.user
+    way = f"{user}@127.0.0.1:{jump.port}"
+    assert fleet.session(replace(inner.host, jump=way)).alive
+    sshd = inner.host
+    mute = listener(lambda sock: None)
+    for port, why in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
+        said = refused(fleet, replace(sshd, name=f"n{port}", jump=f"{user}@127.0.0.1:{port}")).what
+        assert said.startswith(f"the jump host {user}@127.0.0.1:{port} cannot be used: ") and why in said
+        assert said.count("jump host") == 1
+    said = refused(fleet, replace(sshd, name="second", jump=f"{way},{user}@127.0.0.1:1")).what
+    assert said == f"the jump host {way} cannot reach 127.0.0.1:1: Connect failed"
+
+
 def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     session = fleet.session(sshd.host)

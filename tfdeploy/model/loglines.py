@@ -15,3 +15,4 @@ class LogLine(NamedTuple):
     stream: str  # "out" or "err"
     line: bytes
     offset: int = 0  # in the task's log, of the line's first byte
+    ended: bool = True  # by a newline; what is cut off, or was not finished, is not

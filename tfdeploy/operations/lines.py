@@ -44,7 +44,7 @@ class LineSplitter:
         """What came without a line's end, once nothing more can come."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
-                yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset)
+                yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset, False)
         self._open.clear()
 
     def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[list[LogLine]]:
@@ -52,7 +52,7 @@ class LineSplitter:
         task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
         before = self._open.pop(stream, None)
         if before is not None and before[1] != attempt:
-            yield [LogLine(before[0], task, host, before[1], name, before[3], before[2])]
+            yield [LogLine(before[0], task, host, before[1], name, before[3], before[2], False)]
             before = None
         lines = chunk.split(b"\n")
         if before is not None:
@@ -61,11 +61,11 @@ class LineSplitter:
         last = lines.pop()
         if lines:
             starts = map(add, accumulate(map(len, lines), initial=offset), count())
-            fields = zip(repeat(time), repeat(task), repeat(host), repeat(attempt), repeat(name), lines, starts)
+            fields = zip(repeat(time), repeat(task), repeat(host), repeat(attempt), repeat(name), lines, starts, repeat(True))
             yield list(map(_line, fields))
             offset += sum(map(len, lines)) + len(lines)
         while len(last) > MAX_LINE_BYTES:
-            yield [LogLine(time, task, host, attempt, name, last[:MAX_LINE_BYTES], offset)]
+            yield [LogLine(time, task, host, attempt, name, last[:MAX_LINE_BYTES], offset, False)]
             last = last[MAX_LINE_BYTES:]
             offset += MAX_LINE_BYTES
         if last:

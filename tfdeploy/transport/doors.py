@@ -28,6 +28,7 @@ NEVER_S = 3600.0  # paramiko's own time-outs know no patience but the clock's: o
 FIRST_WORDS_S = 2.0  # a host that is silent for longer gets its handshake begun without them
 TURNED_AWAY_TRIES = 8  # MaxStartups drops some of a burst; with jitter all get in
 HANDSHAKES = 32  # at once
+_JUMP = "the jump host"
 STARTS_PER_DOOR = 16  # channels being opened through one jump host at once
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 
@@ -139,6 +140,8 @@ class _Door:
                 try:
                     self._connection = self._doors.connect(host, self._target)
                 except TfdeployError as error:
+                    if not error.what.startswith(_JUMP):  # it may be one further ahead
+                        error.what = f"{_JUMP} {self._target.where} cannot be used: {error.what}"
                     self._failed = (time.monotonic(), error)
                     raise
             transport: paramiko.Transport = self._connection.transport
@@ -151,15 +154,20 @@ class _Door:
                 channel = transport.open_channel("direct-tcpip", (target.hostname, target.port), ("", 0), timeout=wait.limit_s)
             except paramiko.ChannelException as error:
                 raise HostUnreachable(
-                    f"the jump host {self._target.where} cannot reach {target.hostname}:{target.port}: {error.text}",
+                    f"{_JUMP} {self._target.where} cannot reach {target.hostname}:{target.port}: {error.text}",
                     where=host,
                     retries=0,
                 ) from error
             except paramiko.SSHException as error:
                 if "Timeout" in str(error):
                     raise TimeoutError("timed out") from error
-                raise
+                raise self._lost(host) from error
+            except (OSError, EOFError) as error:
+                raise self._lost(host) from error
         return Link(channel)
+
+    def _lost(self, host: str) -> HostUnreachable:
+        return HostUnreachable(f"{_JUMP} {self._target.where} has gone: the connection to it ended", where=host)
 
     def close(self) -> None:
         if self._connection is not None:

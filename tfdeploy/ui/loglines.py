@@ -133,7 +133,7 @@ class LogWriter:
     def _json(self, batch: list[LogLine]) -> bytes:
         parts = []
         run = json.dumps(self._run)
-        for time, task, host, attempt, stream, line, _ in batch:
+        for time, task, host, attempt, stream, line, *_ in batch:
             parts.append(
                 f'{{"time": "{self._iso(time)}", "run": {run}, "task": {quoted(task)}, "host": {quoted(host)}, '
                 f'"attempt": {attempt}, "stream": "{stream}", "line": {quoted(line.decode("utf-8", "replace"))}}}\n'
@@ -142,7 +142,8 @@ class LogWriter:
 
 
 def _raw(batch: list[LogLine]) -> bytes:
-    return b"\n".join([line.line for line in batch] + [b""])
+    """As the program wrote it."""
+    return b"".join([part for line in batch for part in (line.line, b"\n" if line.ended else b"")])
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.model.loglines import LogLine
+from tfdeploy.operations.lines import MAX_LINE_BYTES, LineSplitter
 from tfdeploy.ui.loglines import LogWriter
 
 LINES = [
@@ -70,6 +71,14 @@ def test_json_is_the_contract_and_plain_ascii() -> None:
         "line": "step 1",
     }
     assert rows[1]["line"] == "odd \ufffd\x1b[2J\x00 [/foo]"
+
+
+def test_raw_adds_no_newline_to_what_has_none() -> None:
+    written_there = b"one\ntwo without an end" + b"x" * (2 * MAX_LINE_BYTES) + b"\n\nlast \xff"
+    splitter = LineSplitter("worker:0", "n1")
+    lines = list(splitter.feed(0, [(0, 1.0, 0, 1)], written_there[:1000]))
+    lines += [*splitter.feed(1000, [(0, 2.0, 0, 1)], written_there[1000:]), *splitter.rest()]
+    assert written(lines, "raw") == written_there
 
 
 def test_raw_is_raw() -> None:
