@@ -17,6 +17,7 @@ from wheels import make_wheel
 
 from tfdeploy.agent import asked, atomic, environment_use, environments, layout, probe
 from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.ownership import NotOurs
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
 
@@ -270,3 +271,16 @@ def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Hos
     os.unlink(found["python"])
     os.symlink("/bin/false", found["python"])
     assert facts("d1")["environment"] is None and facts("d1")["python"] == sys.executable
+
+
+@pytest.mark.fault("60 an environment that others may write to")
+def test_an_environment_that_others_may_write_to_is_not_run(host: Host, tmp_path: Path) -> None:
+    trapped = tmp_path / "trapped"
+    name = environments.name_of("d1", ".".join(map(str, sys.version_info[:3])), sys.executable)
+    script(host.root / name / "bin/python", f"touch {trapped}\n")
+    (host.root / f"{name}.json").write_text("{}")
+    (host.root / name).chmod(0o777)
+    for verb in ("env.state", "env.make"):
+        with pytest.raises(NotOurs, match="may be written to by others"):
+            host.call(verb)
+    assert not trapped.exists()

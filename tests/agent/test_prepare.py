@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import prepare, proc, workplace
+from tfdeploy.agent import layout, prepare, proc, workplace
 from tfdeploy.agent.call import VerbError
 from tfdeploy.agent.ownership import NotOurs
 
@@ -259,3 +259,23 @@ def test_a_release_that_was_edited_is_not_run(hosts: Any) -> None:
         cluster.hosts["n1"].call("run.prepare", part=given, plan={}, secrets={}, certs={})
     assert caught.value.code == "no_release" and "train.py" in caught.value.what and caught.value.next == "tfdeploy sync"
     assert nothing_left(cluster, "r1")
+
+
+@pytest.mark.fault("60 a keep folder of another user")
+@pytest.mark.parametrize("how", ["a link", "another user's"])
+def test_a_keep_folder_that_another_user_made_is_not_used(hosts: Any, tmp_path: Path, how: str) -> None:
+    cluster = hosts("n1")
+    keep = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "checkpoints"))
+    keep.mkdir(parents=True)
+    keep.chmod(0o777)  # a program may do that
+    cluster.prepare("r1", TASKS, keep=["checkpoints"])
+    cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x", purge=True)
+    if how == "a link":
+        keep.symlink_to(keep.rename(tmp_path / "elsewhere"))
+    elif os.geteuid() == 0:
+        os.chown(keep, 4711, 4711)
+    else:
+        pytest.skip("only root makes folders of others")
+    given = cluster.parts("r2", TASKS, keep=["checkpoints"])["n1"]
+    with pytest.raises(NotOurs, match=r"checkpoints (is a link to|belongs to)"):
+        cluster.hosts["n1"].call("run.prepare", part=given, plan={}, secrets={}, certs={})

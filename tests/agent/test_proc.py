@@ -96,6 +96,22 @@ def test_descendants_and_marked(child: Any) -> None:
         proc.send_all(below, table, signal.SIGKILL)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the environment of others")
+@pytest.mark.fault("60 marks in another user's process")
+def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
+    mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
+    stranger = child("sleep", "100", env=mark, user=4711)
+    own = child(
+        "sh", "-c", "setpriv --reuid 4711 sleep 100 & echo ready; wait", stdout=subprocess.PIPE, env=dict(os.environ, **mark)
+    )
+    own.stdout.readline()
+    wait_for(lambda: proc.environment(stranger.pid) == mark, 20, "the stranger has begun")
+    table = proc.everyone()
+    assert stranger.pid not in proc.marked(mark, table) and own.pid in proc.marked(mark, table)
+    assert proc.descendants([own.pid], table)  # what changed its user is still below what started it
+    proc.send_all(proc.descendants([own.pid], table), table, signal.SIGKILL)
+
+
 def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(child: Any, tmp_path: Path) -> None:
     """Within exec it has no environment: one look in a hundred fell into that."""
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}

@@ -17,6 +17,7 @@ from tfdeploy.agent import atomic, environment_use, frames, installing, layout
 from tfdeploy.agent.asked import Asked, find_program
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.locks import flocked
+from tfdeploy.agent.ownership import check
 from tfdeploy.agent.workplace import make_private
 
 KEPT = 3  # of each job and host
@@ -46,7 +47,9 @@ def name_of(digest: str, version: str, base: str) -> str:
 
 def find(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
     """The folder of the environment if it is whole. Whether its interpreter still runs is another question."""
-    folder = os.path.join(layout.envs_dir(workdir), name_of(digest, version, base))
+    name = name_of(digest, version, base)
+    check(workdir, ".envs/" + name)
+    folder = os.path.join(layout.envs_dir(workdir), name)
     return folder if os.path.exists(folder + ".json") and os.path.exists(python_of(folder)) else None
 
 
@@ -89,6 +92,7 @@ def _wish(call: Call) -> Wish:
             next="write `python: PATH` of a newer one for this host in the inventory",
         )
     name = name_of(call.name("digest"), version, base)
+    check(call.context.workdir, ".envs/" + name)
     return Wish(base, version, name, os.path.join(layout.envs_dir(call.context.workdir), name))
 
 

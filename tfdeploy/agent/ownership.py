@@ -91,6 +91,13 @@ def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
         _check_entry(about, path, workdir, stat.S_IFMT(about.st_mode))
 
 
+def check_made_by_us(path: str, workdir: str) -> None:
+    """It is a folder of ours, and no link; its mode does not matter. Raises NotOurs."""
+    about = os.lstat(path)
+    if not stat.S_ISDIR(about.st_mode) or not _is_trusted(about.st_uid):
+        _check_entry(about, path, workdir, stat.S_IFDIR)
+
+
 def name_of(members: Dict[str, bytes]) -> str:
     """The name of an agent with these files. Lengths are hashed too, so that no two contents look alike."""
     said = blake2b(digest_size=16)

@@ -107,7 +107,8 @@ def environment(pid: int) -> Dict[str, str]:
 
 
 def marked(marks: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
-    """The living processes whose environment holds all of `marks`; `marks` must not be empty."""
+    """Our own living processes whose environment holds all of `marks`, which must not be empty. Root reads everybody's
+    environment, and another user may write there what they like; a task that changed its user is found below its supervisor."""
     if not marks:
         raise ValueError("no marks: that would be everyone")
     found: Set[int] = set()
@@ -115,9 +116,16 @@ def marked(marks: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     for one in table.values():
         if one.alive and one.pid != os.getpid():
             words = environment(one.pid) or _soon(one, deadline)
-            if all(words.get(name) == text for name, text in marks.items()):
+            if all(words.get(name) == text for name, text in marks.items()) and _is_own(one.pid):
                 found.add(one.pid)
     return found
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _soon(one: Entry, deadline: float) -> Dict[str, str]:

@@ -14,6 +14,7 @@ import stat
 from typing import Callable, Dict, List
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.paths import RunPaths
 
 _FICLONE = 0x40049409
@@ -40,6 +41,8 @@ def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, st
         _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, wanted)
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
+            if os.path.lexists(target):  # a program may open it to others, below folders that are shut
+                check_made_by_us(target, paths.workdir)
             make_private(target)
             _link(temporary, path, target, seed=True)
         for path, name in links.items():
