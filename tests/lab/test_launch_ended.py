@@ -50,6 +50,20 @@ def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe,
     assert_nothing_left(operator, run, "interrupted")
 
 
+@pytest.mark.fault("61 a supervisor's time-out, a closed terminal in a launch")
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
+def test_a_signal_in_a_launch_leaves_nothing_and_is_what_it_ends_by(operator: Tfdeploy, pipe: EventPipe, number: int) -> None:
+    write_job(operator, "signalled", "quick.py", "--steps=100000")
+    run = f"signalled-{number}"
+    launching = operator.start("launch", "--name", run, *pipe.words)
+    pipe.hold_at("step", step="commit", state="begin")
+    os.killpg(launching.pid, number)
+    pipe.go_on()
+    code, said = ended(launching, 20)
+    assert code == -number and "Traceback" not in said, said
+    assert_nothing_left(operator, run, "signalled")
+
+
 @pytest.mark.long
 @pytest.mark.fault("51 Ctrl-C while the tasks come up")
 def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe: EventPipe) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 VERBS = {
@@ -40,7 +41,8 @@ def program() -> NoReturn:
     except BrokenPipeError:
         pass  # who read it has read enough
     except OSError as error:
-        os.write(2, f"what was printed is not whole: {error.strerror}\n".encode())
+        with suppress(OSError):
+            os.write(2, f"what was printed is not whole: {error.strerror}\n".encode())
         code = code or 1
     os._exit(code)
 
@@ -54,14 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(words)
     except TfdeployError as error:
         return _show(error, words)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         _deaf_to_ctrl_c()
-        print("interrupted", file=sys.stderr)
-        return 130
+        with suppress(OSError):  # the terminal has gone
+            print("interrupted", file=sys.stderr, flush=True)
+        return _interrupted(interrupt)
     except BrokenPipeError:
         _silence_stdout()
         return 0
     except OSError as error:
+        if error.errno == errno.EIO and error.filename is None:
+            return 1  # the terminal was closed
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return _bug()
         print(f"this machine: {error.filename or 'where the output goes'}: {error.strerror}; free some space", file=sys.stderr)
@@ -76,6 +81,14 @@ def _bug() -> int:
     traceback.print_exc()
     print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
     return 70
+
+
+def _interrupted(interrupt: KeyboardInterrupt) -> int:
+    from tfdeploy.cli.interrupts import Signalled, die_of
+
+    if isinstance(interrupt, Signalled):
+        die_of(interrupt.number)
+    return 130
 
 
 def _deaf_to_ctrl_c() -> None:

@@ -21,6 +21,7 @@ def add(subparsers: Any) -> None:
 
 def run(flags: CommonFlags) -> int:
     from tfdeploy.cli import setting
+    from tfdeploy.cli.interrupts import LETTING_GO, patiently
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.sync import sync_job
@@ -28,7 +29,7 @@ def run(flags: CommonFlags) -> int:
     job = setting.load_job(flags)
     inventory = setting.load_inventory(flags, job)
     holder = setting.holder().as_json(time.time())
-    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit, patiently(LETTING_GO):
         results = sync_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit, setting.asking(flags))
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)

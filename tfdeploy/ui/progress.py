@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _BAR = 24
+_GONE = (OSError, SystemExit)  # the terminal was closed; rich makes SystemExit of a broken pipe
 
 
 class SyncView:
@@ -62,15 +64,14 @@ class SyncView:
 
     def __enter__(self) -> SyncView:
         if self._bars:
-            self._bars.live.start()
+            with suppress(*_GONE):
+                self._bars.live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bars:
-            try:
+            with suppress(*_GONE):
                 self._bars.live.stop()
-            except OSError:  # the terminal has gone
-                pass
 
 
 class _Bars:
@@ -90,7 +91,8 @@ class _Bars:
     def say(self, text: str, style: str) -> None:
         from rich.text import Text
 
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        with suppress(*_GONE):
+            self.console.print(Text(text, style=style), soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from tfdeploy.ui.screen import Frame

@@ -1,0 +1,106 @@
+"""What ends a launch or a sync from outside, and what it still does then."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conditions import wait_for
+
+# A verb that can be rolled back, and says on its way what it does, as launch does.
+VERB = """
+import sys, time
+from pathlib import Path
+from tfdeploy.cli import interrupts, main
+from tfdeploy.model.events import Event
+from tfdeploy.ui.progress import SyncView
+
+def verb(words):
+    here = Path(sys.argv[1])
+    with SyncView() as emit, interrupts.patiently():
+        try:
+            (here / "up").touch()
+            while True:
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            for _ in range(3):
+                emit(Event("note", 1.0, data={"level": "warning", "text": "rolling back"}))
+            (here / "back").touch()
+            while not (here / "go").exists():
+                time.sleep(0.01)
+            (here / "done").touch()
+            raise
+
+if "nohup" in sys.argv:
+    import signal
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+main._run = verb
+sys.exit(main.main([]))
+"""
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    def begin(*words: str, stderr: int = subprocess.DEVNULL, **how: object) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-c", VERB, str(tmp_path), *words]
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, **how)  # type: ignore[call-overload]
+        wait_for((tmp_path / "up").exists, 20, "it is up")
+        return process  # type: ignore[no-any-return]
+
+    return begin
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_rolls_back_and_is_what_it_ends_by(start: Start, tmp_path: Path, number: int) -> None:
+    process = start()
+    process.send_signal(number)
+    wait_for((tmp_path / "back").exists, 20, "it rolls back")
+    for again in (signal.SIGHUP, number, signal.SIGHUP):  # a shell, the kernel and a terminal each say it
+        process.send_signal(again)
+    (tmp_path / "go").touch()
+    assert process.wait(20) == -number
+    assert (tmp_path / "done").exists()
+
+
+def test_ctrl_c_ends_in_130(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    process = start()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+
+
+def test_the_third_time_the_rollback_is_left_to_the_hosts(start: Start, tmp_path: Path) -> None:
+    process = start()
+    process.send_signal(signal.SIGTERM)
+    wait_for((tmp_path / "back").exists, 20, "it rolls back")
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: process.poll() is not None or process.send_signal(signal.SIGINT), 20, "it ends")
+    assert not (tmp_path / "done").exists()
+
+
+def test_what_nohup_ignores_stays_ignored(start: Start, tmp_path: Path) -> None:
+    process = start("nohup")
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    (tmp_path / "go").touch()
+    assert process.wait(20) == -signal.SIGTERM
+
+
+@pytest.mark.fault("51 the terminal is closed during a launch")
+def test_a_closed_terminal_rolls_back_and_is_no_error_of_that(start: Start, tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    process = start(stderr=terminal, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0))
+    os.close(terminal)
+    (tmp_path / "go").touch()
+    os.close(master)
+    assert process.wait(20) == -signal.SIGHUP
+    assert (tmp_path / "done").exists()
