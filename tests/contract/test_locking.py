@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from conditions import wait_for
 
-from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.operations.locking import locked
 from tfdeploy.transport.fleet import SshFleet
@@ -86,3 +87,12 @@ def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
     assert isinstance(taking.error, Refused) and taking.error.where == "n2"
     assert taking.error.what == "job job is locked by the launch of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
     assert ask(bert, hosts["n1"], "launch", wait_s=20)  # the loser keeps nothing
+
+
+def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
+    hosts, anna, *_ = fleets
+    away = tuple(replace(host, port=9) for host in hosts.values())
+    with pytest.raises(HostUnreachable) as caught, locked(anna, away, "digits", "launch", ANNA, lambda event: None):
+        pass
+    assert caught.value.where == "n[1-3]"
+    assert [line.split(":")[0].strip() for line in caught.value.what.splitlines()[1:]] == list(ALL)

@@ -54,6 +54,8 @@ class Parser(argparse.ArgumentParser):
         flags = [flag for action in self._actions for flag in action.option_strings]
         near = difflib.get_close_matches(flag, flags, n=1)
         hint = f"did you mean {near[0]}? {self.prog} --help lists them" if near else f"{self.prog} --help"
+        if self.prog.split()[-1] == "launch":
+            hint += "; the program's own flags stand in `command:`, or with it behind --"
         raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
 
 

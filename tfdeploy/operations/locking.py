@@ -27,6 +27,7 @@ def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, hold
     A lock ends with its session: nothing stays locked when tfdeploy is killed.
     """
     asking = _Asking(fleet, job, operation, holder, emit)
+    all_or_error("reaching all hosts", fleet.each(hosts, lambda session: session.agent()))  # who is away is told of all at once
     try:
         all_or_error("lock", asking.take_all(tuple(sorted(hosts, key=lambda host: host.name)), all_or_none=True))
         yield

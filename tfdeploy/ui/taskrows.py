@@ -17,7 +17,7 @@ _LAST_LINE_WIDTH = 20  # other columns make room for this much
 METRICS = "metrics"
 _METRICS_WIDTH, _FIGURE_WIDTH = 40, 9  # of the job's own metrics, and of each one's value with what stands around it
 _RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts"})
-_DROPPED_FIRST = ("restarts", "gpus", "pid", METRICS, "loss", "steps/s", "step", LAST_LINE, "host")
+_DROPPED_FIRST = ("gpus", "pid", "restarts", METRICS, "loss", "steps/s", "step", LAST_LINE, "host")
 _WIDTHS = {"state": 11, "step": 8, "steps/s": 7, "loss": 8, "pid": 7, "restarts": 8}
 _STATE_STYLES = {
     "running": "green",
