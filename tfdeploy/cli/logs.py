@@ -54,7 +54,6 @@ def run(flags: Flags) -> int:
     from tfdeploy.operations.logs import followed_lines, stored_lines
     from tfdeploy.ui.amounts import in_bytes
     from tfdeploy.ui.loglines import LogWriter
-    from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
     with setting.open_fleet(flags) as fleet:
@@ -72,8 +71,7 @@ def run(flags: Flags) -> int:
         )
         lines = (followed_lines if flags.follow else stored_lines)(fleet, plan, query, lost, gone)
         complete = writer.write_all(lines, follow=flags.follow)
-        for host, error in lost.items():
-            print(f"[{host}] no lines from here: {clean(error.what)}", file=sys.stderr)
+        setting.say_errors(flags, lost, "no lines from here: ")
         for label, count in gone.items() if complete else ():
             print(
                 f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)",

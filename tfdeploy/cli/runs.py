@@ -41,7 +41,6 @@ def run(flags: Flags) -> int:
             print("no runs on the hosts that were asked" if place.unasked else "no runs yet", file=sys.stderr)
     for (run, host), why in damaged.items():
         print(f"[{host}] the files of {run} are damaged: {clean(why)}", file=sys.stderr)
-    for host, error in silent.items():
-        print(f"[{host}] {clean(error.what)}", file=sys.stderr)
+    setting.say_errors(flags, silent)
     setting.say_unasked(flags, place.unasked)
     return worst(error.exit_code for error in silent.values())

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +23,7 @@ from tfdeploy.store.runs import RunStore
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags, OfRun
+    from tfdeploy.errors import TfdeployError
     from tfdeploy.model.job import Job
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.fleet import SshFleet
@@ -122,9 +123,8 @@ class Meant(NamedTuple):
 
 
 def run_meant(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Meant:
-    from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.errors import worst
     from tfdeploy.operations.find import find_run
-    from tfdeploy.ui.sanitise import clean
 
     place = where_to_look(flags, flags.wanted)
     refused: dict[str, TfdeployError] = {}
@@ -132,10 +132,7 @@ def run_meant(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Meant:
     plan = find_run(
         fleet, place.hosts, store(), wanted=flags.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused
     )
-    for host, error in refused.items():
-        print(f"[{host}] {clean(error.what)}", file=sys.stderr)
-        if error.next:
-            print(f"  next: {clean(flags.typed(error.next))}", file=sys.stderr)
+    say_errors(flags, refused)
     return Meant(plan, place.only(plan), worst(error.exit_code for error in refused.values()))
 
 
@@ -158,6 +155,17 @@ def where_to_look(flags: CommonFlags, wanted: str | None = None) -> Place:
     if broken is not None:
         print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
     return Place(flags, inventory, job)
+
+
+def say_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: str = "") -> None:
+    """What hosts said instead of an answer, and what to type next."""
+    from tfdeploy.ui.reports import show_next
+    from tfdeploy.ui.sanitise import clean
+    from tfdeploy.ui.terminal import terminal_of
+
+    for host, error in errors.items():
+        print(f"[{host}] {before}{clean(error.what)}", file=sys.stderr)
+    show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
 
 
 def say_unasked(flags: CommonFlags, unasked: Iterable[str]) -> None:

@@ -37,7 +37,6 @@ def run(flags: Flags) -> int:
     from tfdeploy.errors import worst
     from tfdeploy.operations.carrying import carry, in_words
     from tfdeploy.operations.status import status
-    from tfdeploy.ui.sanitise import clean
 
     with setting.open_fleet(flags) as fleet:
         plan, only, odd = setting.run_meant(flags, fleet)
@@ -61,8 +60,7 @@ def run(flags: Flags) -> int:
         if found.unheard is not None and not flags.watch:
             print(in_words(*found.unheard), file=sys.stderr)
             print(f"  next: tfdeploy status {plan.run} --watch: tells them from here", file=sys.stderr)
-        for host, error in found.errors.items():
-            print(f"[{host}] {clean(error.what)}", file=sys.stderr)
+        setting.say_errors(flags, found.errors)
         setting.say_unasked(flags, found.view.unasked)
         return worst([odd, _silence(plan, only, found.errors)])
 

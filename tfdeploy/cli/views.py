@@ -46,6 +46,8 @@ def launch_view(flags: CommonFlags) -> Emit:
     bars: list[SyncView] = []
 
     def emit(event: Event) -> None:
+        if event.kind == "note":
+            event = replace(event, data={**event.data, "text": flags.typed(event.data["text"])})
         if event.kind == "step" and event.data.get("step") == "sync" and terminal.width is not None:
             if event.data.get("state") == "begin":
                 bars.append(SyncView(terminal, quiet=flags.quiet, verbose=flags.verbose).__enter__())

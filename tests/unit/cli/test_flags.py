@@ -182,3 +182,12 @@ def test_an_error_says_what_to_type_with_the_files_that_were_given(words: str, c
     assert main([word.replace("KH", "k h.yaml") for word in words.split()]) == 2
     said = capsys.readouterr()
     assert "tfdeploy exec -i 'k h.yaml' -- nvidia-smi" in said.out + said.err
+
+
+def test_what_a_look_at_hosts_met_says_what_to_type_once(capsys: pytest.CaptureFixture[str]) -> None:
+    closed = "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 4))
+    Path("hosts.yaml").write_text(f"hosts:\n{closed}")
+    assert main(["runs", "-i", "hosts.yaml"]) == 4
+    told = capsys.readouterr().err
+    assert all(f"[n{n}] there is no key to log in with" in told for n in range(1, 4))
+    assert told.count("next: ") == 1
