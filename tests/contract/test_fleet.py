@@ -146,6 +146,39 @@ def test_a_host_that_answers_slowly_is_not_given_up(
         assert time.monotonic() - began > 1.5  # longer than the time-out, and never silent for so long
 
 
+FEW = """
+import resource, sys
+from tfdeploy.errors import Refused
+from tfdeploy.model.answers.hosts import LOCK, PING
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport.fleet import SshFleet
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[5]), int(sys.argv[6])))
+hosts = tuple(Host(f"n{n}", "127.0.0.1", int(sys.argv[1]), *sys.argv[2:5]) for n in range(64))
+lock = {"operation": "sync", "holder": {}, "wait_s": 0.0}
+with SshFleet() as fleet:
+    for _ in range(2):
+        pinged = fleet.each(hosts, lambda session: session.agent().call(PING) is not None)
+        print(list(pinged.values()).count(True), *[found for found in pinged.values() if found is not True], flush=True)
+    locked = fleet.each(hosts, lambda session: session.agent().call(LOCK, {"job": session.host.name, **lock}))
+    refused = [found for found in locked.values() if isinstance(found, Refused)]
+    print(len(refused), *[error.next for error in refused[:1]])
+"""
+
+
+@pytest.mark.fault("54 64 hosts with 72 descriptors")
+@pytest.mark.parametrize("most", [50, 72, 4096])
+def test_sixty_four_hosts_and_72_descriptors(lasting: Any, most: int) -> None:
+    """The limit is raised; where that cannot be, hosts take turns, and what has to be held on all of them at once is refused."""
+    host = lasting.host(f"f{most}", "MaxStartups 200").host
+    words = [str(host.port), str(host.user), str(host.identity_file), str(host.known_hosts), str(min(most, 72)), str(most)]
+    done = subprocess.run([sys.executable, "-c", FEW, *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["64", "64"], done.stdout
+    assert lines[2] == "0" if most >= 72 else lines[2].endswith("ulimit -n 1024, or fewer hosts with --limit"), lines
+
+
 PROGRAM = """
 import sys
 from tfdeploy.model.inventory import Host

@@ -46,6 +46,7 @@ class FramedChannel:
         self._answers: dict[int, Answer] = {}
         self._calls = 0  # waiting in `call`: a slow stream must not hold them up
         self._lost: TfdeployError | None = None
+        self._locked = False
         self._hurried = False
         self._said = b""  # the agent's standard error
         self._ping_due = 0.0
@@ -62,6 +63,11 @@ class FramedChannel:
         threading.Thread(target=self._read, name=f"agent-{self._host}", daemon=True).start()
 
     @property
+    def idle(self) -> bool:
+        """Nobody waits for an answer, and the agent holds no lock for us."""
+        return not self._answers and not self._locked
+
+    @property
     def lost(self) -> bool:
         return self._lost is not None
 
@@ -72,7 +78,10 @@ class FramedChannel:
             self._calls += 1
         try:
             self._send({"id": number, "verb": verb.name, "args": args or {}}, blob)
-            return checked(answer.value(verb.name, timeout_s), verb.value, verb.name, self._host)
+            value = checked(answer.value(verb.name, timeout_s), verb.value, verb.name, self._host)
+            if verb.name in ("lock", "unlock"):
+                self._locked = verb.name == "lock"
+            return value
         finally:
             with self._lock:
                 self._calls -= 1

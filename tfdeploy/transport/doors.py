@@ -16,7 +16,7 @@ import fabric
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport import causes, patience, pulse
+from tfdeploy.transport import causes, descriptors, patience, pulse
 from tfdeploy.transport.keys import Offer
 from tfdeploy.transport.link import Link, dial
 from tfdeploy.transport.patience import Places, Wait
@@ -63,6 +63,8 @@ class Doors:
             try:
                 return self._once(attempt)
             except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
+                if (refused := descriptors.lacking(error)) is not None:
+                    raise refused from error
                 cause = causes.explain(error, attempt)
                 if not attempt.turned_away or not left or self._closed:
                     raise cause from error

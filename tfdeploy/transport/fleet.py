@@ -9,17 +9,18 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import rsync
+from tfdeploy.transport import descriptors, rsync
 from tfdeploy.transport.doors import Doors
 from tfdeploy.transport.seam import Session
 from tfdeploy.transport.session import SshSession, open_session
 
 PARALLEL = 32
+FEW = 8  # hosts at once are quick enough
 DIALS = 4  # hosts being dialled for each one that may be at work
 _LACKING = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
@@ -29,6 +30,7 @@ class SshFleet:
     """Use as a context manager, or call `close`. `each` may be called by several threads."""
 
     def __init__(self, parallel: int = PARALLEL) -> None:
+        descriptors.raise_limit()
         self._parallel = max(1, parallel)
         self._doors = Doors(self._parallel)
         self._lock = threading.Lock()
@@ -36,7 +38,7 @@ class SshFleet:
         self._closed = False
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
-        return self.each(hosts, lambda session: session)
+        return self._each(hosts, lambda session: session, None, keep=True)
 
     def each(
         self,
@@ -46,17 +48,30 @@ class SshFleet:
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
     ) -> dict[str, V | TfdeployError]:
         """`on_done` is called in the caller's thread, as hosts are done. Results in the order of `hosts`."""
+        return self._each(hosts, action, on_done, keep=False)
+
+    def _each(
+        self,
+        hosts: tuple[Host, ...],
+        action: Callable[[Session], V],
+        on_done: Callable[[str, V | TfdeployError], None] | None,
+        *,
+        keep: bool,
+    ) -> dict[str, V | TfdeployError]:
         waiting = deque(hosts)
         done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
         places = _Places(self._parallel)
+        workers, spare = self._workers(hosts)
 
         def work() -> None:
             with contextlib.suppress(IndexError):
                 while True:
                     host = waiting.popleft()
                     done.put((host.name, self._one(host, action, places)))
+                    if spare and not keep:
+                        self._let_go(host)
 
-        for number in range(min(self._workers(hosts), len(hosts))):
+        for number in range(min(workers, len(hosts))):
             threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
         found: dict[str, V | TfdeployError] = {}
         bugs: list[Exception] = []
@@ -85,18 +100,21 @@ class SshFleet:
 
     def session(self, host: Host) -> SshSession:
         """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
-        if not host.address:
-            raise HostUnreachable(_LACKING, where=host.name, next="-i with an inventory that has it", retries=0)
-        with self._lock:
-            if self._closed:
-                raise HostUnreachable("the sessions are closed", where=host.name)
-            room = self._rooms.setdefault(host.name, _Room())
+        room = self._room(host)
         with room.lock:
             if room.session is None or not room.session.alive:
                 room.session = open_session(host, self._doors)
                 if self._closed:
                     room.session.close()
             return room.session
+
+    def _room(self, host: Host) -> _Room:
+        if not host.address:
+            raise HostUnreachable(_LACKING, where=host.name, next="-i with an inventory that has it", retries=0)
+        with self._lock:
+            if self._closed:
+                raise HostUnreachable("the sessions are closed", where=host.name)
+            return self._rooms.setdefault(host.name, _Room())
 
     def close(self) -> None:
         """Ends every session at once; who waits on one gets HostUnreachable. May be called again."""
@@ -115,18 +133,36 @@ class SshFleet:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _workers(self, hosts: tuple[Host, ...]) -> int:
-        """Those that wait for a host that is dead are not missed by the others."""
+    def _workers(self, hosts: tuple[Host, ...]) -> tuple[int, bool]:
+        """(how many hosts may be dialled or at work at once; whether sessions are to be closed, as too few may be open).
+        Those that wait for a host that is dead are not missed by the others."""
         new = len(hosts) - len(self.connected(hosts))
-        return self._parallel * DIALS if new > self._parallel else self._parallel
+        wanted = self._parallel * DIALS if new > self._parallel else self._parallel
+        free = descriptors.free()
+        while_dialled = (free - new) // descriptors.DIAL
+        if while_dialled >= min(wanted, new, FEW):
+            return max(1, min(wanted, while_dialled)) if new else wanted, False
+        return max(1, min(wanted, free // (1 + descriptors.DIAL))), True
+
+    def _let_go(self, host: Host) -> None:
+        """Makes room for another host's session. One that is used, or holds something there, stays."""
+        with self._lock:
+            room = self._rooms.get(host.name)
+        if room is None:
+            return
+        with room.lock:
+            if room.users == 0 and room.session is not None and room.session.idle:
+                room.session.close()
+                room.session = None
 
     def _one(self, host: Host, action: Callable[[Session], V], places: _Places) -> V | BaseException:
         try:
-            session = self.session(host)
-            with places.free:
-                if places.closed:
-                    raise HostUnreachable("the others were given up", where=host.name)
-                return action(session)
+            with self._room(host).use():
+                session = self.session(host)
+                with places.free:
+                    if places.closed:
+                        raise HostUnreachable("the others were given up", where=host.name)
+                    return action(session)
         except BaseException as error:  # noqa: BLE001  # handed to the caller's thread, which raises what is a bug
             return error
 
@@ -143,3 +179,15 @@ class _Room:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
+        self.users = 0
+        self._counting = threading.Lock()
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        with self._counting:
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.users -= 1

@@ -28,10 +28,16 @@ class SshSession:
         self.host, self.target, self.connection = host, target, connection
         self._lock = threading.Lock()
         self._agent: FramedChannel | None = None
+        self._tunnels = False  # were opened
 
     @property
     def alive(self) -> bool:
         return bool(self.connection.is_connected)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing would be lost with it."""
+        return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
 
     def agent(self) -> AgentChannel:
         with self._lock:
@@ -72,6 +78,7 @@ class SshSession:
         return Completed(code, out, err, time.monotonic() - began)
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
+        self._tunnels = True
         return LoopbackTunnel(lambda: self._dial(port), self.host.name, local_ports)
 
     def close(self) -> None:

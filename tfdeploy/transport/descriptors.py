@@ -1,0 +1,46 @@
+"""How many files this process may still open: each session takes one, and each host that is being dialled a few."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+
+from tfdeploy.errors import Refused
+
+ENOUGH = 1 << 14
+DIAL = 4  # of a host that is being dialled: three tries, and the ssh-agent
+RESERVE = 8  # for files that are read, names that are looked up
+
+
+def raise_limit() -> None:
+    """To what the system allows, or to plenty."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def free() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return ENOUGH
+    try:
+        used = len(os.listdir("/dev/fd"))
+    except OSError:
+        used = RESERVE
+    return max(0, limit - used - RESERVE)
+
+
+def lacking(error: BaseException) -> Refused | None:
+    """What is said where `error` means that no more may be opened."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return Refused(
+        f"this machine lets a process open {limit} files, too few for so many hosts at once",
+        where="this machine",
+        next="ulimit -n 1024, or fewer hosts with --limit",
+    )
