@@ -119,6 +119,33 @@ def test_the_first_python_that_is_new_enough_is_taken(yard: Any, fleet: SshFleet
     assert fleet.session(sshd.host).agent().call(PING)
 
 
+@pytest.mark.fault("14 a wrapper that fails, prints, or is no Python")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("echo no licence for this host >&2; exit 7", ("exit code 7", "no licence for this host")),
+        ("echo loading module; exit 0", ("ended with exit code 0", "loading module")),
+        ("exec /bin/cat /nowhere", ("exit code 1", "/nowhere")),
+    ],
+)
+def test_a_wrapper_that_fails_is_named_and_not_the_login_shell(
+    yard: Any, fleet: SshFleet, text: str, words: tuple[str, ...]
+) -> None:
+    sshd = yard.host("n1")
+    python_stub(sshd.home, "wrapper", f"#!/bin/sh\n{text}\n")
+    with pytest.raises(Refused) as caught:
+        fleet.session(replace(sshd.host, python="~/wrapper")).agent()
+    assert f"{sshd.home}/wrapper there ended" in caught.value.what and "login shell" not in caught.value.what
+    assert all(word in caught.value.what for word in words), caught.value.what
+    assert caught.value.next and "`python: PATH`" in caught.value.next
+
+
+def test_a_wrapper_that_prints_is_no_obstacle(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1")
+    python_stub(sshd.home, "wrapper", f'#!/bin/sh\nprintf "loading module"; exec {sys.executable} "$@"')
+    assert fleet.session(replace(sshd.host, python="~/wrapper")).agent().call(PING)
+
+
 def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     (sshd.home / "file").write_text("")

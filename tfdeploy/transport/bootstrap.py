@@ -40,6 +40,7 @@ def command(python: str = "python3") -> str:
     code = f"import sys;sys.version_info<(3,8) and sys.exit({_TOO_OLD});exec(sys.stdin.buffer.read({len(PROGRAM)}))"
     script = (
         f'old=; for p in {places}; do command -v "$p" >/dev/null 2>/dev/null || continue; '
+        'echo; echo =tfdeploy-python= "$p"; '
         f'"$p" -S -E -c "{code}"; s=$?; case $s in {_TOO_OLD}) old=$p;; 12[67]) ;; *) exit $s;; esac; done; '
         'echo; if test -n "$old"; then echo =tfdeploy-fail= old_python "$old" is "$("$old" -V 2>&1)"; '
         "else echo =tfdeploy-fail= no_python; fi"
@@ -74,6 +75,8 @@ class _Talk:
         self.rest = b""
         self._channel, self._host = channel, host
         self._said = b""  # noise and stderr, for the message
+        self._python = ""  # the interpreter that is being tried
+        self._begun = False  # our program runs on it
         self._noise_bytes = 0
         self._deadline = time.monotonic() + START_S
 
@@ -87,10 +90,15 @@ class _Talk:
             line, newline, after = self.rest.partition(b"\n")
             if newline:
                 self.rest = after
+                if line.strip() in (b"=tfdeploy-have=", b"=tfdeploy-need="):
+                    self._begun = True
                 if line.strip() in wanted:
                     return line.strip()
                 if line.startswith(b"=tfdeploy-fail="):
                     raise _failed(line[15:].strip(), self._host)
+                if line.startswith(b"=tfdeploy-python="):
+                    self._python = clean(line[17:])
+                    continue
                 self._said = (self._said + line + b"\n")[-4096:]
             else:
                 self._more()
@@ -107,7 +115,8 @@ class _Talk:
         if self._noise_bytes > NOISE_BYTES:
             raise HostFailed("the login shell prints without end: " + repr(clean(self._said + out)), where=self._host)
         if left <= 0:
-            raise HostFailed(f"the agent did not start within {START_S:g} s{self._quoted()}", where=self._host)
+            on = f" on {self._python}" if self._python else ""
+            raise HostFailed(f"the agent did not start within {START_S:g} s{on}{self._quoted()}", where=self._host)
 
     def _ended(self) -> TfdeployError:
         transport = self._channel.get_transport()
@@ -116,6 +125,14 @@ class _Talk:
         self._channel.status_event.wait(2)
         status: Any = self._channel.exit_status
         code = f" with exit code {status}" if status >= 0 else ""
+        if self._begun:
+            return HostFailed(f"the agent ended{code} before it could answer{self._quoted()}", where=self._host)
+        if self._python:
+            return Refused(
+                f"{self._python} there ended{code} before it ran our program{self._quoted()}",
+                where=self._host,
+                next="write `python: PATH` of a Python interpreter, 3.8 or newer, in the inventory",
+            )
         return HostFailed(
             f"the login shell ended{code} before it ran our command{self._quoted()}",
             where=self._host,
@@ -123,7 +140,8 @@ class _Talk:
         )
 
     def _quoted(self) -> str:
-        text = clean(self._said + b" " + self.rest)
+        """The end of it, which says more than the beginning."""
+        text = clean((self._said + b" " + self.rest)[-300:])
         return f"; it said: {text!r}" if text else ""
 
 

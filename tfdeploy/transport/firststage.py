@@ -38,7 +38,7 @@ def unpack(data, workdir, name):
     try:
         os.mkdir(fresh, 0o700)
         fill(fresh, data)
-        put(fresh, os.path.join(agents, name))
+        put(fresh, workdir, name)
     finally:
         shutil.rmtree(fresh, True)
         shutil.rmtree(fresh + ".old", True)
@@ -52,16 +52,20 @@ def fill(fresh, data):
             file = os.open(os.path.join(folder, each), os.O_RDONLY)
             os.fsync(file)
             os.close(file)
-def put(fresh, folder): # in the place of a damaged one, which those who run it have loaded
-    try:
-        os.rename(folder, fresh + ".old")
-    except FileNotFoundError:
-        pass
-    try:
-        os.rename(fresh, folder)
-    except OSError:
-        if not os.path.isdir(folder): # else another host of a shared workdir was first
-            raise
+def put(fresh, workdir, name):
+    folder = os.path.join(workdir, AGENTS, name)
+    for again in (True, False):
+        try:
+            return os.rename(fresh, folder)
+        except OSError:
+            if not os.path.isdir(folder):
+                raise
+            if has_agent(workdir, name) or not again: # another host of a shared workdir was first, and runs it
+                return
+        try:
+            os.rename(folder, fresh + ".old") # a damaged one, which those who run it have loaded
+        except FileNotFoundError:
+            pass
 def serve(folder, workdir): # in this process: a second interpreter would cost as much as all the rest
     sys.path.insert(0, folder)
     from tfdeploy.agent.main import main
