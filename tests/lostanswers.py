@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from commandline import Tfdeploy
 from hostside import on_host
+from tampered import tampered_agent
 
 DIES = """
 import os as _os
@@ -27,12 +28,10 @@ def find_verb(name):
 @contextmanager
 def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[None]:
     """On that host the agent does what the verb says, once, and dies before it answers."""
-    operator.run("runs", exit_code=0)  # the agent lies there
-    modules = "~/tfdeploy/.agent/*/tfdeploy/agent/verbs.py"
-    on_host(operator.lab, host, f"for each in {modules}; do cp -p $each $each.whole; cat >> $each <<'EOF'\n{DIES}\nEOF\ndone")
     on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
     try:
-        yield
+        with tampered_agent(operator.lab, host, {"tfdeploy.agent.verbs": DIES}):
+            yield
         assert on_host(operator.lab, host, f"ls /tmp/die-after-{verb} 2>/dev/null || true") == "", "it was asked"
     finally:
-        on_host(operator.lab, host, f"rm -f /tmp/die-after-*; for each in {modules}; do mv $each.whole $each; done")
+        on_host(operator.lab, host, "rm -f /tmp/die-after-*")

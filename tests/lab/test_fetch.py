@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from commandline import Tfdeploy
 from faultlines import variations
 from hostside import set_inventory
 from jobs import write_job
+from tampered import tampered_agent
 
 from tfdeploy.lab import Lab
 
@@ -184,27 +184,11 @@ LIES = {
 }
 
 
-@contextmanager
-def changed_agent(operator: Tfdeploy, host: str, line: str) -> Iterator[None]:
-    """The host's agent answers otherwise from now on."""
-    operator.run("status", exit_code=0)  # it is there
-    modules = list(workdir(operator, host).glob(".agent/*/tfdeploy/agent/collect.py"))
-    texts = [module.read_text() for module in modules]
-    assert modules
-    try:
-        for module, text in zip(modules, texts, strict=True):
-            module.write_text(f"{text}\n{line}\n")
-        yield
-    finally:
-        for module, text in zip(modules, texts, strict=True):
-            module.write_text(text)
-
-
 @pytest.mark.fault("57 lists of files that lead out or make no sense")
 @pytest.mark.parametrize("words", variations(list(LIES)))
 def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operator: Tfdeploy, ended: str, words: str) -> None:
     before = files(operator.home)
-    with changed_agent(operator, "n3", LIES[words]):
+    with tampered_agent(operator.lab, "n3", {"tfdeploy.agent.collect": LIES[words]}):
         answer = operator.json("fetch", ended, "--files", "--keep", "--to", f"lie {words}", exit_code=1)
     rows = {row["host"]: row for row in answer["hosts"]}
     assert rows["n3"]["error"]

@@ -108,6 +108,7 @@ def _version(python: str) -> Tuple[Optional[str], str]:
 
 def _describe(wish: Wish) -> Dict[str, Any]:
     record = atomic.read_json(wish.folder + ".json")
+    packages = (record or {}).get("packages") or {}
     ready = record is not None and _version(python_of(wish.folder))[0] is not None
     return {
         "name": wish.name,
@@ -116,7 +117,7 @@ def _describe(wish: Wish) -> Dict[str, Any]:
         "python_version": wish.version,
         "ready": ready,
         "by": (record or {}).get("by"),
-        "packages": (record or {}).get("packages") or {},
+        "packages": {name: version for name, version in packages.items() if installing.is_pin(name, version)},
     }
 
 

@@ -50,6 +50,11 @@ _OFFLINE = {
     "PIP_CONFIG_FILE": os.devnull,
     "UV_NO_CONFIG": "1",
 }  # the wheels are all there is: a host's own settings may add others
+PACKAGE = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z"  # PEP 503
+VERSION = (  # PEP 440
+    r"(?ai)v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
+    r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z"
+)
 _ABLE = r"""
 import importlib.util, json, re
 def have(name): return importlib.util.find_spec(name) is not None
@@ -105,10 +110,15 @@ def packages_of(folder: str) -> Dict[str, str]:
     found = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")):
         name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
-        name = re.sub(r"[-_.]+", "-", name).lower()
-        if name not in ("pip", "setuptools", "wheel"):
-            found[name] = version
-    return dict(sorted(found.items()))
+        found[re.sub(r"[-_.]+", "-", name).lower()] = version
+    kept = [name for name in sorted(found) if name not in ("pip", "setuptools", "wheel") and is_pin(name, found[name])]
+    return {name: found[name] for name in kept}
+
+
+def is_pin(name: Any, version: Any) -> bool:
+    """A name of PEP 503 and a version of PEP 440: no other text becomes a line that pip or uv reads."""
+    named = isinstance(name, str) and isinstance(version, str) and len(name) + len(version) < 256
+    return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
 
 
 def _able(python: str) -> Dict[str, Any]:
@@ -144,6 +154,8 @@ def _pins(call: Call, folder: str) -> List[str]:
     """What a like host has, as constraints."""
     pins: Dict[str, str] = call.args.get("pins") or {}
     path = os.path.join(folder, "pins.txt")
+    if not isinstance(pins, dict) or not all(is_pin(*pin) for pin in pins.items()):
+        raise VerbError("bad_argument", "a pin is not a package and its version")
     if pins:
         with open(path, "w", encoding="utf-8") as stream:
             stream.write("".join("%s==%s\n" % pin for pin in sorted(pins.items())))

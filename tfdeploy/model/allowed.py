@@ -13,13 +13,19 @@ from tfdeploy.model.inventory import NAME
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
 PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}\Z", re.ASCII)
+_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII)
 _HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
 
 
 def is_name(text: str) -> bool:
-    """Of a host, job, run, role, data set or release."""
+    """Of a host, job, role, data set or release."""
     return bool(NAME.match(text))
+
+
+def is_run(text: str) -> bool:
+    """A job's name, its time and four letters: longer than other names."""
+    return bool(_RUN.match(text))
 
 
 def is_ip(text: str) -> bool:

@@ -5,14 +5,13 @@ They are the host's words: every one is parsed or bounded when it comes in, so t
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta
 
+from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.answers.bounds import Count, Line, Name, Place, Port, Seconds, Text, Variable, Version
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
@@ -99,10 +98,8 @@ class HostFacts:
     def refuse_nonsense(self, ports: tuple[int, int], names: Collection[str]) -> None:
         """Raises ValueError. `ports`: the range that was asked about; `names`: the cluster's names that were."""
         low, high = ports
-        if self.ssh_server_address is not None:
-            ipaddress.ip_address(self.ssh_server_address.partition("%")[0])
-            if not re.fullmatch(r"[0-9A-Za-z.:%_-]{1,100}", self.ssh_server_address):
-                raise ValueError(f"{self.ssh_server_address!r} is no address")
+        if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
+            raise ValueError(f"{self.ssh_server_address!r:.200} is no address")
         if not all(low <= port <= high for port in self.free_ports):
             raise ValueError(f"free ports outside {low}-{high}")
         if not set(self.hosts_file_loopback) <= set(names):

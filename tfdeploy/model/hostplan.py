@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_name
+from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_name, is_run
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import is_inside
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
@@ -49,7 +49,7 @@ def believed(plan: Plan, run: str, job: str, metrics: Mapping[str, str]) -> Plan
     `metrics` (this machine's) stand in place of the plan's: a regular expression may search for ever.
     """
     _need(plan.run == run and plan.job == job, "it is the plan of another run", f"{plan.run} of {plan.job}")
-    _need(is_name(run) and is_name(job), "no name", f"{run} of {job}")
+    _need(is_run(run) and is_name(job), "no name", f"{run} of {job}")
     _need(is_name(plan.release), "no name of a release", plan.release)
     _check_hosts(plan.hosts)
     _check_tasks(plan.tasks, {host.host for host in plan.hosts})

@@ -7,7 +7,7 @@ like host already has are pinned, so that a host that comes later does not get n
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def _look(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> di
 def _make(
     fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe, there: Mapping[str, Environment], emit: Emit
 ) -> dict[str, Environment | TfdeployError]:
-    pins = {environment.python_version: environment.packages for environment in there.values()}
+    pins = agreed(there.values())
 
     def one(session: Session) -> Environment:
         began, sent, agent, host = time.monotonic(), Synced(""), session.agent(), session.host
@@ -116,6 +116,16 @@ def _make(
         return _environment(found, made=made, seconds=seconds, bytes_sent=sent.bytes_sent)
 
     return fleet.each(hosts, one)
+
+
+def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:
+    """Version of Python -> the packages that all these environments of it have in one version: no host decides alone for
+    another what two of them have differently."""
+    found: dict[str, dict[str, str]] = {}
+    for each in environments:
+        before = found.get(each.python_version, each.packages)
+        found[each.python_version] = dict(before.items() & each.packages.items())
+    return found
 
 
 def _install(agent: AgentChannel, host: Host, args: dict[str, Any], emit: Emit) -> EnvState:

@@ -11,7 +11,9 @@ import pytest
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.answers.verb import Verb
+from tfdeploy.model.hostplan import believed
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import plan_from_json
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.hostplans import Sought, fetch_plan, plan_to_stop
 
@@ -174,3 +176,10 @@ def test_what_holds_a_run_is_stopped_whatever_plan_it_shows() -> None:
 def test_older_plans_that_differ_only_in_how_their_operators_reach_hosts_are_one() -> None:
     plan, refused = fetch_plan(Hosts(n1=told(), n2=host(ssh={})), sought("n1", "n2"))  # type: ignore[arg-type]
     assert not refused and plan.run == RUN
+
+
+def test_the_longest_job_has_runs_that_are_found() -> None:
+    job = "j" * 63
+    run = f"{job}-20261121-101500-3fa1"
+    plan = plan_from_json(told(run=run, job=job))
+    assert believed(plan, run, job, {}).run == run

@@ -9,7 +9,16 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import Name, Number, Place, Port, Text, Version
 from tfdeploy.model.answers.verb import Answer, Flow, Verb
 
-Package = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?\Z")]  # PEP 503
+# both become lines that pip or uv read on other hosts
+Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]  # PEP 503
+Installed = Annotated[  # PEP 440
+    str,
+    Meta(
+        max_length=128,
+        pattern=r"(?ai)\Av?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
+        r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z",
+    ),
+]
 
 
 class EnvState(Answer):
@@ -21,7 +30,7 @@ class EnvState(Answer):
     python_version: Version
     ready: bool
     by: Literal["uv", "pip"] | None
-    packages: Annotated[dict[Package, Version], Meta(max_length=10_000)]
+    packages: Annotated[dict[Package, Installed], Meta(max_length=10_000)]
 
 
 class Making(Answer):

@@ -1,0 +1,74 @@
+"""A host whose agent is not the one that was put there: whoever owns the host can have it run any other code.
+
+The agent's files stay whole, for they are looked at; the interpreter adds to its modules as it loads them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from hostside import on_host
+
+from tfdeploy.lab import Lab
+
+LOADER = """
+import json, runpy, sys
+from importlib.machinery import PathFinder
+sys.executable = "%(folder)s/python"
+sys.path[0:1] = []
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        try:
+            text = json.load(open("%(folder)s/added.json")).get(name)
+        except FileNotFoundError:
+            return None
+        spec = PathFinder.find_spec(name, path) if text else None
+        if spec is not None:
+            real = spec.loader.exec_module
+            def exec_module(module):
+                real(module)
+                exec(text, vars(module))
+            spec.loader.exec_module = exec_module
+        return spec
+sys.meta_path.insert(0, Finder)
+sys.argv.pop(0)
+if sys.argv[0] == "-c":
+    code = sys.argv.pop(1)
+    exec(code, {"__name__": "__main__"})
+else:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+# bash reads .bashrc for a command that comes by SSH
+BASHRC = """
+case "$BASH_EXECUTION_STRING" in *stdin.buffer.read*)
+    tampered='%(folder)s/python "$p" -S -E -c'
+    original='"$p" -S -E -c'
+    exec /bin/bash --norc -c "${BASH_EXECUTION_STRING//"$original"/$tampered}";;
+esac
+"""
+PYTHON = """#!/bin/sh
+case "$1" in -*) ;; *) TAMPERED_REAL=$1; export TAMPERED_REAL; shift;; esac
+case "$1 $2" in "-S -E") shift 2; exec "$TAMPERED_REAL" -S -E %(folder)s/loader.py "$@";; esac
+exec "$TAMPERED_REAL" "$@"
+"""
+
+
+@contextmanager
+def tampered_agent(lab: Lab, host: str, added: Mapping[str, str]) -> Iterator[None]:
+    """`added`: module ("tfdeploy.agent.verbs") -> Python that runs at its end, in the sessions and in what they start."""
+    home = on_host(lab, host, 'printf %s "$HOME"')
+    assert home == "/home/lab" or home.startswith(str(lab.root)), "not a home of this machine"
+    folder = f"{home}/tampered"
+    texts = {name: text % {"folder": folder} for name, text in {"loader.py": LOADER, "python": PYTHON, "bashrc": BASHRC}.items()}
+    write = "\n".join(
+        f"printf %s {shlex.quote(text)} > {folder}/{name}" for name, text in {**texts, "added.json": json.dumps(added)}.items()
+    )
+    on_host(lab, host, f"mkdir -p {folder}\n{write}\nchmod 755 {folder}/python; cp {folder}/bashrc {home}/.bashrc")
+    try:
+        yield
+    finally:
+        on_host(lab, host, f"rm -f {home}/.bashrc {folder}/added.json")  # what it started may still need the others
