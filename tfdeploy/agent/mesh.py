@@ -7,7 +7,6 @@ random peer is asked every ten seconds. Nobody without a certificate of this run
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401 - sockets need it: an import that fails once for want of memory is never tried again
 import json
 import random
 import socket
@@ -42,6 +41,8 @@ class Mesh:
         changed: Callable[[], None],
         offers: Optional[Callable[[str, Any, ssl.SSLSocket], None]] = None,
     ) -> None:
+        import encodings.idna  # noqa: F401 - sockets need it, and once it has failed for want of memory it is never tried again
+
         self._part = part
         self._tasks = {peer.task: peer for peer in part.peers}
         self._hosts = {one.host for one in part.mesh}
