@@ -1,4 +1,4 @@
-"""What operations make of the answers of two hosts, LIAR and OTHER, verb by verb: `DOINGS`. None of it leaves the process."""
+"""What operations make of the answers of two hosts, LIAR and OTHER, verb by verb. None of it leaves the process."""
 
 from __future__ import annotations
 
@@ -180,7 +180,6 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "release.begin": (syncs,),
     "release.put": (syncs,),
     "release.commit": (syncs,),
-    "release.abort": (asks("release.abort"),),
     "data.state": (syncs,),
     "data.begin": (syncs,),
     "data.commit": (syncs,),
@@ -191,11 +190,7 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "fetch.log_sum": (fetches_logs,),
     "env.state": (sets_up,),
     "env.make": (sets_up,),
-    "run.prepare": (asks("run.prepare"),),
-    "run.renew": (asks("run.renew"),),
     "run.links": (lambda fleet, here, job: alone(lambda: check_links(fleet, PLAN)),),
-    "run.start": (asks("run.start"),),
-    "run.commit": (asks("run.commit"),),
     "run.abort": (lambda fleet, here, job: alone(lambda: roll_back(fleet, PLAN, nobody, "test", purge=False)),),
     "run.stop": (lambda fleet, here, job: stop(fleet, PLAN, grace_s=0.0),),
     "run.resume": (lambda fleet, here, job: alone(lambda: resume(fleet, PLAN, LIAR)),),
@@ -206,6 +201,11 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "logs": (reads_logs, fetches_logs, stands),
     "tensorboard": (shows_board,),
 }
+
+
+def doings_of(verb: str) -> tuple[Doing, ...]:
+    """A verb that no operation above asks by itself is asked of both hosts."""
+    return DOINGS.get(verb) or (asks(verb),)
 
 
 def small_job(tmp_path: Path) -> Job:

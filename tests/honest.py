@@ -190,6 +190,7 @@ _VALUES: dict[str, Any] = {
     },
     "run.abort": lambda host, args: {"survivors": []},
     "run.stop": lambda host, args: {"survivors": [{"pid": 7, "state": "D", "command": "x"}], "seconds": 0.1, "messenger": False},
+    "run.known": lambda host, args: {"known": None},
     "run.resume": lambda host, args: {"resumed": True},
     "run.status": _standing,
     "run.plan": lambda host, args: plan_to_json(the_plan()),

@@ -80,6 +80,8 @@ def test_a_run_that_fails(hosts: Any) -> None:
         over = asked(context, "run.known", **which)["known"]
         asked(context, "run.tell", known=over, **which)
         asked(context, "run.stop", grace_s=0.1, **which)
+    known = asked(one, "run.known", **which)["known"]
+    asked(two, "run.tell", known=known, **which)
     end = asked(one, "logs", follow=False, tasks=["worker:0"], **which)["ends"]["worker:0"]
     asked(one, "fetch.log_sum", task="worker:0", first=0, end=end, **which)
     asked(one, "fetch.list", what="files", **which)
