@@ -235,11 +235,14 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def serve(tmp_path: Path, agent_dir: str) -> Iterator[Callable[..., Client]]:
-    """serve() is a new session with one host's agent; serve(code) runs that line before it, serve(at=PATH) in that workdir."""
+    """serve() is a new session with one host's agent; serve(code) runs that line before it, serve(at=PATH) in that workdir;
+    serve(clone=NAME) is another machine with this one's hostname, machine id and workdir (root)."""
     made: list[Client] = []
 
-    def start(before: str = "", at: Path = tmp_path, **env: str) -> Client:
+    def start(before: str = "", at: Path = tmp_path, clone: str = "", **env: str) -> Client:
         command = [sys.executable, "-S", "-E", agent_dir, "serve", "--workdir", str(at)]
+        if clone:
+            command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *command, "--host", clone]
         if before:
             line = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; main.main(sys.argv[1:])"
             command[3:4] = ["-c", line % (agent_dir, before)]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from agentside import Client
+from conditions import wait_for
 
 from tfdeploy.agent import layout, locks
 from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.paths import is_locked
 
 WITHIN_S = 20.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
@@ -57,6 +61,37 @@ def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: Call
     assert len(os.listdir(there)) == 1
     assert second.call("unlock", job="job")["value"] == {}
     assert os.listdir(there) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes machines of its own")
+def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: Callable[..., Client], tmp_path: Path) -> None:
+    lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
+    first, second = serve(clone="n1"), serve(clone="n2")
+    assert first.hello["hostname"] == second.hello["hostname"] and first.hello["boot_id"] == second.hello["boot_id"]
+    assert first.call("lock", **lock)["value"] == {"held": True} == second.call("lock", **lock)["value"]
+    begun = [each.call("release.begin", zlib.compress(b"[]"), job="job", release="r1")["value"] for each in (first, second)]
+    assert begun[0]["staging"] != begun[1]["staging"]
+    for each in (first, second):
+        assert each.call("unlock", job="job")["value"] == {}
+    assert os.listdir(layout.locks_dir(str(tmp_path), "job")) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes machines of its own")
+def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(serve: Callable[..., Client], tmp_path: Path) -> None:
+    lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
+    for name in ("n1", "n2"):
+        died = serve(clone=name)
+        assert died.call("lock", **lock)["value"] == {"held": True}
+        died.process.kill()  # as in a power cut
+        died.process.wait(WITHIN_S)
+    there = Path(layout.locks_dir(str(tmp_path), "job"))
+    wait_for(lambda: not any(is_locked(str(path)) for path in there.iterdir()), WITHIN_S, "they are dead")
+    again = serve(clone="n1")
+    assert again.call("lock", **lock)["value"] == {"held": True}
+    assert again.call("unlock", job="job")["value"] == {}
+    (left,) = there.iterdir()
+    assert json.loads(left.read_text())["of_host"] == "n2"
+    assert serve(clone="n2").call("unlock", job="job")["value"] == {} and list(there.iterdir()) == []
 
 
 def test_waiting_for_a_lock_can_be_cancelled(serve: Callable[..., Client]) -> None:

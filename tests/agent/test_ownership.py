@@ -38,7 +38,7 @@ FILES = {"start": f"{AGENT}/__main__.py", "source": f"{AGENT}/tfdeploy/agent/mai
 def arrive(workdir: Path, python: str = sys.executable, **how: Any) -> tuple[str, dict[str, Any]]:
     """What a host does when tfdeploy comes: ("have" or "need", {}), or ("fail", what it said). The agent then ends."""
     packed = agent_zip()
-    sent = PROGRAM + f"{agent_name()} {workdir}\n".encode()
+    sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
     after = f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed
     words = [python, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({len(PROGRAM)}))"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how) as process:

@@ -144,6 +144,30 @@ def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
     assert hostfolder.own_host(str(tmp_path), "job", "none") is None
 
 
+def _state(workdir: Path, host: str, **said: Any) -> None:
+    folder = Path(layout.host_dir(str(workdir), "job", "run", host))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "part.json").write_text(json.dumps(wire.to_wire(wire.HostPart("run", "job", "async", host, "digest", "r1"))))
+    (folder / "state.json").write_text(json.dumps(wire.to_wire(wire.HostRunState("run", "job", host, **said))))
+
+
+def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
+    """One hostname, one machine id: in this life by the boot, after a reboot by what the session's inventory calls them."""
+    here = hostfolder.origin()
+    _state(tmp_path, "n1", **{**here, "boot_id": "b1", "place": "p1"})
+    _state(tmp_path, "n2", **here)
+    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n2"
+    assert hostfolder.own_host(str(tmp_path), "job", "run", "n1") == "n2"  # whatever an inventory says
+    _state(tmp_path, "n2", **{**here, "boot_id": "b2", "place": "p2"})
+    assert hostfolder.own_host(str(tmp_path), "job", "run", "n2") == "n2"
+    assert hostfolder.own_host(str(tmp_path), "job", "run", "n1") == "n1"
+    _state(tmp_path, "n1", **{**here, "place": "another container"})
+    assert hostfolder.own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
+    _state(tmp_path, "n1", **here)
+    _state(tmp_path, "n2", **here)  # one machine under two names
+    assert hostfolder.own_host(str(tmp_path), "job", "run", "n2") == "n2"
+
+
 def _garbage(folder: Path) -> None:
     (folder / "state.json").write_bytes(b"\x00" * 4096)
 

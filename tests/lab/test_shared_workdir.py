@@ -80,3 +80,21 @@ def test_two_syncs_at_once_end_in_one_whole_release(operator: Tfdeploy) -> None:
         assert each.returncode == 0, said
     listing = on_host(operator.lab, "n2", "ls -A ~/tfdeploy/nfs-two/releases | grep -v json").split()
     assert len(listing) == 1
+
+
+@pytest.mark.fault("28 clones with one hostname that share a workdir")
+def test_clones_with_one_hostname_have_a_place_each(operator: Tfdeploy) -> None:
+    for host in operator.lab.hosts:
+        on_host(operator.lab, host, "hostname ubuntu", root=True)
+    try:
+        write_job(operator, "nfs-clones", "quick.py", "--steps=100000")
+        operator.run("launch", "--detach", "--name", "nfs-clones-1", exit_code=0)
+        status = operator.json("status", "nfs-clones-1")
+        assert {row["task"]: row["host"] for row in status["tasks"]} == {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
+        assert status["state"] == "running" and len({row["pid"] for row in status["tasks"]} - {None}) == 3
+        stopped = operator.json("stop", "nfs-clones-1", "--grace", "2s")
+        assert stopped["ok"] and [row["survivors"] for row in stopped["hosts"]] == [[], [], []]
+        assert_nothing_left(operator, "nfs-clones-1", "nfs-clones")
+    finally:
+        for host in operator.lab.hosts:
+            on_host(operator.lab, host, f"hostname {host}", root=True)

@@ -31,8 +31,9 @@ class VerbError(Exception):
 class Context:
     """One per serve process. `closing` holds what must be let go when the session ends (locks)."""
 
-    def __init__(self, workdir: str, agent_dir: str) -> None:
+    def __init__(self, workdir: str, agent_dir: str, host: str = "") -> None:
         self.workdir = workdir  # absolute
+        self.host = host  # what the inventory of this session calls this machine
         self.agent_dir = agent_dir  # the unpacked agent: `python -S -E agent_dir VERB` starts it again
         self.closing = {}  # type: Dict[str, Callable[[], None]]
 

@@ -1,22 +1,45 @@
-"""Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and serve is told no name.
+"""Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and clones one hostname.
 
-One folder: that one. Several: the one whose state.json carries this machine's hostname, or, where none was
-recorded, this boot's id. Reads only.
+One folder: that one. Several: the one that was written in this life of this machine, else, after a reboot, the one with its
+hostname; of clones the one with the name by which the inventory of this session calls this machine. Reads only.
 """
 
 from __future__ import annotations
 
 import os
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import atomic, layout, sound
 from tfdeploy.agent.call import NAME
+from tfdeploy.agent.ownership import name_of
 
 
 def boot_id() -> str:
     """This boot of this machine's kernel."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return stream.read().strip()
+
+
+def place() -> str:
+    """This life of this machine, or container: clones share hostname and machine id, but never a boot."""
+    sees = os.stat("/proc/self/ns/pid").st_ino  # containers of one machine share its boot, and see other processes
+    return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
+
+
+def origin() -> Dict[str, str]:
+    """What a file says that only this machine may take for its own: see is_own."""
+    return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": place()}
+
+
+def is_own(said: Dict[str, Any], host: str, told: str) -> bool:
+    """Whether this machine wrote `said` (an `origin`) as `host`. `told`: what this session's inventory calls it, or ""."""
+    if said.get("place") == place():
+        return True
+    if said.get("place") and said.get("boot_id") == boot_id():
+        return False  # another container of this machine
+    if said.get("hostname") is None:
+        return bool(said.get("boot_id") == boot_id())
+    return said["hostname"] == os.uname().nodename and told in ("", host)
 
 
 def job_names(workdir: str) -> List[str]:
@@ -53,16 +76,13 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
     return None if not said or None in said else "%s: %s" % (folder, said[0])
 
 
-def own_host(workdir: str, job: str, run: str) -> Optional[str]:
+def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
     """The inventory's name of this machine in that run; None: the run is unknown here, or its files are damaged."""
     names = host_names(workdir, job, run)
     sound_ones = [name for name in names if sound.wrong(workdir, job, run, name) is None]
     if len(names) == 1:
         return sound_ones[0] if sound_ones else None
-    here, boot = os.uname().nodename, boot_id()
-    for name in sound_ones:
-        state = atomic.read_json(os.path.join(layout.host_dir(workdir, job, run, name), "state.json")) or {}
-        recorded = state.get("hostname")
-        if recorded == here or (recorded is None and state.get("boot_id") == boot):
-            return name
-    return None
+    said = {name: atomic.read_json(layout.state_file(workdir, job, run, name)) or {} for name in sound_ones}
+    own = [name for name in sound_ones if is_own(said[name], name, told if told in names else "")]
+    own = [name for name in own if said[name].get("place") == place()] or own
+    return told if told in own else own[0] if own else None

@@ -13,7 +13,7 @@ from typing import List
 from tfdeploy.agent import endgame, layout, workplace
 from tfdeploy.agent.atomic import read_json, write_bytes, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
-from tfdeploy.agent.hostfolder import boot_id
+from tfdeploy.agent.hostfolder import is_own, origin
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.paths import RunPaths
 
@@ -25,7 +25,7 @@ def note(paths: RunPaths) -> None:
     check(paths.workdir, layout.IN_DOUBT)
     endgame.settle(paths)  # of a launch before this one
     workplace.make_private(layout.in_doubt_dir(paths.workdir))
-    write_json(_path(paths), {"boot_id": boot_id(), "hostname": os.uname().nodename})
+    write_json(_path(paths), origin())
 
 
 def is_in_doubt(paths: RunPaths) -> bool:
@@ -45,7 +45,7 @@ def forget_abort(paths: RunPaths) -> None:
         pass
 
 
-def of_this_host(workdir: str) -> List[RunPaths]:
+def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
     """The runs in doubt that this machine prepared: others may share the workdir. After a reboot its name must do."""
     try:
         check(workdir, layout.IN_DOUBT)
@@ -59,7 +59,7 @@ def of_this_host(workdir: str) -> List[RunPaths]:
             continue
         job, run, host = words
         said = read_json(os.path.join(layout.in_doubt_dir(workdir), name)) or {}
-        if boot_id() == said.get("boot_id") or os.uname().nodename == said.get("hostname"):
+        if is_own(said, host, told):
             found.append(RunPaths(layout.host_dir(workdir, job, run, host)))
     return found
 

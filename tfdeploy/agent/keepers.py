@@ -49,14 +49,14 @@ def place(call: Call) -> Dict[str, Any]:
     keep = check_keep(call.args.get("keep"))
     files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.args.get("files") or []]
     aside = [inside(path, keep) for path in call.args.get("aside") or []]
-    _refuse_live_run(call.context.workdir, call.name("job"))
+    _refuse_live_run(call.context.workdir, call.name("job"), call.context.host)
     return {"missing": put_in_place(call.context.workdir, call.name("job"), files, aside)}
 
 
-def _refuse_live_run(workdir: str, job: str) -> None:
+def _refuse_live_run(workdir: str, job: str, told: str) -> None:
     """Whoever was held up for long may have lost the job's lock, and another may have launched."""
     for run in run_names(workdir, job):
-        paths = runs.run_paths(workdir, job, run)
+        paths = runs.run_paths(workdir, job, run, told)
         if paths is not None and read_json(paths.file("part.json")) and runs.is_live(paths):
             raise VerbError("live_run", "run %s of job %s is alive on this host" % (run, job), next="tfdeploy stop %s" % run)
 

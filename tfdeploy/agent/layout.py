@@ -67,6 +67,10 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
     return os.path.join(run_dir(workdir, job, run), "hosts", host)
 
 
+def state_file(workdir: str, job: str, run: str, host: str) -> str:
+    return os.path.join(host_dir(workdir, job, run, host), "state.json")
+
+
 def task_dir(workdir: str, job: str, run: str, host: str, task: str) -> str:
     return os.path.join(host_dir(workdir, job, run, host), "tasks", task.replace(":", "-"))
 

@@ -1,7 +1,8 @@
 """`lock` and `unlock`: one operation at a time on one job and host, for as long as the session that took it lives.
 
-The lock is a flock on <workdir>/<job>/locks/<hostname>.lock, whose content says who holds it. The file is removed
-when it is let go: whoever takes the lock checks that it is still the file of that name.
+The lock is a flock on <workdir>/<job>/locks/<hostname>-<place>.lock, whose content says who holds it: hosts that share the
+workdir have a lock each, clones with one hostname too. The file is removed when it is let go: whoever takes the lock checks
+that it is still the file of that name.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ import json
 import os
 import threading
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import atomic, layout
 from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.hostfolder import place
 
 POLL_S = 0.1
+_HOST = "of_host"  # in the file: what the holder's inventory calls this machine
 _taking = threading.Lock()
 
 
 def lock(call: Call) -> Dict[str, Any]:
     """Waits up to `wait_s`. Raises VerbError locked, with the holder as details, or cancelled."""
     job = call.name("job")
-    holder = dict(call.args.get("holder") or {}, operation=call.args.get("operation"))
+    holder = dict(call.args.get("holder") or {}, operation=call.args.get("operation"), **{_HOST: call.context.host})
     give_up = time.monotonic() + float(call.args.get("wait_s") or 0)
     while not _take(call.context, job, holder):
         if time.monotonic() >= give_up:
@@ -39,13 +42,14 @@ def lock(call: Call) -> Dict[str, Any]:
 def unlock(call: Call) -> Dict[str, Any]:
     """Nothing held: what a session that was killed has left of its lock goes too."""
     job = call.name("job")
-    if _let_go(call.context, job):
-        return {}
-    path = _path(call.context, job)
-    left = flocked(path) if os.path.exists(path) else None
-    if left is not None:
-        os.unlink(path)
-        os.close(left)
+    rest = _of_earlier_lives(call.context, job)
+    if not _let_go(call.context, job):
+        rest.append(_path(call.context, job))
+    for path in rest:
+        left = flocked(path) if os.path.exists(path) else None
+        if left is not None:
+            os.unlink(path)
+            os.close(left)
     return {}
 
 
@@ -64,7 +68,22 @@ def holds_lock(context: Context, job: str) -> bool:
 
 
 def _path(context: Context, job: str) -> str:
-    return os.path.join(layout.locks_dir(context.workdir, job), os.uname().nodename + ".lock")
+    return os.path.join(layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place()))
+
+
+def _of_earlier_lives(context: Context, job: str) -> List[str]:
+    """What a power cut left of this host's locks. Of clones, whose names are equal, only the one that we are told to be."""
+    folder, own = layout.locks_dir(context.workdir, job), _path(context, job)
+    start = os.path.basename(own)[: -len(place() + ".lock")]
+    found = [os.path.join(folder, name) for name in _names(folder) if name.startswith(start) and name.endswith(".lock")]
+    return [path for path in found if path != own and (atomic.read_json(path) or {}).get(_HOST) == context.host]
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 class _Lock:
@@ -135,6 +154,7 @@ def flocked(path: str) -> Optional[int]:
 
 def _locked(context: Context, job: str) -> VerbError:
     holder = atomic.read_json(_path(context, job)) or {}
+    holder.pop(_HOST, None)
     who = "%s@%s" % (holder.get("user", "somebody"), holder.get("machine", "an unknown machine"))
     what = "%s is busy here: %s by %s (pid %s)" % (job, holder.get("operation", "an operation"), who, holder.get("pid", "?"))
     return VerbError("locked", what, next="wait for it, or end it", details=holder)

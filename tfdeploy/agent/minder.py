@@ -36,6 +36,7 @@ from tfdeploy.agent import (
 from tfdeploy.agent.atomic import read_json, write_bytes
 from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock
+from tfdeploy.agent.hostfolder import place
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.ledger import Ledger
 from tfdeploy.agent.mesh import Mesh
@@ -82,7 +83,7 @@ class Minder:
         self.state.minder_pid, self.state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
         if self.rebooted:
             self.state.marks, self.state.health = {}, {}  # of a clock that began anew
-        self.state.boot_id, self.state.hostname = proc.boot_id(), os.uname().nodename
+        self.state.boot_id, self.state.hostname, self.state.place = proc.boot_id(), os.uname().nodename, place()
         self.state.marks.setdefault("prepared", time.monotonic())
         for host in unminded.hosts(self.ledger.known):
             self.state.marks.setdefault(unminded.mark(host), time.monotonic())

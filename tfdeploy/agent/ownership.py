@@ -99,7 +99,7 @@ def check_made_by_us(path: str, workdir: str) -> None:
 
 
 def name_of(members: Dict[str, bytes]) -> str:
-    """The name of an agent with these files. Lengths are hashed too, so that no two contents look alike."""
+    """The name of these files, an agent's: equal for equal content. Lengths are hashed too, so that no two look alike."""
     said = blake2b(digest_size=16)
     for name in sorted(members):
         said.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))

@@ -291,7 +291,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, wanted: Callable[[], None
             os.close(writing)
     if "port" in answer:
         port = answer["port"]
-        owner = sockets.owner(port) or _holder(paths.workdir, port) or "unknown"
+        owner = sockets.owner(port) or _holder(paths.workdir, port, paths.host) or "unknown"
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
     if not answer.get("ok"):
         raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.file("minder.log"))
@@ -324,11 +324,11 @@ def _last_words(paths: RunPaths) -> str:
     return lines[-1] if lines else "it said nothing within %g s" % MINDER_WITHIN_S
 
 
-def _holder(workdir: str, port: int) -> Optional[str]:
+def _holder(workdir: str, port: int, told: str) -> Optional[str]:
     """A held port is seen nowhere in /proc: which live run of ours planned it?"""
     for job in job_names(workdir):
         for run in run_names(workdir, job):
-            other = runs.run_paths(workdir, job, run)
+            other = runs.run_paths(workdir, job, run, told)
             fields = read_json(other.file("part.json")) if other is not None else None
             if other is None or fields is None or not runs.is_live(other):
                 continue

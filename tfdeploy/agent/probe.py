@@ -43,7 +43,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY",
 
 def probe(call: Call) -> Dict[str, Any]:
     """args as in docs/agent-protocol.md. Raises VerbError bad_argument, bad_name."""
-    args, workdir = call.args, call.context.workdir
+    args, workdir, told = call.args, call.context.workdir, call.context.host
     job = call.name("job") if args.get("job") else None
     low, high = _range(args.get("ports") or [1, 0])
     python = find_program(str(args.get("python") or "python3"))
@@ -52,10 +52,10 @@ def probe(call: Call) -> Dict[str, Any]:
         asked["gpus"] = start_gpus()
     facts = _machine(workdir)
     facts["hosts_file_loopback"] = resolving_to_loopback([str(name) for name in args.get("names") or []])
-    facts["free_ports"], facts["taken_ports"] = look_at_ports(low, high, lambda: _held_ports(workdir))
-    returned = relink.of_dead_runs(workdir, job) if job and args.get("keep") and holds_lock(call.context, job) else []
+    facts["free_ports"], facts["taken_ports"] = look_at_ports(low, high, lambda: _held_ports(workdir, told))
+    returned = relink.of_dead_runs(workdir, job, told) if job and args.get("keep") and holds_lock(call.context, job) else []
     facts["keep"] = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
-    facts["live_runs"] = _live_runs(workdir, job) if job else []
+    facts["live_runs"] = _live_runs(workdir, job, told) if job else []
     facts["problems"] = _problems(workdir, facts) + returned + (_damaged_runs(workdir, job) if job else [])
     _collect(facts, asked, python, str(args.get("python") or "python3"), call.name("setup") if args.get("setup") else "")
     facts["clock"] = time.time()
@@ -136,10 +136,10 @@ def _enter_environment(facts: Dict[str, Any], setup: str) -> None:
         facts.update(versions, python=python, environment=folder)
 
 
-def _live_runs(workdir: str, job: str) -> List[Dict[str, Any]]:
+def _live_runs(workdir: str, job: str, told: str) -> List[Dict[str, Any]]:
     found = []
     for run in run_names(workdir, job):
-        paths = run_paths(workdir, job, run)
+        paths = run_paths(workdir, job, run, told)
         if paths is not None and is_live(paths):
             plan = atomic.read_json(os.path.join(paths.run_dir, "plan.json")) or {}
             found.append({"run": run, "who": str(plan.get("operator") or "unknown"), "started": paths.state().started})
@@ -151,12 +151,12 @@ def _damaged_runs(workdir: str, job: str) -> List[str]:
     return ["an old run cannot be read (%s): remove its folder" % each for each in said if each][:5]
 
 
-def _held_ports(workdir: str) -> Dict[int, str]:
+def _held_ports(workdir: str, told: str) -> Dict[int, str]:
     """The ports of all live runs here: what holds a port for a run does not show in /proc/net."""
     held: Dict[int, str] = {}
     for job in job_names(workdir):
         for run in run_names(workdir, job):
-            paths = run_paths(workdir, job, run)
+            paths = run_paths(workdir, job, run, told)
             if paths is None or not is_live(paths):
                 continue
             part = paths.part()

@@ -90,7 +90,8 @@ def _switch(staging: str, final: str) -> None:
 
 
 def _staging_path(call: Call) -> str:
-    name = ".staging-%s-%s" % (os.uname().nodename, call.name("release"))
+    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)  # clones have one hostname
+    name = ".staging-%s-%s" % (here, call.name("release"))
     return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
 
 

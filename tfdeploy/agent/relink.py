@@ -57,11 +57,11 @@ def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
         log.close()
 
 
-def of_dead_runs(workdir: str, job: str) -> List[str]:
+def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
     """What runs of the job that nobody minds any more have left here. For who holds the job's lock."""
     found: List[str] = []
     for run in run_names(workdir, job):
-        paths = run_paths(workdir, job, run)
+        paths = run_paths(workdir, job, run, told)
         if paths is not None and read_json(paths.file("part.json")) and not is_live(paths):
             found += ["run %s: %s" % (run, said) for said in restore(paths, paths.part().keep)]
     return found

@@ -19,16 +19,16 @@ OVER = ("ended", "lost")
 NOBODY = "nobody minds it: its minder and its supervisor died"
 
 
-def run_paths(workdir: str, job: str, run: str) -> Optional[RunPaths]:
-    """This host's part of a run; None: there is none."""
-    host = own_host(workdir, job, run)
+def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
+    """This host's part of a run; None: there is none. `told`: see hostfolder.own_host."""
+    host = own_host(workdir, job, run, told)
     return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))
 
 
 def paths_of(call: Call) -> RunPaths:
     """This host's part of the run that a call names. Raises VerbError unknown_run."""
     job, run = call.name("job"), call.name("run")
-    paths = run_paths(call.context.workdir, job, run)
+    paths = run_paths(call.context.workdir, job, run, call.context.host)
     if paths is None and (said := damaged(call.context.workdir, job, run)):
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, said)
         raise VerbError("unknown_run", what, next="remove that folder there once nothing of the run is alive")
@@ -132,7 +132,7 @@ def runs(call: Call) -> List[Dict[str, Any]]:
     found = []
     for job in jobs:
         for run in run_names(workdir, job):
-            paths = run_paths(workdir, job, run)
+            paths = run_paths(workdir, job, run, call.context.host)
             if paths is not None:
                 prepared = os.stat(paths.file("part.json")).st_mtime
                 found.append((prepared, run, dict(describe(paths), run=run, job=job)))

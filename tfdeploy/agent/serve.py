@@ -169,7 +169,7 @@ def sweep_beside(context: Context) -> None:
         from tfdeploy.agent import sweep
 
         try:
-            sweep.sweep(context.workdir)
+            sweep.sweep(context.workdir, context.host)
         except OSError as error:  # the next session tries again
             sys.stderr.write("tfdeploy agent: what is half done here stays: %s\n" % error)
 
@@ -217,13 +217,14 @@ def take_channel() -> Tuple[int, int]:
 
 
 def main(argv: List[str]) -> int:
-    """serve --workdir ABS"""
-    if len(argv) != 2 or argv[0] != "--workdir" or not os.path.isabs(argv[1]):
-        sys.stderr.write("usage: serve --workdir ABSOLUTE_PATH\n")
+    """serve --workdir ABS [--host NAME]"""
+    if argv[0:3:2] not in (["--workdir"], ["--workdir", "--host"]) or len(argv) % 2 or not os.path.isabs(argv[1]):
+        sys.stderr.write("usage: serve --workdir ABSOLUTE_PATH [--host NAME]\n")
         return 2
+    host = argv[3] if len(argv) > 3 else ""
     os.umask(0o077)
     threading.stack_size(STACK_BYTES)
-    server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR), *take_channel())
+    server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR, host), *take_channel())
 
     def leave(*_: Any) -> None:
         server.end()

@@ -14,9 +14,9 @@ from tfdeploy.agent.prepare import never_committed, unless_preparing
 WHY = "its launch did not come to an end"
 
 
-def sweep(workdir: str) -> None:
+def sweep(workdir: str, told: str = "") -> None:
     """All runs in doubt of this machine. Raises OSError, also NotOurs."""
-    for paths in indoubt.of_this_host(workdir):
+    for paths in indoubt.of_this_host(workdir, told):
         check(workdir, *layout.of_job(paths.job))
         paths.check_owner("tasks")
         with unless_preparing(paths) as free:

@@ -59,7 +59,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
     name = agent_name()
     channel.exec_command(command(python))
     talk = _Talk(channel, host)
-    talk.send(PROGRAM + f"{name} {workdir}\n".encode(errors="surrogateescape"))
+    talk.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
     if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
         packed = agent_zip()
         talk.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)

@@ -15,7 +15,7 @@ _BEGIN = b"""
 import sys
 sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
 """
-# standard input stands at `NAME WORKDIR`; it imports as little as it can
+# standard input stands at `NAME HOST WORKDIR`; it imports as little as it can
 _START = b"""
 def say(line):
     sys.stdout.write("\\n" + line + "\\n")
@@ -66,13 +66,13 @@ def put(fresh, workdir, name):
             os.rename(folder, fresh + ".old") # a damaged one, which those who run it have loaded
         except FileNotFoundError:
             pass
-def serve(folder, workdir): # in this process: a second interpreter would cost as much as all the rest
+def serve(folder, workdir, host): # in this process: a second interpreter would cost as much as all the rest
     sys.path.insert(0, folder)
     from tfdeploy.agent.main import main
-    sys.exit(main(["serve", "--workdir", workdir]))
+    sys.exit(main(["serve", "--workdir", workdir, "--host", host]))
 def start():
     os.umask(0o077)
-    name, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 1)
+    name, host, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 2)
     workdir = os.path.normpath(os.path.expanduser(workdir))
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)
@@ -80,7 +80,7 @@ def start():
     try:
         if has_agent(workdir, name):
             say("=tfdeploy-have=")
-            serve(folder, workdir)
+            serve(folder, workdir, host)
         say("=tfdeploy-need=")
         import hashlib
         digest, size = sys.stdin.buffer.readline().decode().split()
@@ -89,7 +89,7 @@ def start():
             unpack(data, workdir, name)
         if not has_agent(workdir, name):
             fail("workdir", "the agent did not arrive whole")
-        os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir])
+        os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir, "--host", host])
     except NotOurs as error:
         fail("foreign", error.what, error.next)
     except OSError as error:
