@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any, NamedTuple
 
 from tfdeploy.agent import wire
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
+from tfdeploy.model.hostplan import for_hosts
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.planform import plan_to_file
 
 RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"
 HOSTS = {"n1": "worker:0", "n2": "worker:1"}
@@ -37,6 +40,7 @@ def the_plan() -> Plan:
 
 def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
     flows = {
+        "run.plan": _plan,
         "run.watch": _watch,
         "logs": _logs,
         "fetch.list": _list,
@@ -69,6 +73,12 @@ def _state(host: str) -> dict[str, Any]:
 
 def _standing(host: str, _: Any = None) -> dict[str, Any]:
     return {"host_state": _state(host), "tasks": [_status(host)], "live": False, "left": False}
+
+
+def _plan(host: str, args: dict[str, Any]) -> Said:
+    text = json.dumps(plan_to_file(for_hosts(the_plan()))).encode()
+    known = args.get("unless") == hashlib.sha256(text).hexdigest()
+    return Said([] if known else [({}, wire.pack(text))], {})
 
 
 def _watch(host: str, _: Any) -> Said:
@@ -193,6 +203,5 @@ _VALUES: dict[str, Any] = {
     "run.known": lambda host, args: {"known": None},
     "run.resume": lambda host, args: {"resumed": True},
     "run.status": _standing,
-    "run.plan": lambda host, args: plan_to_json(the_plan()),
     "runs": lambda host, args: [{**_standing(host), "run": RUN, "job": JOB}],
 }

@@ -10,6 +10,7 @@ import json
 import random
 import struct
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -96,6 +97,11 @@ ODD_FRAMES = [
 ]
 
 
+PACKED = ["value", "item", "error", "args", "id", "", None, 1, ["value"]]
+BLOBS = [b"", b"x", zlib.compress(b"{}")[:-2], zlib.compress(b'{"a": NaN}'), zlib.compress(b"[" * 100_000)]
+BLOBS += [zlib.compress(bytes(1 << 26)), zlib.compress(b'{"run": "r1", "job": "j"}')]
+
+
 def frame(header: Any, blob: bytes = b"") -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("!II", len(text), len(blob)) + text + blob
@@ -157,6 +163,11 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
         lambda: [*items * 20, end],
         lambda: [*items, end[: chance.randrange(len(end))]],
         lambda: [struct.pack("!II", chance.choice([1 << 31, 0, 7]), chance.choice([0, 1 << 31])) + b"{}"],
+    ]
+    ways += [
+        lambda: [*items, frame({"id": number, "packed": "value"}, wire.pack(json.dumps(spoil(chance, said.value)).encode()))],
+        lambda: [*items, frame({"id": number, "packed": chance.choice(PACKED)}, chance.choice(BLOBS))],
+        lambda: [*[frame({"id": number, "item": item}, chance.choice(BLOBS)) for item, _ in said.items], end],
     ]
     return chance.choice(ways)()
 

@@ -13,8 +13,9 @@ import pytest
 from tfdeploy.agent import layout
 from tfdeploy.agent.call import Call, Context
 from tfdeploy.agent.verbs import find_verb
-from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
-from tfdeploy.model.plan import plan_from_json
+from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire, unpack
+from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.planform import plan_from_file
 from tfdeploy.model.status import run_view
 
 RECORDED = Path(__file__).parents[1] / "golden" / "runs"
@@ -55,6 +56,12 @@ def read(context: Context, run: str) -> bytes:
     return b"".join(got)
 
 
+def shown_plan(context: Context, run: str) -> bytes:
+    got: list[bytes] = []
+    assert find_verb("run.plan")(Call(context, {"job": "recorded", "run": run}, b"", lambda item, blob: got.append(blob))) == {}
+    return unpack(got[0])
+
+
 def test_they_are_listed_and_read(context: Context) -> None:
     rows = {row["run"]: row for row in ask(context, "runs")}
     assert sorted(rows) == ["recorded-1", "recorded-2"] and not any(row["live"] for row in rows.values())
@@ -67,7 +74,9 @@ def test_they_are_listed_and_read(context: Context) -> None:
 
 def test_their_plans_and_states_are_understood_by_the_control_side(context: Context) -> None:
     for run, state in (("recorded-1", "succeeded"), ("recorded-2", "lost")):
-        plan = plan_from_json(ask(context, "run.plan", run))
+        text = shown_plan(context, run)
+        plan = plan_from_file(text)
+        assert read_shown(text, run, "recorded", {}).tasks[0].task == plan.tasks[0].task
         answer = ask(context, "run.status", run)
         told = from_wire(HostRunState, answer["host_state"])
         tasks = {row["task"]: from_wire(TaskStatus, row) for row in answer["tasks"]}

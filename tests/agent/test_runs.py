@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,10 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: Callable[..., Clie
     client = serve()
     assert [row["run"] for row in client.call("runs")["value"]] == ["new", "middle", "old"]
     assert client.call("runs", job="other")["value"] == []
-    assert client.call("run.plan", job="job", run="new")["value"] == {"run": "new"}
+    header, blob = client.frame(client.ask("run.plan", job="job", run="new"))
+    assert header["item"] == {} and wire.unpack(blob) == b'{"run": "new"}'
+    known = client.ask("run.plan", job="job", run="new", unless=sha256(b'{"run": "new"}').hexdigest())
+    assert client.frame(known)[0]["value"] == {}
     assert client.call("run.plan", job="job", run="old")["error"]["code"] == "unknown_run"
 
 

@@ -2,6 +2,7 @@
 imports as little as it can, for a core that many hosts may share.
 
 One frame is  !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes).
+A long `args`, `value` or `item` travels packed: the header names it in `packed`, and the blob is zlib of its JSON.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 VERSION = 1
 GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before us
-MAX_HEADER_BYTES = 32 << 20
+MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20
+MAX_PACKED_BYTES = 64 << 20  # of what a blob unpacks to
 HEARTBEAT_S = 5.0  # the control side pings this often
 SILENCE_S = 30.0  # agent serve ends itself after this much silence
 
@@ -26,10 +28,48 @@ _HEAD = struct.Struct("!II")
 
 
 def encode_frame(header: Dict[str, Any], blob: bytes = b"") -> bytes:
-    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text = _text(header)
+    if len(text) > MAX_HEADER_BYTES and not blob:
+        header, blob = _packed(header)
+        text = _text(header)
     if len(text) > MAX_HEADER_BYTES or len(blob) > MAX_BLOB_BYTES:
         raise WireError("frame too large: %d + %d bytes" % (len(text), len(blob)))
     return _HEAD.pack(len(text), len(blob)) + text + blob
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _packed(header: Dict[str, Any]) -> Tuple[Dict[str, Any], bytes]:
+    for name in ("args", "value", "item"):
+        if name in header:
+            rest = {key: value for key, value in header.items() if key != name}
+            return dict(rest, packed=name), pack(_text(header[name]))
+    return header, b""
+
+
+def pack(content: bytes) -> bytes:
+    import zlib
+
+    return zlib.compress(content, 1)
+
+
+def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
+    """What `pack` was given. Never holds more than `most_bytes` of it. Raises WireError."""
+    import zlib
+
+    reader = zlib.decompressobj()
+    try:
+        content = reader.decompress(blob, most_bytes)
+        whole = reader.eof or not reader.decompress(reader.unconsumed_tail, 1)
+    except zlib.error as error:
+        raise WireError("what is packed cannot be unpacked: %s" % error) from error
+    if not whole:
+        raise WireError("more than %d bytes are packed" % most_bytes)
+    if not reader.eof:
+        raise WireError("half of what was packed is missing")
+    return content
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
@@ -62,4 +102,9 @@ def read_frame(stream: BinaryIO) -> Optional[Tuple[Dict[str, Any], bytes]]:
         raise WireError("a frame that is not JSON") from error
     if not isinstance(header, dict):
         raise WireError("a frame that is not an object")
-    return header, blob
+    if "packed" not in header:
+        return header, blob
+    try:
+        return dict(header, **{str(header["packed"]): json.loads(unpack(blob))}), b""
+    except ValueError as error:
+        raise WireError("a blob that is not JSON") from error

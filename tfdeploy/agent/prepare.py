@@ -42,7 +42,8 @@ SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 
 
 def prepare(call: Call) -> Dict[str, Any]:
-    part = _part(call.args.get("part"))
+    shared = _shared(call)
+    part = _part(dict(call.args.get("part") or {}, **shared["part"]))
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
     check(paths.workdir, *layout.of_job(part.job))
     paths.check_owner("tasks")
@@ -52,11 +53,22 @@ def prepare(call: Call) -> Dict[str, Any]:
         refuse_live_run(paths)
         _check_release(paths, part.release)
         with indoubt.Wanted(call, paths, part.plan_digest) as wanted:
-            _carry_out(paths, part, call.args, wanted.check)
+            _carry_out(paths, part, dict(call.args, plan=shared["plan"]), wanted.check)
     return {"prepared": True}
 
 
 # --- may it be?
+
+
+def _shared(call: Call) -> Dict[str, Any]:
+    """What is the same for all hosts of the run: the plan, and of each host's part what it does not say itself."""
+    if not call.blob:
+        return {"plan": call.args.get("plan") or {}, "part": {}}
+    try:
+        shared = json.loads(wire.unpack(call.blob))
+        return {"plan": dict(shared["plan"]), "part": dict(shared["part"])}
+    except (wire.WireError, ValueError, KeyError, TypeError) as error:
+        raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
 
 
 def _part(fields: Any) -> wire.HostPart:
@@ -74,6 +86,10 @@ def _part(fields: Any) -> wire.HostPart:
     for spec in part.tasks:
         if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
             raise VerbError("bad_part", "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index))
+        try:
+            wire.whole_words(spec, part.texts)
+        except ValueError as error:
+            raise VerbError("bad_part", "%s: %s" % (spec.task, error)) from error
     return part
 
 
@@ -227,7 +243,7 @@ def _check_release(paths: RunPaths, release: str) -> None:
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
-        wrong = programs.wrong(spec, paths.cwd, os.environ)
+        wrong = programs.wrong(wire.whole_words(spec, part.texts), paths.cwd, os.environ)
         if wrong is not None:
             what, instead = wrong
             raise VerbError("no_program", what, where="command of %s on %s" % (spec.task, part.host), next=instead)

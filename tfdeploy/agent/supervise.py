@@ -36,7 +36,7 @@ class Supervisor:
     def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int = 1) -> None:
         self.paths = paths
         self.part = paths.part()
-        self.spec = next(spec for spec in self.part.tasks if spec.task == task)
+        self.spec = wire.whole_words(next(spec for spec in self.part.tasks if spec.task == task), self.part.texts)
         self.attempt = attempt
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)

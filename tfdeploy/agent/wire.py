@@ -16,12 +16,15 @@ from tfdeploy.agent.frames import (
     HEARTBEAT_S,
     MAX_BLOB_BYTES,
     MAX_HEADER_BYTES,
+    MAX_PACKED_BYTES,
     SILENCE_S,
     VERSION,
     WireError,
     encode_frame,
+    pack,
     read_exactly,
     read_frame,
+    unpack,
 )
 from tfdeploy.agent.record import field, record, replace
 
@@ -30,13 +33,16 @@ __all__ = [  # the frames, and replace for its records, are seen through this mo
     "HEARTBEAT_S",
     "MAX_BLOB_BYTES",
     "MAX_HEADER_BYTES",
+    "MAX_PACKED_BYTES",
     "SILENCE_S",
     "VERSION",
     "WireError",
     "encode_frame",
+    "pack",
     "read_exactly",
     "read_frame",
     "replace",
+    "unpack",
 ]
 
 # --- words ------------------------------------------------------------------------------------------
@@ -103,6 +109,16 @@ def name_key(path: str) -> bytes:
     return hashlib.blake2b(os.fsencode(path), digest_size=NAME_KEY_BYTES).digest()
 
 
+def word_of(word: Any, texts: List[str]) -> str:
+    """A word of a plan: text, or a list of texts and of numbers, which name one of `texts`. Raises ValueError."""
+    if isinstance(word, str):
+        return word
+    try:
+        return "".join([part if isinstance(part, str) else texts[part] for part in list.__iter__(word)])
+    except (TypeError, IndexError) as error:
+        raise ValueError("no word of a plan: %.100r" % (word,)) from error
+
+
 @record
 class TaskSpec:
     """All that a supervisor must know of its task. `secrets` are not in it: see HostPart."""
@@ -110,8 +126,9 @@ class TaskSpec:
     task: str  # "worker:0"
     role: str
     index: int
-    argv: List[str]  # argv[0] is the interpreter or program, with ~ already expanded or looked up on PATH
-    env: Dict[str, str]  # set over the environment of the agent; PATH_PREPEND below goes first on PATH
+    # Words as of word_of. argv[0] is the interpreter or program, with ~ already expanded or looked up on PATH
+    argv: List[Any]
+    env: Dict[str, Any]  # set over the environment of the agent; PATH_PREPEND below goes first on PATH
     port: Optional[int] = None  # the planned port; up = listened on by the task's own process tree. None: it does not listen
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
@@ -120,6 +137,12 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # a server, as in Peer
+
+
+def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
+    """With argv and env as the task gets them. Raises ValueError."""
+    argv = [word_of(word, texts) for word in spec.argv]
+    return replace(spec, argv=argv, env={name: word_of(word, texts) for name, word in spec.env.items()})
 
 
 @record
@@ -170,6 +193,7 @@ class HostPart:
     supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
     unminded_after_s: float = 60.0  # nobody minds the run on a host that has refused the mesh's port for so long
     restart_wait_s: float = 3600.0  # after so long what ran there is lost for good
+    texts: List[str] = field(default_factory=list)  # what of the cluster stands in many words of the tasks: see word_of
     version: int = VERSION
 
 

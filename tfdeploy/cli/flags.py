@@ -73,7 +73,7 @@ F = TypeVar("F", bound=CommonFlags)
 
 def carried_out_by(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
     """The last word of a verb's `add`: the common flags, and what was typed goes to `run` as one `record`."""
-    common(parser, bounds=record.unbounded is None)
+    common(parser)
     runs(parser, record, run)
 
 

@@ -99,14 +99,15 @@ def duration(text: str) -> float:
     return value
 
 
-def common(parser: argparse.ArgumentParser, *, bounds: bool = True) -> None:
-    """The common flags of the contract: what flags.CommonFlags is read from. `bounds`: whether help lists --limit, --exclude."""
+def common(parser: argparse.ArgumentParser) -> None:
+    """The common flags of the contract: what flags.CommonFlags is read from."""
     group = parser.add_argument_group("common options")
     group.add_argument("-i", "--inventory", metavar="FILE", default=env_default("inventory"), help="which inventory")
     group.add_argument("-j", "--job", metavar="FILE", default=env_default("job"), help="which job file (default tfdeploy.yaml)")
-    only, but = ("only these hosts: n1,gpu[03-10],worker,n*", "not these hosts") if bounds else (argparse.SUPPRESS,) * 2
-    group.add_argument("--limit", metavar="PATTERN", default=env_default("limit"), help=only)
-    group.add_argument("--exclude", metavar="PATTERN", default=env_default("exclude"), help=but)
+    group.add_argument(
+        "--limit", metavar="PATTERN", default=env_default("limit"), help="only these hosts: n1,gpu[03-10],worker,n*"
+    )
+    group.add_argument("--exclude", metavar="PATTERN", default=env_default("exclude"), help="not these hosts")
     group.add_argument(
         "--parallel", metavar="N", type=positive, default=env_default("parallel") or "32", help="connections at once"
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
-from typing import Any
+from dataclasses import MISSING, asdict, fields, replace
+from functools import cache
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -18,10 +19,10 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import is_inside
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.ranges import MAX_NAMES
+from tfdeploy.model.typed import decode
 
 MOST_TASKS = 100_000
-MOST_WORDS = 10_000
-MOST_CHARS = 128 << 10  # of one word: Linux takes no longer one in a command
+MOST_NOTES = 1000
 MOST_SECONDS = 86_400.0 * 365
 _SHOWN_CHARS = 2000
 
@@ -43,11 +44,17 @@ def way(host: Host) -> dict[str, Any]:
     return told
 
 
-def believed(plan: Plan, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
-    """What may be used of a plan that a host shows as that of `run`. Raises ValueError with what is wrong with it.
+def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
+    """What may be used of the plan.json that a host shows as that of `run`, of any version. Raises ValueError with what is
+    wrong with it.
 
-    `metrics` (this machine's) stand in place of the plan's: a regular expression may search for ever.
+    The words of its tasks are left out. `metrics` (this machine's) stand in place of the plan's: a regular expression may
+    search for ever.
     """
+    try:
+        plan = _read(content)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise ValueError(str(error)) from error
     _need(plan.run == run and plan.job == job, "it is the plan of another run", f"{plan.run} of {plan.job}")
     _need(is_run(run) and is_name(job), "no name", f"{run} of {job}")
     _need(is_name(plan.release), "no name of a release", plan.release)
@@ -55,17 +62,45 @@ def believed(plan: Plan, run: str, job: str, metrics: Mapping[str, str]) -> Plan
     _check_tasks(plan.tasks, {host.host for host in plan.hosts})
     _check_names(plan)
     _check_figures(plan)
-    _check_encoding(plan)
     return replace(
         plan,
-        hosts=tuple(HostPlan(host.host, host.address, host.mesh_port, "", "") for host in plan.hosts),
         tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
         operator=printable(plan.operator),
         resume=None if plan.resume is None else printable(plan.resume),
         restart=printable(plan.restart),
-        notes=tuple(printable(note) for note in plan.notes[:MOST_WORDS]),
+        notes=tuple(printable(note) for note in plan.notes[:MOST_NOTES]),
         metrics=dict(metrics),
     )
+
+
+def _read(content: bytes) -> Plan:
+    shown = decode(content, _shown())
+    tasks = tuple(TaskPlan(**_fields(task), argv=(), env={}) for task in shown.tasks)
+    hosts = tuple(HostPlan(**_fields(host), workdir="", python="") for host in shown.hosts)
+    return Plan(**{**_fields(shown), "tasks": tasks, "hosts": hosts, "command": (), "metrics": {}})
+
+
+@cache
+def _shown() -> type[Any]:
+    """A plan without what is not taken from hosts; nothing of the rest is even made of the text."""
+    task: Any = _shape(TaskPlan, ("argv", "env"))
+    host: Any = _shape(HostPlan, ("ssh", "workdir", "python"))
+    return _shape(Plan, ("command", "metrics"), tasks=tuple[task, ...], hosts=tuple[host, ...])
+
+
+def _shape(cls: type[Any], without: tuple[str, ...], **instead: Any) -> type[Any]:
+    hints = get_type_hints(cls)
+    made: list[Any] = []
+    for field in fields(cls):
+        if field.name not in without:
+            given = {"default": field.default, "default_factory": field.default_factory}
+            default: dict[str, Any] = {name: value for name, value in given.items() if value is not MISSING}
+            made.append((field.name, instead.get(field.name, hints[field.name]), msgspec.field(**default)))
+    return msgspec.defstruct(cls.__name__, made)
+
+
+def _fields(struct: Any) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
 def printable(text: str) -> str:
@@ -91,8 +126,6 @@ def _check_tasks(tasks: tuple[TaskPlan, ...], hosts: set[str]) -> None:
         _need(task.port is None or _is_port(task.port), f"no port of {task.task}", str(task.port))
         _need(task.on_death in ("", "alone", "gang"), f"no rule for {task.task}", task.on_death)
         _all(f"no GPU of {task.task}", lambda gpu: 0 <= gpu < 1024, task.gpus)
-        _check_words(task.argv)
-        _check_environment(task.env)
     _need(len({task.task for task in tasks}) == len(tasks), "a task twice", "")
 
 
@@ -109,7 +142,6 @@ def _check_names(plan: Plan) -> None:
     _all("no name of a variable", lambda name: bool(VARIABLE.match(name)), plan.secrets)
     _all("no flag", is_name, plan.flags_appended)
     _need(plan.stall_action in ("report", "restart"), "no action", plan.stall_action)
-    _check_words(plan.command)
 
 
 def _check_figures(plan: Plan) -> None:
@@ -121,22 +153,6 @@ def _check_figures(plan: Plan) -> None:
     _need(math.isfinite(plan.created) and 0 <= plan.created < 1 << 40, "created", str(plan.created))
     _need(0 <= plan.logs_max_bytes <= 1 << 50, "logs_max_bytes", str(plan.logs_max_bytes))
     _need(0 <= plan.restart_max <= 1000, "restart_max", str(plan.restart_max))
-
-
-def _check_words(words: tuple[str, ...]) -> None:
-    _need(len(words) <= MOST_WORDS, "words of a command", str(len(words)))
-    _all("no word of a command", lambda word: "\0" not in word and len(word) <= MOST_CHARS, words)
-
-
-def _check_environment(env: Mapping[str, str]) -> None:
-    _need(len(env) <= MOST_WORDS, "variables", str(len(env)))
-    _all("no name of a variable", lambda name: bool(VARIABLE.match(name)), env)
-    _all("no value of a variable", lambda value: "\0" not in value and len(value) <= 64 * MOST_CHARS, env.values())
-
-
-def _check_encoding(plan: Plan) -> None:
-    """Raises ValueError for halves of characters, which no file and no terminal takes."""
-    msgspec.json.encode(plan)
 
 
 def _is_port(port: int) -> bool:

@@ -5,20 +5,25 @@ What a host shows is checked (model/hostplan.py), hosts are reached as the inven
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import msgspec
-
+from tfdeploy.agent import wire
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.folding import fold_names
-from tfdeploy.model.hostplan import believed, printable, with_ways
+from tfdeploy.model.hostplan import printable, read_shown, with_ways
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.plan import HostPlan, Plan, plan_from_json
+from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.transport.seam import Fleet, Session
+
+MOST_BYTES = 96 << 20  # of a plan's text: older ones of 1,000 hosts have 65 MiB
+SILENCE_S = 20.0
+_one_at_a_time = threading.Lock()  # so that many large ones never lie in memory together
 
 
 @dataclass(frozen=True)
@@ -32,50 +37,66 @@ class Sought:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a host holds: the plan, and the sha256 of its text."""
+
+    sha256: str
+    plan: Plan
+
+
 def fetch_plan(fleet: Fleet, sought: Sought) -> tuple[Plan, dict[str, TfdeployError]]:
     """(the one plan that the holders hold, what is wrong with that of others). Raises HostFailed where two hold different
     ones, and what the holders say where none can be read."""
-    plans, errors = _read_plans(fleet, sought)
-    if not plans:
+    held, errors = _read_plans(fleet, sought)
+    if not held:
         raise together(f"reading the plan of {sought.run}", errors, len(sought.holders))
-    groups = _groups(plans)
+    groups = _groups(held)
     if len(groups) > 1:
         raise _differ(sought.run, groups)
-    return with_ways(next(iter(plans.values())), sought.hosts), errors
+    return with_ways(next(iter(held.values())).plan, sought.hosts), errors
 
 
 def plan_to_stop(fleet: Fleet, sought: Sought) -> Plan:
     """By which the run is stopped on every host that holds it or that a holder's plan names, whatever else the plans say."""
-    plans, _ = _read_plans(fleet, sought)
-    named = {each.host: each for plan in plans.values() for each in plan.hosts}
+    held, _ = _read_plans(fleet, sought)
+    named = {each.host: each for one in held.values() for each in one.plan.hosts}
     for holder in sought.holders:
         named.setdefault(holder.name, HostPlan(holder.name, "", 0, "", ""))
-    plan = next(iter(plans.values())) if len(_groups(plans)) == 1 else _bare(sought)
+    plan = next(iter(held.values())).plan if len(_groups(held)) == 1 else _bare(sought)
     return with_ways(replace(plan, hosts=tuple(named.values())), sought.hosts)
 
 
-def read_plan_of(host: str, fields: Any, sought: Sought) -> Plan:
+def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, Held], dict[str, TfdeployError]]:
+    """One host sends all of it, and the others only where theirs is another: told by a sum that is made here."""
+    first = fleet.each(sought.holders[:1], lambda session: _ask(session, sought, None))
+    known = next((one for one in first.values() if isinstance(one, Held)), None)
+    return split({**first, **fleet.each(sought.holders[1:], lambda session: _ask(session, sought, known))})
+
+
+def _ask(session: Session, sought: Sought, known: Held | None) -> Held:
     """Raises HostFailed for what is no plan of that run."""
+    args = {"run": sought.run, "job": sought.job, **({"unless": known.sha256} if known else {})}
+    host = session.host.name
+    with closing(session.agent().stream(RUN_PLAN, args, silence_s=SILENCE_S)) as stream:
+        packed = next((blob for _, blob in stream), None)
+    if packed is None and known is not None:
+        return known
     try:
-        return believed(plan_from_json(fields), sought.run, sought.job, sought.metrics)
-    except (msgspec.ValidationError, ValueError, OverflowError, RecursionError) as error:
+        with _one_at_a_time:
+            content = wire.unpack(packed or b"", MOST_BYTES)
+            plan = read_shown(content, sought.run, sought.job, sought.metrics)
+    except (wire.WireError, ValueError) as error:
         what = f"the plan of {sought.run} that it holds is refused: {printable(str(error))[:300]}"
         raise HostFailed(what, where=host, next=f"--exclude {host} leaves it out") from error
+    return Held(hashlib.sha256(content).hexdigest(), plan)
 
 
-def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, Plan], dict[str, TfdeployError]]:
-    def ask(session: Session) -> Plan:
-        fields = session.agent().call(RUN_PLAN, {"run": sought.run, "job": sought.job})
-        return read_plan_of(session.host.name, fields, sought)
-
-    return split(fleet.each(sought.holders, ask))
-
-
-def _groups(plans: Mapping[str, Plan]) -> list[list[str]]:
+def _groups(held: Mapping[str, Held]) -> list[list[str]]:
     """Names of hosts, those together that hold the same plan."""
     found: dict[str, list[str]] = {}
-    for host, plan in plans.items():
-        found.setdefault(plan.digest, []).append(host)
+    for host, one in held.items():
+        found.setdefault(one.sha256, []).append(host)
     return list(found.values())
 
 

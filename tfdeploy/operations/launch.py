@@ -5,6 +5,7 @@ From commit on the run belongs to its hosts: nothing here is needed any more.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
+from tfdeploy.model.planform import plan_to_file
 from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.clocks import compare_clocks
 from tfdeploy.operations.deletions import Agree, never
@@ -38,7 +40,7 @@ from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, refused, sync
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.parts import host_parts
+from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet
@@ -203,13 +205,10 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
     parts = host_parts(plan, compare_clocks(fleet, plan))
     certs = certificates(plan.run, parts)
     secrets = {name: secret.reveal() for name, secret in asked.secrets.items()}
-    fields = plan_to_json(for_hosts(plan))
-    args = {
-        host: {"part": wire.to_wire(part), "plan": fields, "secrets": secrets, "certs": certs[host]}
-        for host, part in parts.items()
-    }
+    shared = json.dumps({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)}, separators=(",", ":"))
+    args = {host: {"part": wire.to_wire(part), "secrets": secrets, "certs": certs[host]} for host, part in parts.items()}
     try:
-        results = ask_all(fleet, plan, RUN_PREPARE, args, timeout_s=300)
+        results = ask_all(fleet, plan, RUN_PREPARE, args, blob=wire.pack(shared.encode("ascii")), timeout_s=300)
         good, bad = split(results)
         for host in good:
             host_news(emit, host, "prepared", run=plan.run)

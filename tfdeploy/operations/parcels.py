@@ -16,6 +16,7 @@ from tfdeploy.model.manifest import Manifest
 MOST_BYTES = 32 << 20  # of all files together
 FILE_BYTES = 4 << 20
 PIECE_BYTES = 8 << 20
+NAMES_BYTES = 512 << 10  # they travel in the header
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Packer:
     def _pack(self, paths: list[str]) -> Iterator[Piece]:
         files: list[tuple[str, int, int]] = []
         contents: list[bytes] = []
-        raw_bytes = 0
+        raw_bytes = names_bytes = 0
         for path in paths:
             found = self._read(path)
             if found is None:
@@ -75,9 +76,10 @@ class Packer:
             files.append((path, len(content), mtime_ns))
             contents.append(content)
             raw_bytes += len(content)
-            if raw_bytes >= PIECE_BYTES:
+            names_bytes += 6 * len(path) + 64  # in JSON's worst case
+            if raw_bytes >= PIECE_BYTES or names_bytes >= NAMES_BYTES:
                 yield Piece(files, zlib.compress(b"".join(contents), 1), raw_bytes)
-                files, contents, raw_bytes = [], [], 0
+                files, contents, raw_bytes, names_bytes = [], [], 0, 0
         if files:
             yield Piece(files, zlib.compress(b"".join(contents), 1), raw_bytes)
 

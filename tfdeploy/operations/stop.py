@@ -35,10 +35,11 @@ def stop(
     plan: Plan,
     *,
     grace_s: float,
+    hosts: frozenset[str] | None = None,
     on_done: Callable[[str, Any], None] | None = None,
     on_again: Again | None = None,
 ) -> dict[str, Stopped | TfdeployError]:
-    """Every host's outcome. A host that does not know the run has nothing to stop. One whose answer
+    """Every host's outcome. `hosts`: only these. A host that does not know the run has nothing to stop. One whose answer
     was lost, or that was slow, is asked again: see `persist`."""
 
     def one(session: Session) -> Stopped:
@@ -51,4 +52,5 @@ def stop(
             return Stopped(known=False)
         return Stopped(_survivors(answer), answer.seconds, messenger=answer.messenger)
 
-    return persist(fleet, hosts_of(plan), one, patience_s=PATIENCE_S + grace_s, on_done=on_done, on_again=on_again)
+    wanted = tuple(host for host in hosts_of(plan) if hosts is None or host.name in hosts)
+    return persist(fleet, wanted, one, patience_s=PATIENCE_S + grace_s, on_done=on_done, on_again=on_again)

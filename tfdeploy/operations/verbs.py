@@ -21,6 +21,7 @@ def ask_all(
     verb: Verb[V],
     args: dict[str, dict[str, Any]] | None = None,
     *,
+    blob: bytes = b"",
     timeout_s: float = 60.0,
     again: bool = True,
     patience_s: float | None = None,
@@ -31,7 +32,7 @@ def ask_all(
 
     def ask(session: Session) -> V:
         own = (args or {}).get(session.host.name, {})
-        return session.agent().call(verb, {"run": plan.run, "job": plan.job, **own}, timeout_s=timeout_s)
+        return session.agent().call(verb, {"run": plan.run, "job": plan.job, **own}, blob=blob, timeout_s=timeout_s)
 
     hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
     if patience_s is not None:

@@ -1,21 +1,36 @@
-"""A plan cut into what each host has to know: its own tasks, and who and where all the others are."""
+"""A plan cut into what each host has to know: its own tasks, and, shared by all hosts, who and where the others are."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.planform import pack_word, pack_words, texts_of
 
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
-    """host -> its part, for run.prepare. Secrets and certificates are not in it. `ahead_s`: hosts' clocks, before the others'."""
-    digest = plan.digest
-    return {host.host: _part(plan, host, digest, ahead_s.get(host.host, 0.0)) for host in plan.hosts}
+    """host -> its part, for run.prepare, but for what `shared_part` has. Secrets and certificates are not in it. `ahead_s`:
+    hosts' clocks, before the others'."""
+    digest, texts = plan.digest, texts_of(plan)
+    tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
+    for task in plan.tasks:
+        tasks[task.host].append(task)
+    return {host.host: _part(plan, host, tasks[host.host], texts, digest, ahead_s.get(host.host, 0.0)) for host in plan.hosts}
 
 
-def _part(plan: Plan, host: HostPlan, digest: str, ahead_s: float) -> wire.HostPart:
+def shared_part(plan: Plan) -> dict[str, Any]:
+    """The fields of every host's part that are the same for all, as JSON: they are made, packed and sent as one."""
+    peers = [_peer(task) for task in plan.tasks]
+    mesh = [wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts]
+    return {"peers": wire.to_wire(peers), "mesh": wire.to_wire(mesh), "texts": list(texts_of(plan))}
+
+
+def _part(
+    plan: Plan, host: HostPlan, tasks: list[TaskPlan], texts: tuple[str, ...], digest: str, ahead_s: float
+) -> wire.HostPart:
     return wire.HostPart(
         run=plan.run,
         job=plan.job,
@@ -23,9 +38,7 @@ def _part(plan: Plan, host: HostPlan, digest: str, ahead_s: float) -> wire.HostP
         host=host.host,
         plan_digest=digest,
         release=plan.release,
-        tasks=[_spec(plan, host, task) for task in plan.tasks_of(host.host)],
-        peers=[_peer(task) for task in plan.tasks],
-        mesh=[wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts],
+        tasks=[_spec(plan, host, task, texts) for task in tasks],
         keep=list(plan.keep),
         links=dict(plan.links),
         finish_grace_s=plan.finish_grace_s,
@@ -44,13 +57,13 @@ def _peer(task: TaskPlan) -> wire.Peer:
     return wire.Peer(task.task, task.role, task.host, task.deciding, task.serves, task.on_death, task.gang, task.address)
 
 
-def _spec(plan: Plan, host: HostPlan, task: TaskPlan) -> wire.TaskSpec:
+def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
     return wire.TaskSpec(
         task=task.task,
         role=task.role,
         index=task.index,
-        argv=list(task.argv),
-        env=dict(task.env),
+        argv=[pack_word(word, texts) for word in task.argv],
+        env=pack_words(task.env, texts),
         port=task.port,
         gpus=list(task.gpus),
         deciding=task.deciding,

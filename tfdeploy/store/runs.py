@@ -17,7 +17,8 @@ import msgspec
 
 from tfdeploy.model.events import Event, event_to_json
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.planform import plan_from_file, plan_to_file
 
 EVENTS_KEPT = 50_000
 
@@ -32,7 +33,7 @@ class RunStore:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = folder / f".plan.{os.getpid()}"
-            temporary.write_text(json.dumps(plan_to_json(plan)))
+            temporary.write_text(json.dumps(plan_to_file(plan)))
             temporary.rename(folder / "plan.json")
         except OSError:
             return False
@@ -44,8 +45,8 @@ class RunStore:
         if not NAME.match(run):
             return None
         try:
-            plan = plan_from_json(json.loads((self.root / run / "plan.json").read_bytes()))
-        except (OSError, ValueError, RecursionError, msgspec.ValidationError):
+            plan = plan_from_file((self.root / run / "plan.json").read_bytes())
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.ValidationError):
             return None
         return plan if job in (None, plan.job) else None
 
@@ -73,7 +74,7 @@ class RunStore:
 
 
 class Recorder:
-    """Appends a run's events, but not the lines of its tasks: those lie on the hosts."""
+    """Appends a run's events, but not the lines of its tasks, which lie on the hosts, nor the plan, which lies beside it."""
 
     def __init__(self, path: Path) -> None:
         self.left = EVENTS_KEPT
@@ -90,7 +91,7 @@ class Recorder:
             self.file = None
 
     def __call__(self, event: Event) -> None:
-        if event.kind == "line" or self.left <= 0 or self.file is None:
+        if event.kind in ("line", "plan") or self.left <= 0 or self.file is None:
             return
         self.left -= 1
         try:

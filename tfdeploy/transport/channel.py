@@ -25,7 +25,7 @@ from tfdeploy.transport.causes import clean
 from tfdeploy.transport.frames import Frame, Frames
 from tfdeploy.transport.link import Link
 from tfdeploy.transport.seam import Stream
-from tfdeploy.transport.stream import Answer, VerbStream, checked, own
+from tfdeploy.transport.stream import Answer, VerbStream, checked, checked_frame, own
 
 DEAD_AFTER_S = 18.0  # of silence after a ping
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
@@ -78,7 +78,7 @@ class FramedChannel:
             self._calls += 1
         try:
             self._send({"id": number, "verb": verb.name, "args": args or {}}, blob)
-            value = checked(answer.value(verb.name, timeout_s), verb.value, verb.name, self._host)
+            value = checked_frame(answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host)
             if verb.name in ("lock", "unlock"):
                 self._locked = verb.name == "lock"
             return value
@@ -230,7 +230,7 @@ class FramedChannel:
             return
         with self._lock:
             answer = self._answers.get(number)
-            if "item" not in frame.header:
+            if not frame.holds("item"):
                 self._answers.pop(number, None)
         if answer is not None:
             answer.put(frame)

@@ -20,6 +20,15 @@ class Frame(NamedTuple):
     blob: bytes
     weight_bytes: int
 
+    def holds(self, field: str) -> bool:
+        """Packed or not."""
+        return field in self.header or self.header.get("packed") == field
+
+    @property
+    def own_blob(self) -> bytes:
+        """b"" where the blob is a field that is packed."""
+        return b"" if "packed" in self.header else self.blob
+
 
 class Frames:
     def __init__(self, rest: bytes = b"") -> None:

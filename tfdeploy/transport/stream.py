@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.answers.reading import BadShape, read, read_text
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.frames import Frame
 
 BACKLOG_BYTES = 16 << 20
+MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it becomes what was asked for at once, never plain dicts and lists
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 
@@ -31,7 +33,7 @@ class Answer:
         self._changed = threading.Condition()
         self._items: deque[Frame] = deque()
         self._weight = 0
-        self._end: dict[str, Any] | TfdeployError | None = None  # the last frame's header
+        self._end: Frame | TfdeployError | None = None
         self._deaf = not items  # who wants the value alone keeps none
 
     def put(self, frame: Frame) -> None:
@@ -39,8 +41,8 @@ class Answer:
         with self._changed:
             if self._end is not None:
                 return
-            if "item" not in frame.header:
-                self._end = frame.header
+            if not frame.holds("item"):
+                self._end = frame
             elif not self._deaf:
                 self._items.append(frame)
                 self._weight += frame.weight_bytes
@@ -53,8 +55,8 @@ class Answer:
             self._end = self._end or error
             self._changed.notify_all()
 
-    def value(self, verb: str, timeout_s: float) -> Any:
-        """The verb's value, as it was said. Raises AgentError, BadAnswer, HostUnreachable."""
+    def value(self, verb: str, timeout_s: float) -> Frame | None:
+        """What the verb returned, as it was said. Raises AgentError, BadAnswer, HostUnreachable."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._end is None:
@@ -80,14 +82,14 @@ class Answer:
     def stopped(self) -> bool:
         return self._deaf
 
-    def returned(self, verb: str) -> Any:
+    def returned(self, verb: str) -> Frame | None:
         """What the verb returned, as it was said. Raises AgentError, BadAnswer, HostUnreachable."""
         end = self._end
         if isinstance(end, TfdeployError):
             raise own(end)
-        if end is not None and "error" in end:
-            raise agent_error(end["error"], verb, self.host)
-        return end.get("value") if end is not None else None
+        if end is not None and end.holds("error"):
+            raise agent_error(end.header["error"], verb, self.host)
+        return end
 
     def stop(self) -> None:
         """Nothing more is wanted: what waits is dropped, whoever waits is let go."""
@@ -95,7 +97,7 @@ class Answer:
             self._deaf = True
             self._items.clear()
             self._weight = 0
-            self._end = self._end or {"value": None}
+            self._end = self._end or Frame({"value": None}, b"", 0)
             self._changed.notify_all()
 
     def _full(self) -> bool:
@@ -112,13 +114,23 @@ class VerbStream(Generic[I, V]):
     def __iter__(self) -> Iterator[tuple[I, bytes]]:
         name, host = self._flow.name, self._answer.host
         while (frame := self._answer.next(name, self._silence_s)) is not None:
-            yield checked(frame.header["item"], self._flow.item, name, host), frame.blob
+            yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
         if not self._answer.stopped:
-            self.value = checked(self._answer.returned(name), self._flow.value, name, host)
+            self.value = checked_frame(self._answer.returned(name), "value", self._flow.value, name, host)
 
     def close(self) -> None:
         self._answer.stop()
         self._cancel()
+
+
+def checked_frame(frame: Frame | None, field: str, cls: type[V], verb: str, host: str) -> V:
+    """What a frame holds in that field, packed or not. Raises BadAnswer."""
+    if frame is None or frame.header.get("packed") != field:
+        return checked(frame.header.get(field) if frame else None, cls, verb, host)
+    try:
+        return read_text(wire.unpack(frame.blob, MOST_PACKED_BYTES), cls)
+    except (BadShape, wire.WireError) as error:
+        raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 
 def checked(said: Any, cls: type[V], verb: str, host: str) -> V:

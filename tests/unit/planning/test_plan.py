@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tfdeploy.planning
+from tfdeploy.agent import wire
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.inventory import Host, Inventory
@@ -19,7 +20,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
 from tfdeploy.planning import words
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.parts import host_parts
+from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import hosts_to_probe, make_plan
 
 Facts = dict[str, HostFacts]
@@ -137,6 +138,11 @@ def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(make: Ca
     assert [host.host for host in plan.hosts] == ["n1", "n2"]
 
 
+def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
+    """As the host puts it together."""
+    return wire.from_wire(wire.HostPart, {**wire.to_wire(part), **shared_part(plan)})
+
+
 def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
     plan = make(keep=("checkpoints",), data={"digits": "/code/data/digits"}, stop_grace_s=3.0)
     parts = host_parts(plan, {"n2": 1.5})
@@ -145,7 +151,7 @@ def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> No
         "n2": ["worker:0"],
         "n3": ["worker:1"],
     }
-    part = parts["n2"]
+    part = whole(plan, parts["n2"])
     assert [(peer.task, peer.host, peer.deciding) for peer in part.peers] == [
         ("ps:0", "n1", False),
         ("worker:0", "n2", True),

@@ -17,8 +17,9 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, Mode, RoleRule
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.parts import host_parts
+from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.ports import space
 
@@ -151,8 +152,14 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
     again = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
     assert again == plan
     assert again.digest == plan.digest
+    assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
+    assert plan_from_file(json.dumps(plan_to_json(plan)).encode()) == plan  # as an older version wrote it
+    texts = shared_part(plan)["texts"]
     for part in host_parts(plan, {}).values():
-        assert wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part)))) == part
+        again = wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part))))
+        assert again == part
+        specs = [wire.whole_words(spec, texts) for spec in again.tasks]
+        assert [(spec.argv, spec.env) for spec in specs] == [(list(task.argv), task.env) for task in plan.tasks_of(part.host)]
 
 
 @settings(deadline=None, max_examples=100)

@@ -31,6 +31,16 @@ def read(value: Any, cls: type[V]) -> V:
         raise BadShape(words[:MOST_WORDS]) from error
 
 
+def read_text(text: bytes, cls: type[V]) -> V:
+    """`read` of JSON that is still text: nothing but the value is made of it. Raises BadShape."""
+    try:
+        with one_at_a_time:
+            return msgspec.json.decode(text, type=cls, dec_hook=_record)
+    except Exception as error:
+        words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
+        raise BadShape(words[:MOST_WORDS]) from error
+
+
 def _record(cls: type[Any], fields: Any) -> Any:
     """A record of agent/wire.py, for msgspec."""
     msgspec.convert(fields, shape_of(cls))  # type: ignore[arg-type]

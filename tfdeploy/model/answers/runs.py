@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -124,7 +124,7 @@ RUN_RESUME = Verb("run.resume", Resumed)
 RUN_STATUS = Verb("run.status", Standing)
 RUN_KNOWN = Verb("run.known", KnownEnd)
 RUN_TELL = Verb("run.tell", Nothing)
-RUN_PLAN = Verb("run.plan", dict[str, Any])  # operations/hostplans.py reads it
+RUN_PLAN = Flow("run.plan", Nothing, Nothing)  # operations/hostplans.py reads the item's blob
 RUNS = Verb("runs", list[KnownHere])
 RUN_WATCH = Flow("run.watch", News, Nothing)
 LOGS = Flow("logs", LogPiece, LogEnd)

@@ -1,0 +1,108 @@
+"""A plan of a thousand hosts, made by `make_plan` and prepared on one of them by the real verbs over the real frames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentside import Client
+
+from tfdeploy.agent import layout, manifests, wire
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.hostplan import for_hosts, read_shown
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Plan, plan_to_json
+from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.parts import host_parts, shared_part
+from tfdeploy.planning.plan import make_plan
+
+HOSTS, RUN, JOB, RELEASE = 1000, "large-1", "large", "c0ffee"
+TELL = ("sh", "-c", 'printf "%s\\n%s" "$TF_CONFIG" "$1" > told.$TFDEPLOY_TASK_ROLE; exec sleep 1000', "-", "{worker_hosts}")
+KNOWN = {"user": "ml", "home": "/home/ml", "python": "/usr/bin/python3", "python_version": "3.11.2", "boot_id": "b", "clock": 0.0}
+KNOWN |= {"cores": 2, "memory_bytes": 8 << 30, "free_disk_bytes": 1 << 40, "free_inodes": 1_000_000, "rsync": "3.2.7"}
+
+
+def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
+    hosts = [Host("n1", "127.0.0.1", ports=(ports[0], ports[-1]))]
+    for number in range(2, HOSTS + 1):  # loopback addresses share their ports
+        hosts.append(
+            Host(f"n{number}", f"127.1.{number // 250}.{number % 250 + 1}", ports=(2 * number + 9000, 2 * number + 9001))
+        )
+    facts = {
+        host.name: HostFacts(
+            host=host.name,
+            hostname=host.name,
+            workdir=workdir,
+            tensorflow="2.21.0",
+            free_ports=ports if host.name == "n1" else host.ports,
+            **KNOWN,  # type: ignore[arg-type]
+        )
+        for host in hosts
+    }
+    job = Job(JOB, "async", TELL, "/code", flags="none", ready_after_s=0.05)
+    inventory = Inventory(tuple(hosts), {"ps": ("n1",), "worker": tuple(host.name for host in hosts)})
+    known: dict[str, Any] = {"release": RELEASE, "sources": {}, "run": RUN, "now": 1.0, "operator": "me@here"}
+    return make_plan(inventory, job, facts, options=Options(), **known)
+
+
+def peak_mib(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def show(**sizes: float) -> None:
+    print(" ".join(f"{name}={size:.3g}" for name, size in sizes.items()))
+
+
+def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: Callable[..., Client], hosts: Any, tmp_path: Path) -> None:
+    here = hosts("n1")
+    plan = large_plan(str(tmp_path), tuple(sorted(here.free_ports(3))))
+    release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
+    release.mkdir(parents=True)
+    manifests.save(f"{release}.json", [])
+    shared = json.dumps({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)}).encode()
+    blob, part = wire.pack(shared), wire.to_wire(host_parts(plan, {})["n1"])
+    client, which = serve(), {"job": JOB, "run": RUN}
+    before = peak_mib(client.process.pid)
+    args = {"part": part, "secrets": {}, "certs": here.certs["n1"]}
+    assert client.call("run.prepare", blob, **args)["value"] == {"prepared": True}
+    try:
+        folder = Path(layout.run_dir(str(tmp_path), JOB, RUN))
+        files = {name: (folder / name).stat().st_size / 2**20 for name in ("plan.json", "hosts/n1/part.json")}
+        whole = len(json.dumps(plan_to_json(plan))) / 2**20
+        show(whole_mib=whole, text_mib=len(shared) / 2**20, blob_kib=len(blob) / 2**10, header_kib=len(json.dumps(args)) / 2**10)
+        show(**files, serve_mib_before=before, serve_mib_after=peak_mib(client.process.pid))
+        assert whole > 60 and sum(files.values()) < 2 and len(blob) < 1 << 18 and len(json.dumps(args)) < 1 << 16
+        item, packed = client.frame(client.ask("run.plan", **which))
+        assert item["item"] == {} and len(packed) < 1 << 18
+        assert plan_from_file(wire.unpack(packed)) == for_hosts(plan)
+        assert len(read_shown(wire.unpack(packed), RUN, JOB, {}).tasks) == HOSTS + 1
+        assert client.call("run.start", **which)["value"] == {}
+        for role in ("ps", "worker"):
+            told = folder / "cwd" / f"told.{role}"
+            task = next(task for task in plan.tasks if task.role == role)
+            here.wait_until(lambda told=told, task=task: told.exists() and told.read_text().endswith(task.argv[-1]))
+            assert told.read_text() == f"{task.env['TF_CONFIG']}\n{task.argv[-1]}"
+        assert client.call("run.status", **which)["value"]["live"] and client.call("runs")["value"][0]["run"] == RUN
+    finally:
+        assert client.call("run.abort", reason="over", purge=True, **which)["value"]["survivors"] == []
+
+
+def test_what_is_not_whole_is_refused(serve: Callable[..., Client]) -> None:
+    good = wire.pack(json.dumps({"plan": {}, "part": {}}).encode())
+    for blob in (b"x", good[:-3], wire.pack(b"[]"), wire.pack(b"{}"), wire.pack(b'{"plan":{},"part":{"texts":[]}}')):
+        assert serve().call("run.prepare", blob, part={"run": "r"})["error"]["code"] == "bad_part"
+
+
+@pytest.mark.parametrize("size", [1 << 20, 3 << 20])
+def test_long_arguments_and_values_travel_packed(serve: Callable[..., Client], size: int) -> None:
+    line = (
+        "from tfdeploy.agent import runs; runs.VERBS['runs'] = lambda call: {'said': call.args['text'], 'blob': len(call.blob)}"
+    )
+    client = serve(line)
+    assert client.call("runs", text="x" * size)["value"] == {"said": "x" * size, "blob": 0}

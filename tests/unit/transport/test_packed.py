@@ -1,0 +1,83 @@
+"""What is too long for a header travels packed, with a bound checked while it is unpacked, and becomes its type at once."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tracemalloc
+import zlib
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import BadAnswer
+from tfdeploy.model.answers.files import Missing
+from tfdeploy.transport.frames import Frame, Frames
+from tfdeploy.transport.stream import MOST_PACKED_BYTES, checked_frame
+
+LONG = [f"folder/{number:06}" for number in range(100_000)]
+
+
+def taken(header: dict[str, Any], blob: bytes = b"") -> Frame:
+    (frame,) = Frames(wire.encode_frame(header, blob)).take()
+    return frame
+
+
+def test_a_long_value_comes_through() -> None:
+    frame = taken({"id": 7, "value": {"missing": LONG}})
+    assert frame.header == {"id": 7, "packed": "value"} and frame.holds("value") and not frame.holds("item")
+    assert len(frame.blob) < 1 << 20 and frame.own_blob == b""
+    assert checked_frame(frame, "value", Missing, "release.begin", "n1").missing == LONG
+
+
+def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
+    frame = taken({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
+    assert (frame.header, frame.own_blob) == ({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
+    assert checked_frame(frame, "item", Missing, "release.begin", "n1").missing == ["a"]
+
+
+@pytest.mark.fault("59 a packed answer that is endless, half, or of another shape")
+@pytest.mark.parametrize(
+    "blob",
+    [
+        b"",
+        b"garbage",
+        wire.pack(b'{"missing": []}')[:-1],
+        wire.pack(b"[1"),
+        wire.pack(b'{"missing": 3}'),
+        wire.pack(b"[" * 10**6),
+    ],
+)
+def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
+    with pytest.raises(BadAnswer, match="makes no sense"):
+        checked_frame(Frame({"id": 7, "packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
+
+
+@pytest.mark.fault("59 a gigabyte in a packed answer")
+def test_a_gigabyte_is_not_unpacked() -> None:
+    packer = zlib.compressobj(9)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1024)) + packer.flush()
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadAnswer, match="more than"):
+            checked_frame(Frame({"packed": "value"}, bomb, 0), "value", Missing, "release.begin", "n1")
+        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_PACKED_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000])
+def test_unpacking_is_exact_to_the_byte(size: int) -> None:
+    content = bytes(range(250)) * 4
+    assert wire.unpack(wire.pack(content[:size]), 1000) == content[:size]
+    with pytest.raises(wire.WireError, match="more than 1000"):
+        wire.unpack(wire.pack(content + b"x"), 1000)
+
+
+def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
+    with pytest.raises(wire.WireError, match="not ours"):
+        list(Frames(struct.pack("!II", (1 << 20) + 1, 0)).take())
+    with pytest.raises(wire.WireError, match="too large"):
+        wire.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
+    assert json.loads(wire.unpack(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)) == {"a": "x" * (1 << 20)}

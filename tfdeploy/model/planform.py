@@ -1,0 +1,70 @@
+"""The plan as a file and on the wire: the cluster stands in it once, and the words of the tasks name it. Pure.
+
+A task's command and environment repeat the cluster, so that a plan grows with the square of its hosts. Here such a word
+is a list of texts and numbers, and a number names one of the plan's `texts`: see agent/wire.word_of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfdeploy.agent import wire
+from tfdeploy.model.cluster import tf_config
+from tfdeploy.model.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_json
+
+VERSION = 2  # 1: every word stands whole, as `--dry-run --json` shows it
+_LEAST_CHARS = 64  # a shorter text is not worth a name
+
+
+def texts_of(plan: Plan) -> tuple[str, ...]:
+    """What of the cluster many words of the tasks repeat, the longest first."""
+    alone = tf_config(plan.cluster, "", 0).partition(',"task"')[0]
+    joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
+    around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
+    found = {text for text in (alone, *joined, around) if len(text) >= _LEAST_CHARS}
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def pack_word(word: str, texts: Iterable[str]) -> str | list[str | int]:
+    """As wire.word_of reads it."""
+    if len(word) < _LEAST_CHARS:
+        return word
+    parts = _split(word, list(enumerate(texts)))
+    return word if parts == [word] else parts
+
+
+def pack_words(words: Mapping[str, str], texts: Iterable[str]) -> dict[str, Any]:
+    return {name: pack_word(word, texts) for name, word in words.items()}
+
+
+def plan_to_file(plan: Plan) -> dict[str, Any]:
+    """Its JSON, for plan.json."""
+    texts = texts_of(plan)
+    fields = plan_to_json(plan)
+    for task in fields["tasks"]:
+        task["argv"] = [pack_word(word, texts) for word in task["argv"]]
+        task["env"] = pack_words(task["env"], texts)
+    return {**fields, "version": VERSION, "texts": list(texts)}
+
+
+def plan_from_file(content: bytes) -> Plan:
+    """Of this version or an older one. Raises ValueError or msgspec.ValidationError on foreign content."""
+    fields = json.loads(content)
+    if not isinstance(fields, dict):
+        raise ValueError("no object")
+    texts = fields.pop("texts", [])
+    for task in fields.get("tasks", ()) if texts else ():
+        task["argv"] = [wire.word_of(word, texts) for word in task["argv"]]
+        task["env"] = {name: wire.word_of(word, texts) for name, word in task["env"].items()}
+    return plan_from_json({**fields, "version": PLAN_VERSION})
+
+
+def _split(word: str, texts: list[tuple[int, str]]) -> list[str | int]:
+    for at, (number, text) in enumerate(texts):
+        before, found, after = word.partition(text)
+        if found:
+            rest = texts[at:]
+            return [*(_split(before, rest) if before else ()), number, *(_split(after, rest) if after else ())]
+    return [word]
