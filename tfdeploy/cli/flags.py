@@ -110,7 +110,7 @@ def _refuse_bounds(why: str, prog: str, given: dict[str, Any]) -> None:
         if value is None or (value == exported and prog.split()[1] in NO_FILES):
             continue
         name = f"TFDEPLOY_{flag.upper()}" if value == exported else f"--{flag}"
-        raise UsageError(f"{name} is not taken: {why}", where=prog, next=f"`{prog}` without {name}")
+        raise UsageError(f"{name} is not taken: {why}", where=prog, next=f"env -u {name} {prog}" if value == exported else prog)
 
 
 def _reads_files(verb: str) -> bool:

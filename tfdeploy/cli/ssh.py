@@ -34,13 +34,17 @@ def run(flags: Flags) -> int:
 
     from tfdeploy.cli import setting
     from tfdeploy.errors import Refused, UsageError
+    from tfdeploy.model.selection import select
     from tfdeploy.transport.sshargv import shell_argv
     from tfdeploy.transport.target import resolve
 
     if flags.json:
         raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")
-    inventory = setting.inventory_here(flags)
+    whole = setting.whole_inventory(flags, setting.job_here(flags))
+    inventory = select(whole, flags.limit, flags.exclude)
     found = next((host for host in inventory.hosts if host.name == flags.host), None)
+    if found is None and any(host.name == flags.host for host in whole.hosts):
+        raise UsageError(f"host {flags.host} is left out", where="--limit/--exclude", next=f"tfdeploy ssh {flags.host}")
     if found is None:
         raise UsageError(f"no host {flags.host!r} in the inventory", where=inventory.source, next=_hint(inventory, flags.host))
     if shutil.which("ssh") is None:

@@ -42,6 +42,7 @@ def run(flags: Flags) -> int:
         plan, only, odd = setting.run_meant(flags, fleet)
         if flags.watch and not flags.json and on_terminal():
             dashboard(flags, fleet, plan, last=200, only=only)
+            setting.say_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
             return 0
         while True:
             found = status(fleet, plan, only)

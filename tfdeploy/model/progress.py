@@ -165,7 +165,9 @@ class RunProgress:
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
         self._patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
-        self.shares_step = plan.mode == "async" and sum(task.role in TRAINERS for task in plan.tasks) > 1
+        shown = sum(task.role in TRAINERS for task in plan.tasks)  # of a run of which a part is looked at, not all
+        trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
+        self.shares_step = plan.mode == "async" and trainers > 1
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
             task = known.get(planned.task) or TaskProgress(planned.task, planned.host, self._patterns)

@@ -191,3 +191,18 @@ def test_what_a_look_at_hosts_met_says_what_to_type_once(capsys: pytest.CaptureF
     told = capsys.readouterr().err
     assert all(f"[n{n}] there is no key to log in with" in told for n in range(1, 4))
     assert told.count("next: ") == 1
+
+
+def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("hosts.yaml").write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}")
+    assert main(["ssh", "-i", "hosts.yaml", "--limit", "n2", "n1"]) == 2
+    told = capsys.readouterr().err
+    assert "host n1 is left out" in told and "next: tfdeploy ssh -i hosts.yaml n1" in told
+
+
+def test_what_refuses_a_bound_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stop", "-i", "hosts.yaml", "--limit", "n3"]) == 2
+    assert "next: tfdeploy stop -i hosts.yaml\n" in capsys.readouterr().err
+    monkeypatch.setenv("TFDEPLOY_EXCLUDE", "n3")
+    assert main(["stop"]) == 2
+    assert "next: env -u TFDEPLOY_EXCLUDE tfdeploy stop\n" in capsys.readouterr().err

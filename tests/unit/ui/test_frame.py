@@ -158,6 +158,12 @@ def test_silence_of_a_running_task_is_pointed_out() -> None:
     assert (row.split()[4], before.split()[4]) == ("0", "70")
 
 
+def test_a_look_at_one_worker_of_many_has_no_pace_of_its_own_either() -> None:
+    part = replace(PLAN, tasks=PLAN.tasks[1:2], cluster={"ps": ("n1:2222",), "worker": ("n2:2222", "n3:2222")})
+    rows = drawn(dashboard_of(training(part), plan=part), 120, 24)
+    assert rows[0].endswith("70 steps/s in all") and "steps/s" not in rows[1]
+
+
 def test_a_run_that_is_silent_makes_no_steps() -> None:
     dashboard = dashboard_of(syncing(), training())
     dashboard.scene.quiet.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
