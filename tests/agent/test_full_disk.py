@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import atomic, room, runs
+from tfdeploy.agent import atomic, room, runs, unwritten
 
 FILLS = "while [ ! -e go ]; do sleep 0.05; done; head -c 8000000 /dev/zero >checkpoint || exit 5; exit 0"
 MANY = "while [ ! -e go ]; do sleep 0.05; done; i=0; while (: >file$i) 2>/dev/null; do i=$((i + 1)); done; exit 5"
@@ -77,6 +78,26 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: Any)
     assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)["survivors"] == []
     state = cluster.wait_ended("r1")["n1"]
     assert is_full(small_disk) and state.stop_requested and paths.status("worker:0").outcome == "stopped"
+
+
+def test_a_pid_is_looked_at_before_it_is_believed(small_disk: Path, hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that cannot be written to at all, and no room is left."""
+    monkeypatch.setattr(unwritten, "PATIENCE_S", 0.5)
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
+    status = cluster.wait_state("r1", "worker:0", "running")
+    paths = cluster.hosts["n1"].paths("r1")
+    assert runs.task_status(paths, "worker:0").state == "running"
+    for each in Path(paths.host_dir).rglob("*.room"):
+        each.unlink()
+    filled(small_disk)
+    os.kill(status.pid, signal.SIGKILL)
+    cluster.wait_until(lambda: not os.path.exists(f"/proc/{status.pid}"))
+    seen = runs.task_status(paths, "worker:0")
+    assert paths.status("worker:0").state == "running" and (seen.state, seen.reason) == ("lost", unwritten.WORDS)
+    os.unlink(small_disk / "filler")
+    assert cluster.wait_state("r1", "worker:0", "ended").outcome == "killed"
+    assert runs.task_status(paths, "worker:0").outcome == "killed"
 
 
 # --- the room itself

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import atomic, layout, wire
+from tfdeploy.agent import atomic, layout, unwritten, wire
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.hostfolder import boot_id, damaged, job_names, own_host, run_names
 from tfdeploy.agent.paths import RunPaths, is_locked
@@ -72,7 +72,8 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         return status if status.state in OVER else _lost(status, "its supervisor died" if minded else NOBODY)
     if status.state == "pending" and is_left(paths):
         return _lost(status, NOBODY)
-    return _as_its_minder_says(paths, status, state)
+    status = unwritten.looked_at(paths, status)
+    return status if status.state in OVER else _as_its_minder_says(paths, status, state)
 
 
 def _as_its_minder_says(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
