@@ -16,11 +16,12 @@ from conditions import wait_for
 from nearby import NearFleet, held_until
 
 from tfdeploy.agent import paths
-from tfdeploy.errors import TfdeployError
+from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.job import Job
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations import readiness, renewal
 from tfdeploy.operations.launch import Launch, launch
+from tfdeploy.operations.names import refuse_taken
 from tfdeploy.planning import parts
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport import agentzip
@@ -169,6 +170,7 @@ def test_no_firewall_is_blamed_for_a_host_that_has_given_up_meanwhile(operator: 
 def test_the_name_of_a_launch_that_was_rolled_back_is_free(operator: Operator) -> None:
     operator.program("raise SystemExit(3)\n")
     assert "exit code 3" in failed(operator, "r1").what
+    refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
     operator.program(FOREVER)
     operator.launch("r1")
     assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
@@ -180,6 +182,8 @@ def test_the_name_of_a_run_that_was_stays_taken_and_the_run_as_it_is(operator: O
     operator.launch("r1")
     for host in operator.fleet.contexts:
         operator.fleet.call(host, "run.stop", run="r1", job="whole", grace_s=0.0)
+    with pytest.raises(Refused):
+        refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
     operator.program("raise SystemExit(3)\n")
     assert "r1 is here already" in failed(operator, "r1").what
     for host in operator.fleet.contexts:

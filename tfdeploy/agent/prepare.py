@@ -153,6 +153,8 @@ def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     same = there is not None and there.get("plan_digest") == part.plan_digest
     if same and runs.is_live(paths) and not paths.word("abort"):
         return True
+    if there is None and runs.was_committed(paths):
+        raise _exists(paths)  # damaged
     if there is not None and (not _is_undone(paths) if same else not is_rolled_back(paths)):
         raise _exists(paths)
     if os.path.isdir(paths.host_dir) or (os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))):
@@ -173,12 +175,7 @@ def _is_undone(paths: RunPaths) -> bool:
 
 def is_rolled_back(paths: RunPaths) -> bool:
     """It was never committed, and nothing of it is alive: its name is free."""
-    return never_committed(paths) and not _is_alive(paths)
-
-
-def never_committed(paths: RunPaths) -> bool:
-    known = read_json(paths.file("knowledge.json")) or {}
-    return not known.get("committed") and paths.state().phase != "committed"
+    return not runs.was_committed(paths) and not _is_alive(paths)
 
 
 def clear_away(paths: RunPaths) -> None:

@@ -48,12 +48,17 @@ def is_live(paths: RunPaths) -> bool:
     return any(is_locked(os.path.join(paths.task_dir(spec.task), "supervisor.lock")) for spec in paths.part().tasks)
 
 
+def was_committed(paths: RunPaths) -> bool:
+    known = atomic.read_json(paths.file("knowledge.json")) or {}
+    return bool(known.get("committed")) or paths.state().phase == "committed"
+
+
 def is_left(paths: RunPaths) -> bool:
     """A committed run that has not ended here, and nobody who minds it is alive: see resume.py."""
     state = paths.state()
     if state.phase == "ended" or is_live(paths):
         return False
-    return state.phase == "committed" or bool((atomic.read_json(paths.file("knowledge.json")) or {}).get("committed"))
+    return was_committed(paths)
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
@@ -124,6 +129,7 @@ def describe(paths: RunPaths) -> Dict[str, Any]:
         "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
         "live": is_live(paths),
         "left": is_left(paths),
+        "committed": was_committed(paths),
     }
 
 
@@ -145,7 +151,7 @@ def runs(call: Call) -> List[Dict[str, Any]]:
 def _damaged_row(workdir: str, job: str, run: str) -> Dict[str, Any]:
     state = wire.to_wire(wire.HostRunState(run, job, "_"))  # nothing of it is known
     about = {"run": run, "job": job, "damaged": damaged(workdir, job, run)}
-    return dict(about, host_state=state, tasks=[], live=False, left=False)
+    return dict(about, host_state=state, tasks=[], live=False, left=False, committed=False)
 
 
 def run_status(call: Call) -> Dict[str, Any]:

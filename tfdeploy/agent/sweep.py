@@ -9,7 +9,7 @@ from tfdeploy.agent import control, endgame, indoubt, layout, runs
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.paths import RunPaths, is_locked
-from tfdeploy.agent.prepare import never_committed, unless_preparing
+from tfdeploy.agent.prepare import unless_preparing
 
 WHY = "its launch did not come to an end"
 
@@ -28,7 +28,7 @@ def _bring_to_an_end(paths: RunPaths) -> None:
     whole = read_json(paths.file("part.json")) is not None
     if is_locked(paths.file("minder.lock")) or (whole and runs.is_live(paths)):
         return  # its minder waits for the launch, or ends it
-    if never_committed(paths):
+    if not runs.was_committed(paths):
         if not whole or paths.state().started is None:
             endgame.remove(paths)
         elif paths.state().phase != "ended":

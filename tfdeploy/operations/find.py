@@ -24,6 +24,7 @@ class KnownRun:
     run: str
     job: str
     live: bool = False
+    committed: bool = False
     started: float | None = None
     holders: list[str] = field(default_factory=list)  # as the inventory calls them
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
@@ -50,6 +51,7 @@ def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[
                 known.damaged[host] = row.damaged
                 continue
             known.live = known.live or row.live
+            known.committed = known.committed or row.committed
             known.holders.append(host)
             known.states[row.host_state.host] = row.host_state
             for status in row.tasks:

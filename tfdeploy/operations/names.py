@@ -9,9 +9,10 @@ from tfdeploy.transport.seam import Fleet
 
 
 def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:
-    """Raises Refused where a host has a run of this job and name. A host that gives no answer fails the probe, not this."""
+    """Raises Refused where a host has a run of this job and name, unless that was rolled back. A host that gives no answer
+    fails the probe, not this."""
     runs, _ = known_runs(fleet, hosts, job)
     for known in runs:
-        if known.run == run:
+        if known.run == run and (known.live or known.committed or known.damaged):
             where = f"host {', '.join(known.states)}"
             raise Refused(f"run {run} is here already", where=where, next="tfdeploy launch --name ANOTHER")

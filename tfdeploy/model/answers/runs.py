@@ -65,16 +65,17 @@ class Links(Answer):
     shut: Annotated[list[ShutPort], Meta(max_length=MOST_ROWS)]
 
 
-class Standing(Answer):
+class Standing(Answer, kw_only=True):
     """How a run stands on one host. `left`: committed, not ended, and nobody minds it."""
 
     host_state: HostRunState
     tasks: Tasks
     live: bool
     left: bool
+    committed: bool = True  # an older agent does not say
 
 
-class KnownHere(Standing):
+class KnownHere(Standing, kw_only=True):
     """`damaged`: what is wrong with the files of a run that cannot be read; nothing else of it is known."""
 
     run: Name
