@@ -23,6 +23,7 @@ from tfdeploy.planning import (
     interpreters,
     keep,
     legacy_keras,
+    lengths,
     notes,
     ports,
     program,
@@ -90,6 +91,7 @@ def make_plan(
     chosen = {"TFDEPLOY_TASK_COMPAT": as_written.choice, **keras}
     recipe = Recipe(job, run, data, added.flags, served, chosen, compat.stands(job, as_written))
     tasks = tuple(task_plan(recipe, layout, seat, facts[seat.host]) for seat in seats)
+    lengths.check(job, tasks)
     return Plan(
         run=run,
         job=job.name,

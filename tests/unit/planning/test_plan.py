@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,37 @@ def test_python_is_the_hosts_interpreter(make: Callable[..., Plan], first: str) 
     plan = make(command=(first, "train.py"), said={"n2": {"python": "/opt/venv/bin/python"}})
     assert task(plan, "worker:0").argv[0] == "/opt/venv/bin/python"
     assert host_parts(plan, {})["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
+
+
+MOST = 128 * 1024 - 1  # what execve takes of one word, beside the NUL that ends it
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"command": ("python", "train.py", "x" * (MOST + 1))},
+            r"word 3 of the command of ps:0 .* has 131,072 bytes",
+        ),
+        ({"command": ("python", "train.py", "é" * (MOST // 2 + 1))}, "word 3 of the command"),
+        ({"command": ("python", "train.py", "{ps_hosts}" + "x" * (MOST - 5))}, "word 3 of the command"),
+        ({"env": {"X": "x" * MOST}}, r"the environment of ps:0 \(X=x{38}\.\.\.\)"),
+    ],
+)
+def test_a_word_that_no_kernel_takes_is_refused(make: Callable[..., Plan], fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        make(**fields)
+
+
+def test_the_longest_word_starts() -> None:
+    assert subprocess.run(["true", "x" * MOST], check=False).returncode == 0
+    with pytest.raises(OSError, match="too long"):
+        subprocess.run(["true", "x" * (MOST + 1)], check=False)
+
+
+def test_the_longest_word_is_planned(make: Callable[..., Plan]) -> None:
+    plan = make(command=("python", "train.py", "x" * MOST), env={"X": "x" * (MOST - 20)})
+    assert len(task(plan, "worker:0").argv[2]) == MOST
 
 
 def test_an_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> None:

@@ -1,0 +1,34 @@
+"""Words that the kernel takes: Linux starts no program with a longer word in its command, or variable in its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.job import Job
+from tfdeploy.model.plan import TaskPlan
+
+MOST_BYTES = (128 << 10) - 1  # MAX_ARG_STRLEN (32 pages), without the NUL that ends each word
+_RENAMED_BYTES = len("TFDEPLOY_TASK_")  # the runtime keeps a copy of TF_CONFIG under a longer name
+_SHOWN_CHARS = 40
+
+
+def check(job: Job, tasks: Iterable[TaskPlan]) -> None:
+    """Raises Refused, naming the task and the word, before a host finds it at the start."""
+    for task in tasks:
+        for number, word in enumerate(task.argv, 1):
+            _check(job, f"word {number} of the command of {task.task}", word, 0)
+        for name, value in task.env.items():
+            _check(job, f"the environment of {task.task}", f"{name}={value}", _RENAMED_BYTES)
+
+
+def _check(job: Job, what: str, word: str, more: int) -> None:
+    if len(word) * 4 + more <= MOST_BYTES:
+        return
+    length = len(word.encode("utf-8", "surrogateescape"))
+    if length + more > MOST_BYTES:
+        raise Refused(
+            f"{what} ({word[:_SHOWN_CHARS]}...) has {length:,} bytes: Linux takes at most {MOST_BYTES - more:,} in one",
+            where=job.source or None,
+            next="write it to a file of the code that the program reads",
+        )
