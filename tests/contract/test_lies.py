@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from doings import LIAR, OTHER, PLAN, Wires, probes, sets_up, syncs
-from honest import FILES, JOB, WORKDIR, Said, honest
+from honest import FILES, JOB, LOG, WORKDIR, Said, honest
 from hostile import LyingFleet
 
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.events import Event
 from tfdeploy.model.job import Job
+from tfdeploy.operations.find import hosts_of, known_runs
+from tfdeploy.operations.follow import follow
+from tfdeploy.operations.logs import followed_lines, stored_lines
 from tfdeploy.operations.setup import Environment, agreed
 from tfdeploy.operations.stop import Stopped, stop
+from tfdeploy.operations.tasklog import LogQuery
 
 STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 BEGUN = {"staging": STAGING, "missing": list(FILES), "linked": 0, "rsync": True}
@@ -34,7 +41,8 @@ ASKED_FOR = {  # verb and answer, and what is said of it
 
 
 def lying(verb: str, value: Any) -> LyingFleet:
-    return LyingFleet(lambda host, asked: Said([], value) if (host, asked) == (LIAR, verb) else None)
+    said = value if isinstance(value, Said) else Said([], value)
+    return LyingFleet(lambda host, asked: said if (host, asked) == (LIAR, verb) else None)
 
 
 @pytest.mark.fault("59 a host asks for files that are not for it")
@@ -124,3 +132,73 @@ def test_a_fact_that_does_not_parse_is_that_hosts_failure(case: str, job: Job, t
     value = {**honest("probe", LIAR, {}).value, **FACTS[case]}
     found = probes(lying("probe", value), tmp_path, job)
     assert isinstance(found[LIAR], TfdeployError) and found[LIAR].where == LIAR and found[LIAR].exit_code in (1, 4)
+
+
+OTHERS_TASK = honest("run.status", OTHER, {}).value["tasks"][0]
+OTHERS_STATE = honest("run.status", OTHER, {}).value["host_state"]
+NEWS: dict[str, list[Any]] = {
+    "no news at all": [],
+    "garbage": [{"task": "worker:0"}],
+    "an unknown word": [{"host_state": {**OTHERS_STATE, "host": LIAR, "phase": "asleep"}}],
+    "a task of another host": [{"task": OTHERS_TASK}],
+    "the state of another host": [{"host_state": OTHERS_STATE}],
+    "another run": [{"host_state": {**OTHERS_STATE, "host": LIAR, "run": "r2"}}],
+    "NaN": [{"task": {**OTHERS_TASK, "started": float("nan")}}],
+}
+
+
+@pytest.mark.fault("59 news that make no sense, while a launch waits")
+@pytest.mark.parametrize("case", NEWS)
+def test_who_follows_a_run_is_not_held_up_by_nonsense(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfdeploy.operations.follow.SILENT_S", 1.0)  # of a connection that breaks, as NaN breaks it
+    said = Said([(item, b"") for item in NEWS[case]], {})
+    told: list[Event] = []
+    stop = threading.Event()
+    view = in_time(lambda: follow(lying("run.watch", said), PLAN, told.append, stop=stop, last=1))
+    stop.set()
+    assert view.final and view.unreachable == (LIAR,)
+    assert [event.data["line"] for event in told if event.kind == "line" and event.host == OTHER] == LOG.decode().splitlines()
+    assert any(event.kind == "host" and event.host == LIAR and event.data["state"] == "unreachable" for event in told)
+
+
+def in_time(act: Callable[[], Any]) -> Any:
+    """What it returns, within 20 s."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(act()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found, "it hangs, or it failed"
+    return found[0]
+
+
+def piece(offset: int = 0, task: str = "worker:0", blob: bytes = b"x\n" * 5) -> tuple[dict[str, Any], bytes]:
+    return {"task": task, "offset": offset, "records": [[0, 1.0, 0, 1]]}, blob
+
+
+LOG_END = {"ended": False, "left": False, "cursors": {}, "ends": {"worker:0": 1 << 50}}
+PIECES = {
+    "of another task": [piece(task="worker:1")],
+    "one again and again": [piece(blob=b"x" * (1 << 18))] * 4,
+    "far more than was asked for": [piece(number << 18, blob=b"x" * (1 << 18)) for number in range(12)],
+    "nothing without end": [piece(number, blob=b"") for number in range(30_000)],
+}
+
+
+@pytest.mark.fault("59 a log that makes no sense or has no end")
+@pytest.mark.parametrize("case", PIECES)
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
+    lost: dict[str, TfdeployError] = {}
+    read = followed_lines if followed else stored_lines
+    query = LogQuery(("worker:0", "worker:1"))
+    lines = in_time(lambda: list(read(lying("logs", Said(PIECES[case], LOG_END)), PLAN, query, lost)))
+    assert isinstance(lost[LIAR], BadAnswer) and list(lost) == [LIAR]
+    assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
+
+
+def test_no_host_speaks_for_another_one_about_runs() -> None:
+    mine = honest("runs", LIAR, {}).value[0]
+    going = {"host_state": {**OTHERS_STATE, "phase": "committed"}, "tasks": [{**OTHERS_TASK, "state": "running"}]}
+    lie = {**mine, **going}
+    known, _ = known_runs(lying("runs", [lie]), hosts_of(PLAN), JOB)
+    assert known[0].states[OTHER].phase == "ended" and known[0].tasks["worker:1"].state == "ended"

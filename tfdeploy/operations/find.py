@@ -53,9 +53,11 @@ def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[
             known.live = known.live or row.live
             known.committed = known.committed or row.committed
             known.holders.append(host)
-            known.states[row.host_state.host] = row.host_state
+            if (said := row.host_state.host) == host or said not in known.states:  # nobody speaks for another one
+                known.states[said] = row.host_state
             for status in row.tasks:
-                known.tasks[status.task] = status
+                if status.host == host or status.task not in known.tasks:
+                    known.tasks[status.task] = status
                 if status.started is not None:
                     known.started = min(status.started, known.started or status.started)
     return sorted(found.values(), key=_age, reverse=True), silent

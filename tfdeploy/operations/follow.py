@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from tfdeploy.errors import BadAnswer
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
@@ -58,7 +59,8 @@ def follow(
             return view
         if view.final:  # only unreachable hosts are missing
             ended_since = ended_since or time.monotonic()
-            if time.monotonic() - ended_since > SILENT_S:
+            senseless = all(isinstance(error, BadAnswer) for error in watch.errors.values())  # it will be no wiser
+            if senseless or time.monotonic() - ended_since > SILENT_S:
                 return view
         else:
             ended_since = None

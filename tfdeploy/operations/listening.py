@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
 from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.find import hosts_of
@@ -12,6 +12,7 @@ from tfdeploy.operations.news import note
 from tfdeploy.operations.resume import resume_patiently
 from tfdeploy.operations.watching import Watch
 
+SENSELESS_S = 5.0  # before a host that answers with nonsense is asked again
 AGAIN_S = 0.5  # after a lost connection; a try that meets silence takes 10 s by itself
 
 
@@ -27,11 +28,12 @@ def _mind(watch: Watch, host: Host, stop: threading.Event) -> None:
             _hear(watch, host, stop)
             if stop.is_set() or watch.has_ended(host.name) or not _resumed(watch, host.name, stop):
                 break
-            continue
         except TfdeployError as error:
             watch.take(host.name, error)
             if not host.address or (isinstance(error, AgentError) and error.code == "unknown_run"):
                 break
+            if isinstance(error, BadAnswer):
+                stop.wait(SENSELESS_S)
         stop.wait(AGAIN_S)
     watch.settle(host.name)
 
@@ -55,8 +57,10 @@ def _hear(watch: Watch, host: Host, stop: threading.Event) -> None:
     stream = agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})
     try:
         for item, _ in stream:
-            watch.take(host.name, item)
+            watch.hear(host.name, item)
             if stop.is_set():
                 return
+        if host.name not in watch.states:
+            raise BadAnswer("its news end before it said how the run stands there", where=host.name)
     finally:
         stream.close()

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
@@ -24,6 +24,7 @@ from tfdeploy.transport.seam import Fleet, Session
 
 RECONNECT_S = 0.5  # a try that meets silence takes 10 s by itself
 WAITING_BYTES = 4 << 20  # of lines that are followed and not yet read
+SLACK_BYTES = 64 << 20  # a log may rotate, and grow, while it is read
 LINE_BYTES = 200  # what a line weighs besides its text
 Gone = dict[str, int]  # "task@host" -> bytes of its log that were rotated away before they could be read
 
@@ -87,8 +88,11 @@ def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> I
     """What was there when it was first asked for. While a piece is read the next one is on its way."""
     try:
         agent = session.agent()
-        stream, end = log.ask(agent, follow=False), None
+        stream, end, read = log.ask(agent, follow=False), None, 0
         while parts := list(log.take(stream)):
+            read += sum(len(blob) for _, blob in parts)
+            if read > log.plan.logs_max_bytes + SLACK_BYTES:
+                raise BadAnswer(f"the log of {log.task} is longer than a log can be", where=session.host.name)
             end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
             more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
             if more:
@@ -151,11 +155,14 @@ class Follower:
                     for line in chain.from_iterable(log.rest()):
                         self.deliver(line)
                     return
+                if log.left:
+                    self.stop.wait(RECONNECT_S)
                 _count(log, host.name, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
-                if isinstance(error, AgentError) or not (heard or isinstance(error, HostUnreachable)) or not host.address:
-                    return  # its last word; a host that was heard before may only be busy, or booting
+                heard = heard or isinstance(error, HostUnreachable)  # a host that was heard before may only be busy, or booting
+                if isinstance(error, (AgentError, BadAnswer)) or not heard or not host.address:
+                    return
                 self.stop.wait(RECONNECT_S)
 
 

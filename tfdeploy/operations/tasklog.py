@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
@@ -14,6 +15,7 @@ from tfdeploy.operations.lines import LineSplitter
 from tfdeploy.transport.seam import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20
+ITEM_BYTES = 100  # what a piece weighs besides its bytes
 SILENCE_S = 60.0  # of a log that is read as it is
 Part = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
@@ -33,7 +35,7 @@ class TaskLog:
     """The log of one task, pulled piece by piece from where the last piece ended."""
 
     def __init__(self, plan: Plan, task: str, host: str, query: LogQuery) -> None:
-        self.plan, self.task, self.query = plan, task, query
+        self.plan, self.task, self.host, self.query = plan, task, host, query
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # None: nothing read yet
         self.ended = False
@@ -55,8 +57,12 @@ class TaskLog:
 
     def take(self, stream: LogStream) -> Iterator[Part]:
         """What the piece consists of, as it comes; the next one may be asked for when it has ended."""
+        came = 0
         try:
             for item, blob in stream:
+                came += len(blob) + ITEM_BYTES
+                if item.task != self.task or item.offset < (self.cursor or 0) or came > 2 * PULL_BYTES:
+                    raise BadAnswer(f"what it sends as the log of {self.task} makes no sense", where=self.host)
                 self.gone_bytes += item.gone
                 self.cursor = item.offset + len(blob)
                 yield item, blob

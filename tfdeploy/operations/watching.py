@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tfdeploy.agent import wire
-from tfdeploy.errors import AgentError, TfdeployError
+from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STATUS, News, Standing
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
@@ -79,6 +79,13 @@ class Watch:
 
     def take(self, host: str, answer: Standing | News | TfdeployError) -> None:
         """What one host said: run.status's value, an item of run.watch, or its error. Thread-safe."""
+        try:
+            self.hear(host, answer)
+        except BadAnswer as error:
+            self.hear(host, error)
+
+    def hear(self, host: str, answer: Standing | News | TfdeployError) -> None:
+        """As `take`. Raises BadAnswer for what a host says of another one, or of another run."""
         with self._taking:
             if isinstance(answer, AgentError) and answer.code == "unknown_run":
                 self.states[host] = None
@@ -87,7 +94,17 @@ class Watch:
             elif isinstance(answer, TfdeployError):
                 self._lose(host, answer)
             else:
+                self._refuse_hearsay(host, answer)
                 self._hear(host, answer)
+
+    def _refuse_hearsay(self, host: str, answer: Standing | News) -> None:
+        state = answer.host_state
+        if state is not None and (state.run, state.job, state.host) != (self.plan.run, self.plan.job, host):
+            raise BadAnswer(f"it answers for {state.host}, run {state.run} of {state.job}", where=host)
+        own = {task.task for task in self.plan.tasks if task.host == host}
+        for status in _statuses(answer):
+            if (status.run, status.host) != (self.plan.run, host) or status.task not in own:
+                raise BadAnswer(f"it answers for {status.task} on {status.host}, run {status.run}", where=host)
 
     def _lose(self, host: str, error: TfdeployError) -> None:
         if host not in self.errors:
@@ -106,16 +123,19 @@ class Watch:
             host_news(self.emit, host, "connected", run=self.plan.run)
         if isinstance(answer, Standing):
             (self.left.add if answer.left else self.left.discard)(host)
-            statuses = answer.tasks
-        else:
-            statuses = [answer.task] if answer.task is not None else []
         if answer.host_state is not None:
             self.states[host] = answer.host_state
-        for status in statuses:
+        for status in _statuses(answer):
             before = self.tasks.get(status.task)
             self.tasks[status.task] = status
             if before is None or _differs(before, status):
                 self.emit(task_event(status))
+
+
+def _statuses(answer: Standing | News) -> list[wire.TaskStatus]:
+    if isinstance(answer, Standing):
+        return answer.tasks
+    return [answer.task] if answer.task is not None else []
 
 
 def _differs(one: wire.TaskStatus, two: wire.TaskStatus) -> bool:

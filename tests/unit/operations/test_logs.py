@@ -63,6 +63,7 @@ def test_a_log_that_grows_while_it_is_read_has_an_end(grows: int, says_ends: boo
     plan: Any = SimpleNamespace(
         run="r1",
         job="job",
+        logs_max_bytes=1 << 30,
         tasks=[SimpleNamespace(task="worker:0", host="n1")],
         hosts=[SimpleNamespace(host="n1", ssh={"name": "n1", "address": "192.0.2.1"})],
     )

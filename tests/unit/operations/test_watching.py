@@ -8,11 +8,12 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError
 from tfdeploy.model.answers.runs import News
 from tfdeploy.model.events import Event
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.status import RunView
 from tfdeploy.operations.watching import Watch
 
-PLAN = Plan("r1", "j", "async", 1.0, "me@here", "c0ffee", ("python", "x.py"), {}, (), (), (), ())
+WORKER = TaskPlan("worker:0", "worker", 0, "n2", "", None, (), ("python", "x.py"), {}, True, "")
+PLAN = Plan("r1", "j", "async", 1.0, "me@here", "c0ffee", ("python", "x.py"), {}, (), (WORKER,), (), ())
 
 
 def view(state: str, cause: str | None = None) -> RunView:
