@@ -182,7 +182,7 @@ _VALUES: dict[str, Any] = {
     "hello": _hello,
     "probe": _facts,
     "ping": lambda host, args: {"clock": 1.0},
-    "lock": lambda host, args: {"held": True},
+    "lock": lambda host, args: {"held": True, "fence": 1},
     "release.state": lambda host, args: {"present": False},
     "release.begin": lambda host, args: {"staging": _STAGING, "missing": list(FILES), "linked": 0, "rsync": True},
     "release.commit": lambda host, args: {"changed": []},

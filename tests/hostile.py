@@ -231,7 +231,7 @@ class LyingFleet(SshFleet):
     def session(self, host: Host, *_: Any) -> Any:
         tunnel = SimpleNamespace(port=1, close=lambda: None)
         about: dict[str, Any] = {"host": host, "target": host.name, "alive": True, "tunnel": lambda *_: tunnel}
-        return SimpleNamespace(**about, agent=lambda: self._agent(host.name), close=lambda: None)
+        return SimpleNamespace(**about, fences={}, agent=lambda: self._agent(host.name), close=lambda: None)
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         return hosts

@@ -41,7 +41,8 @@ class NearChannel:
         self.hello = checked(serve.hello(context), Hello, "hello", host.name)
 
     def call(self, verb: Verb[Any], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
-        header, blob = _travelled({"args": args or {}}, blob)
+        fence = self._fleet.fences.get(self._host.name, {}).get((args or {}).get("job", "")) if verb.fenced else None
+        header, blob = _travelled({"args": {**(args or {}), **({} if fence is None else {"fence": fence})}}, blob)
         self._fleet.asked.append((self._host.name, verb.name))
 
         def do() -> Any:
@@ -102,6 +103,7 @@ class NearSession:
 
     def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
         self.host, self._context, self._fleet = host, context, fleet
+        self.fences = fleet.fences.setdefault(host.name, {})
 
     def agent(self) -> Any:
         return NearChannel(self.host, self._context, self._fleet)
@@ -114,6 +116,7 @@ class NearFleet:
         self.around: Around = answer
         self.asked: list[tuple[str, str]] = []
         self.patience_s = 60.0
+        self.fences: dict[str, dict[str, int]] = {}
         self.contexts = {name: Context(str(root / name / "tfdeploy"), agent_dir) for name in names}
         low = 20000 + os.getpid() % 20000
         rows = []

@@ -85,7 +85,7 @@ class AgentError(HostFailed):
         super().__init__(what, where=where, next=next)
         self.code = code
         self.details = details or {}
-        if code == "refused":
+        if code in ("refused", "lock_lost"):
             self.exit_code = Refused.exit_code
 
 

@@ -9,14 +9,16 @@ import signal
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentside import Client
 from conditions import wait_for
 
-from tfdeploy.agent import layout, locks
+from tfdeploy.agent import fences, layout, locks
 from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.agent.paths import is_locked
+from tfdeploy.agent.verbs import FENCED
 
 WITHIN_S = 20.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
@@ -25,13 +27,13 @@ HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
 def test_the_loser_of_a_lock_learns_who_holds_it(serve: Callable[..., Client], tmp_path: Path) -> None:
     first, second = serve(), serve()
     lock = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": 0}
-    assert first.call("lock", **lock)["value"] == {"held": True} == first.call("lock", **lock)["value"]
+    assert first.call("lock", **lock)["value"] == first.call("lock", **lock)["value"]
     error = second.call("lock", **lock)["error"]
     assert error["code"] == "locked" and error["details"] == dict(HOLDER, operation="sync")
     assert "ann@desk" in error["what"]
-    assert second.call("lock", **dict(lock, job="other"))["value"] == {"held": True}
+    assert second.call("lock", **dict(lock, job="other"))["value"]["held"]
     assert first.call("unlock", job="job")["value"] == {} == first.call("unlock", job="job")["value"]
-    assert second.call("lock", **lock)["value"] == {"held": True}
+    assert second.call("lock", **lock)["value"]["held"]
     second.close()
     assert os.listdir(layout.locks_dir(str(tmp_path), "job")) == []
 
@@ -47,7 +49,7 @@ def test_a_lock_goes_with_its_session(serve: Callable[..., Client], end: str) ->
     else:
         first.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGTERM)
         first.process.wait(WITHIN_S)
-    assert second.answer(waiting)["value"] == {"held": True}
+    assert second.answer(waiting)["value"]["held"]
 
 
 def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: Callable[..., Client], tmp_path: Path) -> None:
@@ -68,7 +70,7 @@ def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: Callable[
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     first, second = serve(clone="n1"), serve(clone="n2")
     assert first.hello["hostname"] == second.hello["hostname"] and first.hello["boot_id"] == second.hello["boot_id"]
-    assert first.call("lock", **lock)["value"] == {"held": True} == second.call("lock", **lock)["value"]
+    assert first.call("lock", **lock)["value"]["held"] and second.call("lock", **lock)["value"]["held"]
     begun = [each.call("release.begin", zlib.compress(b"[]"), job="job", release="r1")["value"] for each in (first, second)]
     assert begun[0]["staging"] != begun[1]["staging"]
     for each in (first, second):
@@ -81,13 +83,13 @@ def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(serve: 
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     for name in ("n1", "n2"):
         died = serve(clone=name)
-        assert died.call("lock", **lock)["value"] == {"held": True}
+        assert died.call("lock", **lock)["value"]["held"]
         died.process.kill()  # as in a power cut
         died.process.wait(WITHIN_S)
     there = Path(layout.locks_dir(str(tmp_path), "job"))
     wait_for(lambda: not any(is_locked(str(path)) for path in there.iterdir()), WITHIN_S, "they are dead")
     again = serve(clone="n1")
-    assert again.call("lock", **lock)["value"] == {"held": True}
+    assert again.call("lock", **lock)["value"]["held"]
     assert again.call("unlock", job="job")["value"] == {}
     (left,) = there.iterdir()
     assert json.loads(left.read_text())["of_host"] == "n2"
@@ -119,3 +121,100 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(tmp_path: Pa
     with pytest.raises(VerbError, match="busy"):
         locks.lock(third)
     locks.unlock(second)
+
+
+# --- its number
+
+BOB = {"user": "bob", "machine": "laptop", "pid": 9, "time": 2.0}
+
+
+def taken(client: Client, holder: dict[str, Any] = HOLDER) -> int:
+    number: int = client.call("lock", job="job", operation="sync", holder=holder, wait_s=WITHIN_S)["value"]["fence"]
+    return number
+
+
+def gone(client: Client) -> None:
+    client.process.kill()
+    client.process.wait(WITHIN_S)
+
+
+def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
+    """The code with which it is refused; None: it is not."""
+    return client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args}).get("error", {}).get("code")
+
+
+@pytest.mark.fault("28 two operators, one of whom has lost the lock")
+@pytest.mark.parametrize("ended", [False, True], ids=["the other holds it", "the other is done"])
+def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(serve: Callable[..., Client], ended: bool) -> None:
+    ann, bob, again = serve(), serve(), serve()
+    mine = taken(ann)
+    assert writes(ann, mine) is None
+    gone(ann)
+    his = taken(bob, BOB)
+    assert his > mine
+    if ended:
+        assert bob.call("unlock", job="job")["value"] == {}
+    error = again.call("data.begin", job="job", name="d", fence=mine)["error"]
+    assert (error["code"], error["details"]["user"]) == ("lock_lost", "bob")
+    assert error["what"] == "the lock of job job was lost here, and has since been taken for the sync of bob@laptop (pid 9)"
+    assert writes(bob, his) is None  # it goes on, or takes its own again
+
+
+@pytest.mark.parametrize("verb", FENCED)
+def test_each_verb_that_changes_files_is_refused(serve: Callable[..., Client], verb: str) -> None:
+    ann, bob = serve(), serve()
+    mine = taken(ann)
+    gone(ann)
+    taken(bob, BOB)
+    args = {"part": {"job": "job"}} if verb == "run.prepare" else {}
+    again = serve()
+    assert writes(again, mine, verb, **args) == "lock_lost"
+    if verb == "run.prepare":  # the job may stand in the part alone
+        assert again.call(verb, part={"job": "job"}, fence=mine)["error"]["code"] == "lock_lost"
+
+
+def test_a_new_session_takes_its_own_lock_again(serve: Callable[..., Client]) -> None:
+    ann, again, bob = serve(), serve(), serve()
+    mine = taken(ann)
+    gone(ann)
+    assert writes(again, mine) is None
+    assert bob.call("lock", job="job", operation="launch", holder=BOB, wait_s=0)["error"]["details"]["user"] == "ann"
+    assert writes(again, mine) is None
+    assert again.call("unlock", job="job")["value"] == {}
+    assert taken(bob, BOB) > mine
+
+
+def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: Callable[..., Client]) -> None:
+    """An older tfdeploy, and whoever only looks."""
+    ann, other = serve(), serve()
+    assert writes(other) is None
+    taken(ann)
+    assert writes(other) == "locked" and writes(ann) is None
+    assert other.call("data.state", job="job", name="d")["value"] is None
+    assert other.call("run.stop", job="job", run="r1")["error"]["code"] == "unknown_run"
+    assert other.call("run.abort", job="job", run="r1")["value"] == {}
+    gone(ann)
+    assert writes(other) is None  # what it left is not a lock
+
+
+def test_no_number_comes_twice_also_where_the_file_was_lost(serve: Callable[..., Client], tmp_path: Path) -> None:
+    seen = []
+    for damage in ("", "remove", "empty", "words", ""):
+        client = serve()
+        seen.append(taken(client))
+        client.close()
+        (file,) = Path(layout.job_dir(str(tmp_path), "job"), "fences").iterdir()
+        if damage == "remove":
+            file.unlink()
+        elif damage:
+            file.write_text({"empty": "", "words": '{"number": "many", "holder": 7}'}[damage])
+    assert seen == sorted(set(seen))
+
+
+def test_the_number_of_a_clock_that_was_set_back_is_still_higher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "locks" / "here.lock")
+    fences.count(path, HOLDER)
+    before = fences.current(path)
+    monkeypatch.setattr(fences.time, "time", lambda: 1.0)
+    fences.count(path, BOB)
+    assert fences.current(path) == before + 1 and fences.last_taker(path) == BOB

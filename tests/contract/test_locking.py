@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +13,9 @@ import pytest
 from conditions import wait_for
 
 from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
+from tfdeploy.model.answers.files import DATA_BEGIN
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
+from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.operations.locking import locked
 from tfdeploy.transport.fleet import SshFleet
 
@@ -96,3 +100,47 @@ def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
         pass
     assert caught.value.where == "n[1-3]"
     assert [line.split(":")[0].strip() for line in caught.value.what.splitlines()[1:]] == list(ALL)
+
+
+@pytest.mark.fault("28 an operator whose lock another has taken since")
+def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None:
+    """Anna's agent is killed, Bert syncs meanwhile, and Anna goes on in the session that she has."""
+    hosts, anna, bert, _ = fleets
+    host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
+    with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
+        agent = anna.session(host).agent()
+        agent.call(DATA_BEGIN, where)
+        os.kill(agent.hello.pid, signal.SIGKILL)
+        with locked(bert, (host,), "job", "sync", BERT, lambda event: None):
+            again = lost_for(anna, host, agent)
+            error = refused(again, where)
+            bert.session(host).agent().call(DATA_BEGIN, where)
+        assert refused(again, where).details == error.details
+        assert (error.code, error.exit_code) == ("lock_lost", 3) and error.where == "n1"
+        assert (
+            error.what == "the lock of job job was lost here, and has since been taken for the sync of bert@berts-laptop (pid 7)"
+        )
+        assert again.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None  # what ends a run needs no lock
+    with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
+        anna.session(host).agent().call(DATA_BEGIN, where)
+
+
+def test_who_lost_only_the_session_goes_on(fleets: Any) -> None:
+    hosts, anna, bert, _ = fleets
+    host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
+    with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
+        anna.session(host).close()
+        anna.session(host).agent().call(DATA_BEGIN, where)
+        assert not ask(bert, host, "sync")
+    assert ask(bert, host, "sync", wait_s=20)
+
+
+def lost_for(fleet: SshFleet, host: Any, before: Any) -> Any:
+    """The channel after the one that was lost."""
+    return wait_for(lambda: (found := fleet.session(host).agent()) is not before and found, 20, "a new agent")
+
+
+def refused(agent: Any, where: dict[str, Any]) -> AgentError:
+    with pytest.raises(AgentError) as caught:
+        agent.call(DATA_BEGIN, where)
+    return caught.value

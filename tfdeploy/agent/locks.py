@@ -14,9 +14,10 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
-from tfdeploy.agent import atomic, layout
+from tfdeploy.agent import atomic, fences, layout
 from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.agent.hostfolder import place
+from tfdeploy.agent.paths import is_locked
 
 POLL_S = 0.1
 _HOST = "of_host"  # in the file: what the holder's inventory calls this machine
@@ -24,7 +25,8 @@ _taking = threading.Lock()
 
 
 def lock(call: Call) -> Dict[str, Any]:
-    """Waits up to `wait_s`. Raises VerbError locked, with the holder as details, or cancelled."""
+    """{"held", "fence": the number of this lock, see fences.py}. Waits up to `wait_s`. Raises VerbError locked, with the holder
+    as details, or cancelled."""
     job = call.name("job")
     holder = dict(call.args.get("holder") or {}, operation=call.args.get("operation"), **{_HOST: call.context.host})
     give_up = time.monotonic() + float(call.args.get("wait_s") or 0)
@@ -36,13 +38,13 @@ def lock(call: Call) -> Dict[str, Any]:
     if call.cancelled.is_set():  # the session may have ended while we waited
         _let_go(call.context, job)
         raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
-    return {"held": True}
+    return {"held": True, "fence": fences.current(_path(call.context, job))}
 
 
 def unlock(call: Call) -> Dict[str, Any]:
     """Nothing held: what a session that was killed has left of its lock goes too."""
     job = call.name("job")
-    rest = _of_earlier_lives(call.context, job)
+    rest = _of_earlier_lives(call.context, _path(call.context, job))
     if not _let_go(call.context, job):
         rest.append(_path(call.context, job))
     for path in rest:
@@ -51,6 +53,32 @@ def unlock(call: Call) -> Dict[str, Any]:
             os.unlink(path)
             os.close(left)
     return {}
+
+
+def check_fence(call: Call) -> None:
+    """For verbs that change a job's files. A session that does not hold the lock takes it again, with the number of its own
+    lock as `fence`. Without one (an older tfdeploy) it may while nobody else holds it. Raises VerbError lock_lost, locked."""
+    if "job" not in call.args and isinstance(call.args.get("part"), dict):  # run.prepare
+        call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
+    job, number = call.name("job"), call.args.get("fence")
+    path = _path(call.context, job)
+    if number is None:
+        if not holds_lock(call.context, job) and is_locked(path):
+            raise _locked(call.context, job)
+    elif not _take(call.context, job, fences.last_taker(path), number) or number != fences.current(path):
+        raise _lost(job, dict(atomic.read_json(path) or fences.last_taker(path)))
+
+
+def _lost(job: str, holder: Dict[str, Any]) -> VerbError:
+    holder.pop(_HOST, None)
+    who = "%s@%s (pid %s)" % tuple(holder.get(name, "?") for name in ("user", "machine", "pid"))
+    since = "and has since been taken for the %s of %s" % (holder.get("operation", "?"), who) if holder else "by a reboot say"
+    return VerbError(
+        "lock_lost",
+        "the lock of job %s was lost here, %s" % (job, since),
+        next="wait for that, then the same command again",
+        details=holder,
+    )
 
 
 def _let_go(context: Context, job: str) -> bool:
@@ -71,12 +99,20 @@ def _path(context: Context, job: str) -> str:
     return os.path.join(layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place()))
 
 
-def _of_earlier_lives(context: Context, job: str) -> List[str]:
-    """What a power cut left of this host's locks. Of clones, whose names are equal, only the one that we are told to be."""
-    folder, own = layout.locks_dir(context.workdir, job), _path(context, job)
-    start = os.path.basename(own)[: -len(place() + ".lock")]
+def _of_earlier_lives(context: Context, own: str) -> List[str]:
+    """What a power cut left of files like `own`. Of clones, whose names are equal, only of the one that we are told to be."""
+    folder, name = os.path.split(own)
+    start = name[: -len(place() + ".lock")]
     found = [os.path.join(folder, name) for name in _names(folder) if name.startswith(start) and name.endswith(".lock")]
     return [path for path in found if path != own and (atomic.read_json(path) or {}).get(_HOST) == context.host]
+
+
+def _forget(paths: List[str]) -> None:
+    for path in paths:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass  # somebody else did
 
 
 def _names(folder: str) -> List[str]:
@@ -121,7 +157,8 @@ class _Lock:
                 self._fd = None
 
 
-def _take(context: Context, job: str, holder: Dict[str, Any]) -> bool:
+def _take(context: Context, job: str, holder: Dict[str, Any], number: Optional[int] = None) -> bool:
+    """For this session; held already: true. With `number`: again, by who took it last, and its number stays."""
     with _taking:
         name = "lock " + job
         if name in context.closing:
@@ -132,9 +169,14 @@ def _take(context: Context, job: str, holder: Dict[str, Any]) -> bool:
         context.closing[name] = one.let_go  # first: what the session leaves behind is nothing
         taken = False
         try:
-            taken = one.take(holder)
+            if one.take(holder):
+                if number is None:
+                    fences.count(path, holder)
+                    _forget(_of_earlier_lives(context, fences.beside(path)))
+                taken = number in (None, fences.current(path))
         finally:
             if not taken:
+                one.let_go()
                 context.closing.pop(name, None)
         return taken
 

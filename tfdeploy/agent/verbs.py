@@ -31,6 +31,19 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "unlock": "locks",
 }
 
+FENCED = (  # they change a job's files: only by who holds its lock, see locks.check_fence
+    "data.begin",
+    "data.commit",
+    "env.make",
+    "keep.begin",
+    "keep.place",
+    "release.abort",
+    "release.begin",
+    "release.commit",
+    "release.put",
+    "run.prepare",
+)
+
 
 def ping(call: Call) -> Dict[str, Any]:
     return {"clock": time.time()}
@@ -44,5 +57,15 @@ def find_verb(name: Any) -> Verb:
         module = MODULES.get(name) or MODULES.get(name.partition(".")[0])
         verbs: Dict[str, Verb] = importlib.import_module("tfdeploy.agent." + module).VERBS if module else {}
         if name in verbs:
-            return verbs[name]
+            return _fenced(verbs[name]) if name in FENCED else verbs[name]
     raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
+
+
+def _fenced(verb: Verb) -> Verb:
+    def checked(call: Call) -> Any:
+        from tfdeploy.agent import locks
+
+        locks.check_fence(call)
+        return verb(call)
+
+    return checked

@@ -75,7 +75,7 @@ class _Asking:
 
     def _ask(self, session: Session, wait_s: float = 0.0) -> None:
         args = {"job": self.job, "operation": self.operation, "holder": self.holder, "wait_s": wait_s}
-        session.agent().call(LOCK, args, timeout_s=wait_s + 60.0)
+        session.fences[self.job] = session.agent().call(LOCK, args, timeout_s=wait_s + 60.0).fence
 
     def _take(self, session: Session, meanwhile_s: float) -> None:
         """Waits for its turn; of a launch, for another launch only `meanwhile_s`: it may be about to lose on another host."""
@@ -106,6 +106,7 @@ def release(fleet: Fleet, hosts: tuple[Host, ...], job: str) -> None:
     """Lets go of the job's lock wherever a session is open; errors do not matter, the session's end frees it too."""
 
     def let_go(session: Session) -> None:
+        session.fences.pop(job, None)
         session.agent().call(UNLOCK, {"job": job}, timeout_s=5.0)
 
     fleet.each(fleet.connected(hosts), let_go)

@@ -36,10 +36,11 @@ I = TypeVar("I")  # noqa: E741 - an item
 class FramedChannel:
     """`open` starts the agent; see seam.AgentChannel for what the rest promises."""
 
-    def __init__(self, channel: paramiko.Channel, host: str) -> None:
+    def __init__(self, channel: paramiko.Channel, host: str, fences: dict[str, int] | None = None) -> None:
+        """`fences`: job -> number of the lock that this machine has taken on the host."""
         self.hello: Hello
         self.clock_skew_s = 0.0
-        self._channel, self._host = channel, host
+        self._channel, self._host, self._fences = channel, host, {} if fences is None else fences
         self._lock = threading.Lock()  # ids, answers, lost
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
@@ -77,7 +78,7 @@ class FramedChannel:
         with self._lock:
             self._calls += 1
         try:
-            self._send({"id": number, "verb": verb.name, "args": args or {}}, blob)
+            self._send({"id": number, "verb": verb.name, "args": self._with_fence(verb, args)}, blob)
             value = checked_frame(answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host)
             if verb.name in ("lock", "unlock"):
                 self._locked = verb.name == "lock"
@@ -90,7 +91,7 @@ class FramedChannel:
     def stream(self, flow: Flow[I, V], args: dict[str, Any] | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
         answer = Answer(self._host, self._room)
         number = self._register(answer)
-        self._send({"id": number, "verb": flow.name, "args": args or {}})
+        self._send({"id": number, "verb": flow.name, "args": self._with_fence(flow, args)})
         return VerbStream(answer, flow, lambda: self._cancel(number), silence_s)
 
     def hurry(self) -> None:
@@ -105,6 +106,13 @@ class FramedChannel:
         self._lose(HostUnreachable("the session was closed", where=self._host))
         self._channel.close()
         self._pump.wake()
+
+    def _with_fence(self, verb: Verb[Any] | Flow[Any, Any], args: dict[str, Any] | None) -> dict[str, Any]:
+        number = self._fences.get((args or {}).get("job", "")) if verb.fenced else None
+        if number is None:
+            return args or {}
+        self._locked = True  # also one that was made anew: its agent then takes the lock again
+        return {**(args or {}), "fence": number}
 
     def _register(self, answer: Answer) -> int:
         with self._lock:

@@ -104,6 +104,7 @@ class SshFleet:
         with room.lock:
             if room.session is None or not room.session.alive:
                 room.session = open_session(host, self._doors)
+                room.session.fences = room.fences
                 if self._closed:
                     room.session.close()
             return room.session
@@ -179,6 +180,7 @@ class _Room:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
+        self.fences: dict[str, int] = {}  # they outlive sessions
         self.users = 0
         self._counting = threading.Lock()
 

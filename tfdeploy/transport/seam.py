@@ -76,6 +76,7 @@ class Session(Protocol):
 
     host: Host
     target: Any  # transport.target.Target: what rsync is given, so that both always agree
+    fences: dict[str, int]  # job -> number of the lock that was taken on this host, also by an earlier session
 
     def agent(self) -> AgentChannel:
         """Puts the agent there if it is not, starts `agent serve`, and keeps the channel. Raises Refused

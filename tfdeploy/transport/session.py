@@ -29,6 +29,7 @@ class SshSession:
         self._lock = threading.Lock()
         self._agent: FramedChannel | None = None
         self._tunnels = False  # were opened
+        self.fences: dict[str, int] = {}
 
     @property
     def alive(self) -> bool:
@@ -43,7 +44,7 @@ class SshSession:
         with self._lock:
             if self._agent is None or self._agent.lost:
                 channel = self._open()
-                agent = FramedChannel(channel, self.host.name)
+                agent = FramedChannel(channel, self.host.name, self.fences)
                 try:
                     agent.open(self.host.workdir, self.host.python)
                 except _BROKEN as error:

@@ -29,6 +29,7 @@ class Clock(Answer):
 
 class Held(Answer):
     held: bool
+    fence: Count  # the number of this lock
 
 
 PING = Verb("ping", Clock)

@@ -50,5 +50,5 @@ class BoardEnd(Answer):
 
 
 ENV_STATE = Verb("env.state", EnvState)
-ENV_MAKE = Flow("env.make", Making, EnvState)
+ENV_MAKE = Flow("env.make", Making, EnvState, fenced=True)
 TENSORBOARD = Flow("tensorboard", BoardUp, BoardEnd)

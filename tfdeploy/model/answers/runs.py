@@ -114,7 +114,7 @@ class LogEnd(Answer):
     ends: Offsets = msgspec.field(default_factory=dict)
 
 
-RUN_PREPARE = Verb("run.prepare", Prepared)
+RUN_PREPARE = Verb("run.prepare", Prepared, fenced=True)
 RUN_LINKS = Verb("run.links", Links)
 RUN_RENEW = Verb("run.renew", Nothing)
 RUN_START = Verb("run.start", Nothing)

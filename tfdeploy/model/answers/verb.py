@@ -25,10 +25,12 @@ class Nothing(Answer):
 
 @dataclass(frozen=True)
 class Verb(Generic[V_co]):
-    """Answered once. `value` is the type of the answer, as msgspec understands types."""
+    """Answered once. `value` is the type of the answer, as msgspec understands types. `fenced`: it goes with the number of the
+    job's lock, and is refused once another operator has taken that."""
 
     name: str
     value: type[V_co]
+    fenced: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Flow(Generic[I_co, V_co]):
     name: str
     item: type[I_co]
     value: type[V_co]
+    fenced: bool = False
 
 
 def optional(cls: type[V]) -> type[V | None]:
