@@ -100,6 +100,7 @@ def asked_for(flags: Flags) -> Launch:
 
     from tfdeploy import config
     from tfdeploy.cli import setting
+    from tfdeploy.model.selection import select
     from tfdeploy.operations.launch import Launch
     from tfdeploy.planning.options import Options
 
@@ -108,8 +109,13 @@ def asked_for(flags: Flags) -> Launch:
     holder = setting.holder()
     secrets = {} if flags.dry_run else config.read_secrets(job.secrets, os.environ)
     config.refuse_shown(job, secrets)
+    whole = setting.whole_inventory(flags, job)
+    inventory = select(whole, flags.limit, flags.exclude)
+    if job.keep:
+        left_out = (host.name for host in whole.hosts if host not in inventory.hosts)
+        setting.say_unasked(flags, left_out, " for a newer keep")
     return Launch(
-        inventory=setting.load_inventory(flags, job),
+        inventory=inventory,
         job=job,
         run=setting.checked_run_name(flags.name) if flags.name else setting.new_run_id(job.name, now),
         now=now,

@@ -168,11 +168,11 @@ def say_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: 
     show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
 
 
-def say_unasked(flags: CommonFlags, unasked: Iterable[str]) -> None:
-    """What --limit and --exclude left out is not verified: a verdict names it."""
+def say_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") -> None:
+    """What --limit and --exclude left out is not verified: a verdict names it. `about`: " for ..."."""
     names = tuple(unasked)
     if names and not flags.quiet:
-        print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked (--limit/--exclude)", file=sys.stderr)
+        print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)", file=sys.stderr)
 
 
 @contextmanager

@@ -206,3 +206,11 @@ def test_what_refuses_a_bound_says_what_to_type(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("TFDEPLOY_EXCLUDE", "n3")
     assert main(["stop"]) == 2
     assert "next: env -u TFDEPLOY_EXCLUDE tfdeploy stop\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("keep", ["", "keep: [checkpoints]\n"])
+def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(keep: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("hosts.yaml").write_text("hosts:\n" + "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 5)))
+    Path("tfdeploy.yaml").write_text(f"mode: local\ncommand: [python, train.py]\n{keep}")
+    assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)  # nothing is there to plan with
+    assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
