@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,6 +18,7 @@ from conditions import wait_for
 
 from tfdeploy.agent import fences, layout, locks
 from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.complaints import complaint
 from tfdeploy.agent.paths import is_locked
 from tfdeploy.agent.verbs import FENCED
 
@@ -218,3 +220,17 @@ def test_the_number_of_a_clock_that_was_set_back_is_still_higher(tmp_path: Path,
     monkeypatch.setattr(fences.time, "time", lambda: 1.0)
     fences.count(path, BOB)
     assert fences.current(path) == before + 1 and fences.last_taker(path) == BOB
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def no_flock(fd: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": 0}
+    monkeypatch.setattr(locks.fcntl, "flock", no_flock)
+    with pytest.raises(OSError) as caught:
+        locks.lock(Call(Context(str(tmp_path), ""), args))
+    said = complaint(caught.value)
+    assert said["code"] == "refused" and str(tmp_path) in said["where"] and "`workdir:`" in said["next"]
+    assert not is_locked(str(tmp_path))

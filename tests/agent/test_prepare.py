@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -130,6 +131,19 @@ def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: 
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
     cluster.prepare("r2", TASKS)
     part.write_text(whole)
+
+
+@pytest.mark.fault("15 a filesystem without named pipes or locks")
+def test_a_filesystem_without_named_pipes_is_named(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_fifo(path: str, mode: int) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    cluster = hosts("n1")
+    with monkeypatch.context() as patched:
+        patched.setattr(prepare.os, "mkfifo", no_fifo)
+        error = refused(cluster, "r1")
+    assert error.code == "refused" and "named pipes" in str(error.next) and "`workdir:`" in str(error.next)
+    assert nothing_left(cluster, "r1")
 
 
 def test_a_taken_port_is_named_with_its_owner_and_nothing_stays(hosts: Any) -> None:

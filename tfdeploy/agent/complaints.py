@@ -11,12 +11,16 @@ from tfdeploy.agent.call import VerbError
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.paths import NoPart
 
+NO_LOCKS = "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk"
 _WORDS = {  # errno -> code, what to do
     errno.ENOSPC: ("disk", "free some space or inodes there, or set another workdir"),
     errno.EDQUOT: ("disk", "you are over your quota there: free some, or set another workdir"),
     errno.EROFS: ("read_only", "set a workdir on a disk that can be written to"),
     errno.EACCES: ("permission", "give the user access to it, or set another workdir"),
     errno.EPERM: ("permission", "give the user access to it, or set another workdir"),
+    errno.ENOLCK: ("refused", NO_LOCKS),
+    errno.ENOSYS: ("refused", NO_LOCKS),
+    errno.EOPNOTSUPP: ("refused", NO_LOCKS),
 }
 
 

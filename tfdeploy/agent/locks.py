@@ -190,6 +190,10 @@ def flocked(path: str) -> Optional[int]:
             return fd
     except (BlockingIOError, FileNotFoundError):
         pass  # held, or removed by the one who just let go
+    except OSError as error:  # a filesystem without locks
+        os.close(fd)
+        error.filename = path
+        raise
     os.close(fd)
     return None
 

@@ -154,7 +154,7 @@ def take_lock(path: str) -> Optional[int]:
 def _flocked(descriptor: int, kind: int) -> bool:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
     return True
 
@@ -167,8 +167,10 @@ def is_locked(path: str) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:  # a filesystem without locks: then no lock is held
+        return False
     finally:
         os.close(descriptor)
     return False

@@ -31,6 +31,7 @@ from tfdeploy.agent import (
 )
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
+from tfdeploy.agent.complaints import NO_LOCKS
 from tfdeploy.agent.hostfolder import damaged, host_names, job_names, run_names
 from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.paths import RunPaths, agent_command, is_locked, take_lock
@@ -275,7 +276,12 @@ def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted:
     _check_programs(paths, part)
     write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {}, durable=True)
     paths.keep_room(part)
-    os.mkfifo(paths.file("minder.fifo"), 0o600)
+    try:
+        os.mkfifo(paths.file("minder.fifo"), 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        raise VerbError("refused", "%s: %s" % (paths.workdir, error.strerror), where=paths.workdir, next=NO_LOCKS) from error
 
 
 def _write_secrets(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
