@@ -82,7 +82,7 @@ class Yard:
             "KbdInteractiveAuthentication no",
             f'SetEnv HOME="{home}"',
         ]
-        config.write_text("\n".join(lines) + "\n")
+        config.write_bytes(os.fsencode("\n".join(lines) + "\n"))
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         with log.open("wb") as trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,7 +89,7 @@ class Plan:
     def digest(self) -> str:
         """Names what hosts get of this plan: launch is idempotent by run and digest."""
         sent = replace(self, hosts=tuple(replace(host, ssh={}) for host in self.hosts))
-        return hashlib.sha256(msgspec.json.encode(sent, order="deterministic")).hexdigest()[:16]
+        return hashlib.sha256(_encoded(sent)).hexdigest()[:16]
 
     def host(self, name: str) -> HostPlan:
         """Raises KeyError."""
@@ -99,6 +100,13 @@ class Plan:
 
     def tasks_of(self, host: str) -> tuple[TaskPlan, ...]:
         return tuple(task for task in self.tasks if task.host == host)
+
+
+def _encoded(plan: Plan) -> bytes:
+    try:
+        return msgspec.json.encode(plan, order="deterministic")
+    except UnicodeEncodeError:  # a home whose name is not UTF-8
+        return json.dumps(msgspec.to_builtins(plan), sort_keys=True).encode("ascii")
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

@@ -176,10 +176,17 @@ class _Door:
             self._connection.close()
 
 
+class _NoConfig(paramiko.SSHConfig):
+    """Without paramiko's look-up, which also wants to know the name of our user."""
+
+    def lookup(self, hostname: str) -> paramiko.SSHConfigDict:
+        return paramiko.SSHConfigDict({"hostname": hostname})
+
+
 @lru_cache(maxsize=1)
 def _config() -> fabric.Config:
     """fabric's settings without its files and without paramiko's reader of ssh_config, which ignores Include."""
-    return fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
+    return fabric.Config(ssh_config=_NoConfig(), lazy=True)
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:

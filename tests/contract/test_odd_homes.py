@@ -1,0 +1,81 @@
+"""Homes whose names are not UTF-8, of the operator and of a host: every verb works, as on any other machine."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.cli.main import main
+from tfdeploy.transport import sshconfig
+
+JOB = """
+name: odd
+mode: local
+code: code
+inventory: hosts.yaml
+command: [python, train.py]
+data: {d: data}
+"""
+
+
+@dataclass
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(yard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    """Types a command at an operator's whose home, like the host's, has a name that is not UTF-8."""
+    port = yard.host("host\udcff").port
+    home, folder = tmp_path / "operator\udcfe", tmp_path / "work"
+    (home / ".ssh").mkdir(parents=True)
+    yard.key.rename(home / ".ssh/id_ed25519")
+    yard.known.rename(home / ".ssh/known_hosts")
+    for name, text in (("code/train.py", "print('trained')"), ("data/d.bin", "x" * 2_000_000), ("tfdeploy.yaml", JOB)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "hosts.yaml").write_text(
+        f"hosts: {{n1: {{address: 127.0.0.1, port: {port}, python: {sys.executable}}}}}\nroles: {{worker: [n1]}}\n"
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sshconfig, "SYSTEM_CONFIG", str(tmp_path / "none"))
+
+    def typed(*words: str) -> Said:
+        code = main(words)
+        return Said(code, *capfd.readouterr())
+
+    return typed
+
+
+@pytest.mark.fault("15 homes that are not UTF-8")
+def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
+    for words in (("exec", "--", "true"), ("sync",), ("launch", "--wait", "--name", "r1"), ("status", "r1"), ("runs",)):
+        said = run(*words)
+        assert said.code == 0, (words, said)
+    assert run("logs", "r1", "--output", "raw").out == "trained\n"
+    assert [run(verb, "r1").code for verb in ("stop", "fetch")] == [0, 0]
+    said = run("exec", "--json", "--", "pwd; exit 3")
+    assert said.code == 1 and said.err == ""
+
+
+def test_a_user_without_a_name_is_told_what_to_write(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: object) -> Any:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    said = run("exec", "--", "true")
+    assert said.code == 2 and "this user has no name" in said.err and "`user:`" in said.err
+    text = Path("hosts.yaml").read_text()
+    Path("hosts.yaml").write_text(text.replace("{address:", "{user: root, address:"))
+    said = run("sync")
+    assert said.code == 0, said.err
