@@ -220,6 +220,8 @@ def test_the_number_of_a_clock_that_was_set_back_is_still_higher(tmp_path: Path,
     monkeypatch.setattr(fences.time, "time", lambda: 1.0)
     fences.count(path, BOB)
     assert fences.current(path) == before + 1 and fences.last_taker(path) == BOB
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

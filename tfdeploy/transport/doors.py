@@ -186,11 +186,12 @@ class _NoConfig(paramiko.SSHConfig):
 @lru_cache(maxsize=1)
 def _config() -> fabric.Config:
     """fabric's settings without its files and without paramiko's reader of ssh_config, which ignores Include."""
-    return fabric.Config(ssh_config=_NoConfig(), lazy=True)
+    return fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:
     config = _config().clone()  # of its own: a config that threads share is empty while one of them merges it
+    config.base_ssh_config = _NoConfig()  # a clone has made its own
     connection = fabric.Connection(target.hostname, user=target.user, port=target.port, config=config, gateway=False)
     connection.client.set_missing_host_key_policy(causes.KnownOnly(host, target))
     return connection
