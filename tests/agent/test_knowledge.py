@@ -75,7 +75,7 @@ def test_it_survives_the_wire() -> None:
         {"abort": dict(ABORT, grace_s=-1)},
         {"abort": dict(ABORT, kind=["stop"])},
         {"ended": {"worker:1": {"outcome": "failed", "time": float("nan")}}},
-        {"ended": {"worker:1": {"outcome": "failed", "time": -1.0}}},
+        {"ended": {"worker:1": {"outcome": "failed", "time": -1e13}}},
         {"ended": {"worker:1": {"outcome": "failed", "time": 1.0, "host": "n1"}}},
         {"ended": {"worker:1": {"outcome": "failed", "time": 1.0, "attempt": 1.5}}},
         {"ended": {"worker:1": {"outcome": "failed", "time": 1.0, "exit_code": 10**400}}},
@@ -102,6 +102,12 @@ def test_nonsense_is_refused(nonsense: Any) -> None:
 def test_long_reasons_are_cut() -> None:
     said = {"abort": dict(ABORT, reason="x" * 100000)}
     assert len(knowledge.from_json(said, BY_TASK).abort["reason"]) == 300
+
+
+def test_a_clock_that_is_wrong_makes_no_host_mute() -> None:
+    for said, heard in ((-7200, 0.0), (1e12, 253402300799.0), (-0.0, 0.0)):
+        found = knowledge.from_json({"decided": said}, BY_TASK).decided
+        assert (found, str(found)) == (heard, str(heard))
 
 
 @pytest.mark.parametrize("letter", ["r", "\u8bad"])
