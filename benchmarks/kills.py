@@ -15,68 +15,18 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from misfortune import Events, Tfdeploy, figure, operators, options
+from slots import GRACE_S, Slots
 
-from hostside import set_inventory  # isort: skip
-from jobs import write_job  # isort: skip
-
-JOB, SECRET = "kills", "a-secret-that-no-file-may-keep"
+JOB = "kills"
 STEPS = ("probe", "plan", "sync", "prepare", "start", "commit")
 AT_ONCE = 4
-WAITS_S, SLACK_S, GRACE_S = 60.0, 30.0, 2.0
-PORTS = 8  # of each slot
-LOOK = r"""
-import json, os, sys
-found = {}
-runs = json.loads(sys.argv[1])  # run -> workdir
-secret = sys.argv[2].encode()
-commands = {}
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        words = open("/proc/%s/cmdline" % pid, "rb").read().replace(b"\0", b" ").decode("utf-8", "replace")
-        env = open("/proc/%s/environ" % pid, "rb").read().split(b"\0")
-    except OSError:
-        continue
-    mark = b"TFDEPLOY_TASK_RUN_ID="
-    commands[pid] = words, [each[len(mark):].decode() for each in env if each.startswith(mark)]
-for run, workdir in runs.items():
-    workdir = os.path.expanduser(workdir)
-    left = []
-    tasks = 0
-    for pid, (words, marks) in commands.items():
-        if int(pid) == os.getpid():
-            continue
-        tasks += run in marks
-        if run in marks or "/runs/%s/" % run in words or workdir + " " in words + " ":
-            left.append("process %s: %s" % (pid, words[:100]))
-    for folder, folders, names in os.walk(workdir):
-        inside = folder[len(workdir):]
-        if inside.endswith("/hosts"):
-            halves = [each for each in folders if not os.path.exists(os.path.join(folder, each, "part.json"))]
-            left += ["half folder %s/%s" % (inside, each) for each in halves]
-        if inside.endswith("/runs/" + run) and "hosts" not in folders:
-            left.append("half run " + inside)
-        left += ["half copy " + each for each in folders if each.startswith(".cwd.")]
-        for name in names:
-            path = os.path.join(folder, name)
-            if inside.endswith("/locks") and name.endswith(".lock") or "/runs/" in inside and name.endswith(".tmp"):
-                left.append("temporary " + path)
-            if folder.endswith("/.indoubt"):
-                left.append("in doubt " + name)
-            try:
-                if secret in open(path, "rb").read(1 << 20):
-                    left.append("secret " + path)
-            except OSError:
-                pass
-    found[run] = {"left": left, "tasks": tasks}
-print(json.dumps(found))
-"""
+WAITS_S, SLACK_S = 60.0, 30.0
 
 
 def hasty(wait_s: float) -> str:
@@ -107,30 +57,14 @@ def _steps(events: Events) -> list[Step]:
     return [(each["data"]["step"], each["data"]["state"], each["time"]) for each in events.fresh() if each["kind"] == "step"]
 
 
-class Field:
-    """Slots of one lab: an operator, a workdir and ports each."""
+class Field(Slots):
+    """Launches there, and kills them."""
 
     def __init__(self, first: Tfdeploy, slots: int, wait_s: float, seed: int) -> None:
-        self.lab, self.wait_s = first.lab, wait_s
-        self.free = list(range(slots))
-        self.operators = [self._operator(first, number) for number in range(slots)]
+        super().__init__(first, JOB, slots, hasty(wait_s))
         self.took_s: dict[str, float] = {}  # step -> seconds, lately
         self.chance = random.Random(seed)
-        self.lock = threading.Lock()
         self.number = 0
-
-    def _operator(self, first: Tfdeploy, slot: int) -> Tfdeploy:
-        one = Tfdeploy(self.lab, first.home / f"slot-{slot}")
-        ports = 3000 + PORTS * slot
-        set_inventory(one, defaults={"workdir": self.workdir(slot), "ports": f"{ports}-{ports + PORTS - 1}"})
-        one.program = ["-c", hasty(self.wait_s)]
-        one.env["TOKEN"] = SECRET
-        stop = {"grace": f"{GRACE_S:g}s"}
-        write_job(one, JOB, "quick.py", "--steps=1000000000", "--pause=1", secrets=["TOKEN"], stop=stop)
-        return one
-
-    def workdir(self, slot: int) -> str:
-        return f"~/k{slot}"
 
     def launch_and_kill(self) -> Killed | None:
         """At a random moment of a random step. None: it had committed before."""
@@ -183,18 +117,6 @@ class Field:
         with self.lock:
             self.free.append(slot)
 
-    def look(self, killed: list[Killed]) -> dict[str, dict[str, dict[str, Any]]]:
-        """run -> host -> what is left of it there."""
-        runs = json.dumps({each.run: self.workdir(each.slot) for each in killed})
-        found: dict[str, dict[str, dict[str, Any]]] = {each.run: {} for each in killed}
-        for host in self.lab.hosts:
-            done = subprocess.run(
-                self.lab.on(host, ["python3", "-ISc", LOOK, runs, SECRET]), capture_output=True, text=True, check=True
-            )
-            for run, about in json.loads(done.stdout).items():
-                found[run][host] = about
-        return found
-
 
 class Tally:
     def __init__(self, field: Field) -> None:
@@ -206,7 +128,7 @@ class Tally:
         for each in killed:
             self.kills += 1
             self.at[each.step] = self.at.get(each.step, 0) + 1
-        for run, hosts in self.field.look(killed).items():
+        for run, hosts in self.field.look({each.run: each.slot for each in killed}).items():
             one = next(each for each in killed if each.run == run)
             running = [host for host, about in hosts.items() if about["tasks"]]
             left = {host: about["left"] for host, about in hosts.items() if about["left"]}
