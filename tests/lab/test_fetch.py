@@ -234,6 +234,7 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(operator: Tfdeploy, end
         for verb in ("status", "logs", "fetch"):
             said = operator.run(verb, ended, exit_code=1, env=elsewhere).stderr
             assert f"2 different plans of {ended}: plan 1 is on n1; plan 2 is on n[2-3]" in said
+        assert "2 different plans" in operator.run("runs", exit_code=0, env=elsewhere).stderr
         stopped = operator.run("stop", ended, "--json", exit_code=0, env=elsewhere)
         assert [row["host"] for row in json.loads(stopped.stdout)["hosts"]] == ["n1", "n2", "n3"]
     finally:

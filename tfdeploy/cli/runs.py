@@ -33,6 +33,7 @@ def run(flags: Flags) -> int:
         place = setting.where_to_look(flags)
         rows, silent = list_runs(fleet, place.hosts, setting.store(), None if flags.all or place.job is None else place.job.name)
     damaged = {(row["run"], host): why for row in rows for host, why in row.pop("damaged", {}).items()}
+    differ = {row["run"]: row.pop("differ") for row in rows if "differ" in row}
     if flags.json:
         print(json.dumps({"runs": rows, "unreachable": sorted(silent)}))
     else:
@@ -41,6 +42,8 @@ def run(flags: Flags) -> int:
             print("no runs on the hosts that were asked" if place.unasked else "no runs yet", file=sys.stderr)
     for (run, host), why in damaged.items():
         print(f"[{host}] the files of {run} are damaged: {clean(why)}", file=sys.stderr)
+    for error in differ.values():
+        print(f"{error.what}\n  next: {error.next}", file=sys.stderr)
     setting.say_errors(flags, silent)
     setting.say_unasked(flags, place.unasked)
     return worst(error.exit_code for error in silent.values())

@@ -11,7 +11,7 @@ from tfdeploy.model.answers.runs import RUNS, KnownHere
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
-from tfdeploy.operations.hostplans import Sought, fetch_plan, plan_to_stop
+from tfdeploy.operations.hostplans import DifferentPlans, Sought, fetch_plan, plan_to_stop
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet, Session
@@ -107,9 +107,11 @@ def find_run(
 
 
 def read_plan(fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: KnownRun) -> Plan | None:
-    """The plan of a known run: remembered, else from its hosts; None where none can be read, or they hold different ones."""
+    """The plan of a known run: remembered, else from its hosts; None where none can be read. Raises DifferentPlans."""
     try:
         return store.plan(known.run, known.job) or fetch_plan(fleet, _sought(hosts, known))[0]
+    except DifferentPlans:
+        raise
     except TfdeployError:
         return None
 

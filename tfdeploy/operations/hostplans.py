@@ -37,6 +37,10 @@ class Sought:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
+class DifferentPlans(HostFailed):
+    """Of one run: nothing is shown or fetched as one."""
+
+
 @dataclass(frozen=True)
 class Held:
     """What a host holds: the plan, and the sha256 of its text."""
@@ -46,7 +50,7 @@ class Held:
 
 
 def fetch_plan(fleet: Fleet, sought: Sought) -> tuple[Plan, dict[str, TfdeployError]]:
-    """(the one plan that the holders hold, what is wrong with that of others). Raises HostFailed where two hold different
+    """(the one plan that the holders hold, what is wrong with that of others). Raises DifferentPlans where two hold different
     ones, and what the holders say where none can be read."""
     held, errors = _read_plans(fleet, sought)
     if not held:
@@ -100,9 +104,9 @@ def _groups(held: Mapping[str, Held]) -> list[list[str]]:
     return list(found.values())
 
 
-def _differ(run: str, groups: list[list[str]]) -> HostFailed:
+def _differ(run: str, groups: list[list[str]]) -> DifferentPlans:
     held = "; ".join(f"plan {number} is on {fold_names(names)}" for number, names in enumerate(groups[:9], 1))
-    return HostFailed(
+    return DifferentPlans(
         f"hosts hold {len(groups)} different plans of {run}: {held}",
         where=", ".join(names[0] for names in groups[:9]),
         next=f"--limit HOST shows what one of them holds; tfdeploy stop {run} ends it on all of them",

@@ -10,6 +10,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import run_view
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find import KnownRun, known_runs, read_plan
+from tfdeploy.operations.hostplans import DifferentPlans
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet
 
@@ -17,10 +18,16 @@ from tfdeploy.transport.seam import Fleet
 def list_runs(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
 ) -> tuple[list[dict[str, Any]], dict[str, TfdeployError]]:
-    """(rows with run, job, state, live, started, tasks, hosts, who; the hosts that gave no answer). Newest first."""
+    """(rows with run, job, state, live, started, tasks, hosts, who; the hosts that gave no answer). Newest first. `differ` of
+    a row says which hosts hold different plans of it."""
     known, silent = known_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)
-    rows = [_row(one, read_plan(fleet, hosts, store, one), answered) for one in known]
+    rows = []
+    for one in known:
+        try:
+            rows.append(_row(one, read_plan(fleet, hosts, store, one), answered))
+        except DifferentPlans as error:
+            rows.append({**_row(one, None, answered), "differ": error})
     found = {one.run for one in known}
     for plan in store.plans():
         if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):

@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
-from tfdeploy.operations.runs import newest_first
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.operations import runs
+from tfdeploy.operations.find import KnownRun
+from tfdeploy.operations.hostplans import DifferentPlans
+from tfdeploy.operations.runs import list_runs, newest_first
+from tfdeploy.store.runs import RunStore
 
 
 def test_newest_first_and_what_is_not_known_last() -> None:
     times = ["2026-11-21T10:15:00Z", None, "2026-11-21T10:15:00.250Z", "2025-01-01T00:00:00Z", "2026-11-21T10:15:01Z"]
     told = [row["started"] for row in newest_first([{"started": time} for time in times])]
     assert told == ["2026-11-21T10:15:01Z", "2026-11-21T10:15:00.250Z", "2026-11-21T10:15:00Z", "2025-01-01T00:00:00Z", None]
+
+
+@pytest.mark.fault("62 a run of which hosts hold different plans, among the others")
+def test_a_run_with_two_plans_is_listed_without_either_and_spoils_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    known = [KnownRun("r2", "j", live=True, started=2.0, holders=["n1", "n2"]), KnownRun("r1", "j", started=1.0)]
+    monkeypatch.setattr(runs, "known_runs", lambda *_: (known, {}))
+
+    def read(fleet: Any, hosts: Any, store: RunStore, one: KnownRun) -> None:
+        if one.run == "r2":
+            raise DifferentPlans("hosts hold 2 different plans of r2: plan 1 is on n1; plan 2 is on n2")
+
+    monkeypatch.setattr(runs, "read_plan", read)
+    fleet: Any = None
+    rows, _ = list_runs(fleet, (), RunStore(tmp_path), None)
+    assert [(row["run"], row["state"], "differ" in row) for row in rows] == [("r2", None, True), ("r1", None, False)]
