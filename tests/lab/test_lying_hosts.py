@@ -1,0 +1,131 @@
+"""A host of the lab whose agent answers as it likes, against the real command line: its failure, in words, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from commandline import Tfdeploy
+from faultlines import variations
+from hostside import on_host
+from jobs import write_job
+from tampered import tampered_agent
+
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+LIAR, OTHERS = "n3", ("n1", "n2")
+LIES_AS_IT_IS_TOLD = """
+import json as _json
+_answer = Server._answer
+def _lie(self, number, header, blob, cancelled):
+    try:
+        lies = _json.load(open("/tmp/lies.json"))
+    except OSError:
+        lies = {}
+    if header.get("verb") not in lies:
+        return _answer(self, number, header, blob, cancelled)
+    for each in lies[header["verb"]]:
+        self.send(dict(each, id=number))
+    self._next(number)
+Server._answer = _lie
+"""
+NESTED: list[Any] = []
+for _ in range(300):
+    NESTED = [NESTED]
+FORMS: dict[str, list[dict[str, Any]]] = {  # frames, in place of the answer
+    "a word": [{"value": "x" * 100_000}],
+    "not a number": [{"value": {"clock": float("nan"), "survivors": float("nan")}}],
+    "too deep": [{"item": {"rows": NESTED, "task": NESTED, "offset": NESTED}}, {"value": NESTED}],
+    "an error that is none": [{"error": {"code": ["../x"], "what": 5, "details": "x"}}],
+    "two answers": [{"value": None}, {"value": {}}, {"item": {}}, {"value": None}],
+}
+UP = ("probe", "lock", "run.prepare", "run.renew", "run.links", "run.start", "run.commit")
+SYNCED = ("lock", "release.state", "release.begin", "release.commit")
+
+
+@pytest.fixture
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(few_hosts)
+
+
+@contextmanager
+def lying(operator: Tfdeploy, verb: str, form: str) -> Iterator[None]:
+    text = json.dumps({verb: FORMS[form]})
+    on_host(operator.lab, LIAR, f"cat > /tmp/lies.json <<'EOF'\n{text}\nEOF")
+    try:
+        with tampered_agent(operator.lab, LIAR, {"tfdeploy.agent.serve": LIES_AS_IT_IS_TOLD}):
+            yield
+    finally:
+        on_host(operator.lab, LIAR, "rm -f /tmp/lies.json")
+
+
+def said_so(operator: Tfdeploy, *words: str, codes: tuple[int, ...] = (1, 3, 4)) -> Any:
+    done = operator.run(*words, timeout_s=100)
+    assert "Traceback" not in done.stderr and done.returncode in codes, (
+        f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    )
+    assert LIAR in done.stderr + done.stdout, done.stderr
+    return done
+
+
+@pytest.mark.fault("59 nonsense about the end of a run: stop still stops the others")
+@pytest.mark.parametrize("form", variations(list(FORMS)))
+def test_stop_stops_the_others(operator: Tfdeploy, form: str) -> None:
+    write_job(operator, "lied", "quick.py", "--steps=100000")
+    run = operator.run("launch", "--detach", "-q", exit_code=0).stdout.strip()
+    with lying(operator, "run.stop", form):
+        said_so(operator, "stop", run, "--now")
+        assert [operator.marked(host, run) for host in OTHERS] == [[], []]
+    operator.run("stop", run, "--now", exit_code=0)
+    assert operator.marked(LIAR, run) == []
+
+
+@pytest.mark.fault("59 nonsense about a run: it is seen all the same")
+@pytest.mark.parametrize("form", variations(list(FORMS)))
+def test_who_looks_at_a_run_sees_the_others(operator: Tfdeploy, form: str) -> None:
+    write_job(operator, "looked", "quick.py", "--steps=3", keep=["ckpt"])
+    run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
+    with lying(operator, "run.status", form):
+        rows = json.loads(said_so(operator, "status", run, "--json", codes=(0, 1, 4)).stdout)["tasks"]
+        assert {row["host"]: row["outcome"] for row in rows if row["host"] in OTHERS}["n2"] == "succeeded"
+    with lying(operator, "runs", form):
+        assert run in said_so(operator, "runs").stdout
+    with lying(operator, "logs", form):
+        assert "worker:0" in said_so(operator, "logs", run, codes=(0, 1, 4)).stdout
+    for verb in ("fetch.list", "fetch.sums", "fetch.log_sum"):
+        with lying(operator, verb, form):
+            answer = json.loads(said_so(operator, "fetch", run, "--json", "--to", f"{verb} {form}", codes=(0, 1, 4)).stdout)
+            assert all(row["ok"] for row in answer["hosts"] if row["host"] in OTHERS)
+
+
+@pytest.mark.long
+@pytest.mark.fault("59 nonsense during a sync: the others are synced")
+@pytest.mark.parametrize("form", list(FORMS))
+def test_the_others_are_synced(operator: Tfdeploy, form: str) -> None:
+    write_job(operator, "sent", "quick.py")
+    for verb in SYNCED:
+        (operator.cwd / "new").write_text(verb + form)
+        with lying(operator, verb, form):
+            answer = json.loads(said_so(operator, "sync", "--json").stdout)
+        assert [row["ok"] for row in answer["hosts"]] == [True, True, False]
+
+
+@pytest.mark.long
+@pytest.mark.fault("59 nonsense during a launch: nothing is left")
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("verb", UP)
+def test_a_launch_on_a_host_that_lies_leaves_nothing(operator: Tfdeploy, verb: str, form: str) -> None:
+    write_job(operator, "upset", "quick.py", "--steps=100000")
+    name = f"upset-{verb}-{form}".replace(" ", "-")
+    with lying(operator, verb, form):
+        done = operator.run("launch", "--detach", "--name", name, timeout_s=110)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3, 4), done.stderr
+    if done.returncode == 0:  # run.renew is not asked of a launch that is quick
+        assert verb == "run.renew"
+        operator.run("stop", name, "--now", exit_code=0)
+    assert LIAR in done.stderr or done.returncode == 0
+    assert [operator.marked(host, name) for host in OTHERS] == [[], []]
