@@ -59,8 +59,8 @@ def run(flags: Flags) -> int:
                 print(f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on:", file=sys.stderr)
                 print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
         if found.unheard is not None and not flags.watch:
-            print(in_words(*found.unheard), file=sys.stderr)
-            print(f"  next: tfdeploy status {plan.run} --watch: tells them from here", file=sys.stderr)
+            print(in_words(*found.unheard) + "; this tells them from here:", file=sys.stderr)
+            print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
         setting.say_errors(flags, found.errors)
         setting.say_unasked(flags, found.view.unasked)
         return worst([odd, _silence(plan, only, found.errors)])

@@ -45,12 +45,17 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
 
 def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Asked once more after a moment: the hosts may be about to tell each other."""
-    teller, hosts = unheard(watch.states)
+    teller, hosts = _cut_off(watch)
     if teller is not None and hosts:
         time.sleep(SETTLE_S)
         watch.ask()
-        teller, hosts = unheard({host: state for host, state in watch.states.items() if host not in watch.errors})
+        teller, hosts = _cut_off(watch)
     return (teller, hosts) if teller is not None and hosts else None
+
+
+def _cut_off(watch: Watch) -> tuple[str | None, tuple[str, ...]]:
+    """Of the hosts that answer and where somebody minds the run."""
+    return unheard({host: state for host, state in watch.states.items() if host not in watch.errors and host not in watch.left})
 
 
 def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, dict[str, float]]:
