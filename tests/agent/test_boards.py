@@ -1,0 +1,28 @@
+"""The interpreter of TensorBoard, where the control side does not know it: as the plan on this host says it of this host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.agent import boards, layout
+from tfdeploy.agent.paths import RunPaths
+
+
+@pytest.mark.parametrize(
+    ("plan", "python"),
+    [
+        ({"hosts": [{"host": "n1", "python": "/bin/one"}, {"host": "n2", "python": "/bin/two"}]}, "/bin/two"),
+        ({"hosts": [{"host": "n1", "python": "/bin/one"}]}, "python3"),
+        ({}, "python3"),
+        (None, "python3"),
+    ],
+)
+def test_the_plan_here_says_which_python(tmp_path: Path, plan: object, python: str) -> None:
+    paths = RunPaths(layout.host_dir(str(tmp_path), "j", "r", "n2"))
+    Path(paths.run_dir).mkdir(parents=True)
+    if plan is not None:
+        (Path(paths.run_dir) / "plan.json").write_text(json.dumps(plan))
+    assert boards._planned_python(paths) == python
