@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
 import socket
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +46,35 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: Any) 
     with pytest.raises(VerbError) as caught:
         cluster.wait_until(lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it")
     assert caught.value.code in ("ended", "unknown_run")  # the latter once its minder has removed what never began
+
+
+@pytest.mark.fault("32 a name that leads to another host of the run, or out of it")
+def test_a_name_that_leads_to_another_host_is_found(hosts: Any) -> None:
+    cluster = hosts("n1", "n2", "n3")
+    cluster.prepare("r1", TASKS)
+    file = Path(cluster.hosts["n1"].paths("r1").file("part.json"))
+    whole = file.read_text()
+    part = json.loads(whole)
+    ways = {each["host"]: each for each in part["mesh"]}
+    ways["n2"].update(port=ways["n3"]["port"], address=ways["n3"]["address"])
+    file.write_text(json.dumps(part))
+    assert shut(cluster.hosts["n1"], "r1", cluster.job) == [("n2", "", "n3 answers")]
+    with socket.create_server(("127.0.0.1", 0)) as web:
+
+        def serve() -> None:
+            for _ in range(2):  # the knock, and the question who it is
+                connection = web.accept()[0]
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(b"HTTP/1.0 400 no\r\n\r\n")
+                    connection.recv(4096)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        ways["n2"].update(port=web.getsockname()[1], address="127.0.0.1")
+        file.write_text(json.dumps(part))
+        assert shut(cluster.hosts["n1"], "r1", cluster.job) == [("n2", "", "no host of this run answers")]
+        thread.join(10)
+    file.write_text(whole)
 
 
 def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:

@@ -225,6 +225,7 @@ def test_a_damaged_run_is_named_and_spoils_no_look_at_the_others(
     assert str(tmp_path / "job/runs/bad") in rows["bad"]["damaged"] and not rows["bad"]["live"]
     facts = client.call("probe", job="job", python="python3", ports=[1, 0], gpus="none")["value"]
     assert any("runs/bad" in problem for problem in facts["problems"])
+    assert "damaged" not in client.call("run.status", job="job", run="none")["error"]["what"]
     told = client.call("run.status", job="job", run="bad")["error"]
     assert told["code"] == "unknown_run" and "damaged" in told["what"]
     checked(list(rows.values()), RUNS.value, RUNS.name, "n1")

@@ -71,7 +71,7 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
     """What is wrong with the only parts of a run that lie here, in words; None: nothing, or there is no run."""
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
-        return "%s is no folder" % folder
+        return "%s is no folder" % folder if os.path.lexists(folder) else None
     said = [sound.wrong(workdir, job, run, name) for name in host_names(workdir, job, run)]
     return None if not said or None in said else "%s: %s" % (folder, said[0])
 

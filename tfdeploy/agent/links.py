@@ -6,14 +6,19 @@ Their minders hold these ports since they prepared: the mesh's port is listened 
 
 from __future__ import annotations
 
+import socket
+import threading
 from typing import Any, Dict, List, NamedTuple
 
-from tfdeploy.agent import control, knock, runs, wire
+from tfdeploy.agent import control, gate, knock, runs, tls, wire
+from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import Call, Verb
 from tfdeploy.agent.doctor import CLOSED, OPEN
+from tfdeploy.agent.paths import RunPaths
 
 MANY = 16  # hosts of a run in which not all knock at all: a kernel's table of neighbours is full at 1024, in a lab for all hosts
 NEXT = 3  # of so many that come after it each host knocks at the ports then,
+ANSWER_S = 5.0
 SERVING = 8  # and of so many that serve
 
 
@@ -36,6 +41,8 @@ def links(call: Call) -> Dict[str, Any]:
     shut: List[Dict[str, str]] = []
     for first in range(0, len(doors), knock.AT_ONCE):
         shut += _knock(doors[first : first + knock.AT_ONCE])
+    unreached = {each["host"] for each in shut}
+    shut += _astray([door for door in doors if not door.task and door.host not in unreached], paths)
     return {"asked": asked, "shut": shut}
 
 
@@ -64,6 +71,42 @@ def _knock(doors: List[_Door]) -> List[Dict[str, str]]:
         said = knock.knock(door.address for door in doors)
         doors = [door for door in doors if door.is_shut(said[door.address])]
     return [dict(door._asdict(), why=said[door.address]) for door in doors]
+
+
+def _astray(doors: List[_Door], paths: RunPaths) -> List[Dict[str, str]]:
+    """Those mesh ports at which somebody else answers: a name or an address that leads to another host, or out of the run."""
+    certs = read_json(paths.file("mesh.json"))
+    if not certs or not doors:
+        return []
+    client = tls.contexts(certs)[1]
+    said: Dict[str, str] = {}
+
+    def ask(door: _Door) -> None:
+        said[door.host] = _who(door, client, gate.token(certs["ca"], door.host))
+
+    threads = [threading.Thread(target=ask, args=(door,), daemon=True) for door in doors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * ANSWER_S)
+    return [dict(door._asdict(), why=said[door.host]) for door in doors if said.get(door.host)]
+
+
+def _who(door: _Door, client: Any, token: str) -> str:
+    """Who answers in place of that host, in words; "": itself, or nobody who can be told."""
+    import ssl
+
+    name, _, port = door.address.rpartition(":")
+    try:
+        plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
+        with plain, client.wrap_socket(plain, server_hostname=token) as channel:
+            found = tls.peer_name(channel)
+    except ssl.SSLError as error:  # one that hangs up has its reasons, and may only be busy
+        foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
+        return "no host of this run answers" if foreign else ""
+    except (OSError, ValueError):
+        return ""
+    return "" if found == door.host else "%s answers" % found
 
 
 def _address(host: str, port: int) -> str:

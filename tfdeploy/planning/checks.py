@@ -87,6 +87,19 @@ def same_gpus(job: Job, placed: Collection[Seat]) -> None:
     )
 
 
+def one_machine(used: Mapping[str, HostFacts]) -> None:
+    """Two names for one machine would be two hosts with one folder. Raises Refused."""
+    seen: dict[tuple[str, ...], str] = {}
+    for name, facts in used.items():
+        same = seen.setdefault((facts.boot_id, facts.hostname, facts.user, facts.workdir), name)
+        if same != name and facts.boot_id:
+            raise Refused(
+                f"{same} and {name} are one machine: {facts.hostname or 'it'}, user {facts.user}, {facts.workdir}",
+                where=f"hosts {same} and {name}",
+                next=f"leave one out (`--exclude {name}`); several tasks on a machine are `roles: {{worker: {{per_host: 2}}}}`",
+            )
+
+
 def live(used: Mapping[str, HostFacts]) -> None:
     """One live run per job and host."""
     for facts in used.values():

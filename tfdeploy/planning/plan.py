@@ -65,6 +65,7 @@ def make_plan(
     checks.same_gpus(job, seats)
     seated = {seat.host for seat in seats}
     used = {name: facts[name] for name in hosts if name in seated}
+    checks.one_machine(used)
     checks.live(used)
 
     started = program.read(job.command, sources)
