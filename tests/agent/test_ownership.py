@@ -3,6 +3,7 @@ what mends it. Root plays the user, so no permission of the system helps."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -41,17 +42,20 @@ def arrive(workdir: Path, python: str = sys.executable, **how: Any) -> tuple[str
     sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
     after = f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed
     words = [python, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({len(PROGRAM)}))"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how) as process:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how) as process:
         assert process.stdin and process.stdout
         process.stdin.write(sent)
         process.stdin.flush()
         process.stdout.readline()
         word = process.stdout.readline().decode().strip()
-        out, err = process.communicate(after if word == "=tfdeploy-need=" else b"", timeout=WITHIN_S)
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(after if word == "=tfdeploy-need=" else b"")
+            process.stdin.close()
+        out = process.stdout.read()  # through the same buffer as the lines before
     said = word + out.decode(errors="replace")
     if "=tfdeploy-fail=" in said:
         return "fail", json.loads(said.split("=tfdeploy-fail=")[1].splitlines()[0])
-    assert "=tfdeploy-agent=" in said, err
+    assert "=tfdeploy-agent=" in said, (process.returncode, said)
     return word.strip("=").removeprefix("tfdeploy-"), {}
 
 
