@@ -1,14 +1,14 @@
 """Whose folders these are: nothing is read, run or written below a workdir that another user made, owns or may write to.
 
 From the workdir down each folder is opened below the one before it, never through a link. Its text is also the first thing
-that runs on a host, before any agent is there: it imports nothing of ours.
+that runs on a host, before any agent is there, and compiled at each start: it is short, and imports nothing of ours.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 try:
     from _blake2 import blake2b  # hashlib would load OpenSSL: 2 ms of each start
@@ -16,6 +16,7 @@ except ImportError:
     from hashlib import blake2b
 
 AGENTS = ".agent"
+_PACKAGES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", "tfdeploy/runtime/__pycache__")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -23,14 +24,28 @@ _NOBODY = (65534, 4294967294)  # what a file server, or a container, shows for o
 
 
 class NotOurs(PermissionError):
-    """`what` is wrong with `path`, and `next`: the line that mends it."""
+    """`why` `path` is not ours alone, a word of mending.py, which says it: `what`, and `next`, the line that mends it."""
 
-    def __init__(self, path: str, what: str, next: str) -> None:
-        super().__init__(1, what, path)
-        self.path, self.what, self.next = path, "%s %s" % (path, what), next
+    def __init__(self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None) -> None:
+        super().__init__(1, why, path)
+        self.why, self.path, self.workdir, self.about = why, path, workdir, about
 
     def __str__(self) -> str:
         return self.what
+
+    @property
+    def what(self) -> str:
+        return explain(self)[0]
+
+    @property
+    def next(self) -> str:
+        return explain(self)[1]
+
+
+def explain(error: NotOurs) -> Tuple[str, str]:
+    from tfdeploy.agent import mending  # most starts need no words
+
+    return mending.words(error.why, error.path, error.workdir, error.about)
 
 
 def check(workdir: str, *below: str) -> None:
@@ -65,7 +80,7 @@ def make_workdir(workdir: str) -> None:
     about = os.lstat(workdir)
     if about.st_uid != os.geteuid():  # another user's folder is never made by us: the file server changes owners
         os.rmdir(workdir)
-        raise _mapped(workdir, about.st_uid)
+        raise NotOurs("mapped", workdir, workdir, about)
 
 
 def has_agent(workdir: str, name: str) -> bool:
@@ -77,12 +92,17 @@ def has_agent(workdir: str, name: str) -> bool:
     return name_of(found) == name
 
 
-def check_agent(folder: str) -> None:
-    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. Raises NotOurs, OSError."""
+def check_agent(folder: str, lately: bool = False) -> None:
+    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. `lately`: its files were looked at just now, and
+    only we can have changed them where the folders are still ours. Raises NotOurs, OSError."""
     parent, name = os.path.split(folder)
     workdir, agents = os.path.split(parent)
-    if agents == AGENTS and not has_agent(workdir, name):
-        raise NotOurs(folder, "is not the agent that was put there", "any tfdeploy command for this host puts it there again")
+    if agents != AGENTS:
+        return
+    if lately:
+        check(workdir, *(os.path.join(AGENTS, name, inner) for inner in _PACKAGES))
+    elif not has_agent(workdir, name):
+        raise NotOurs("damaged", folder, workdir)
 
 
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
@@ -139,7 +159,7 @@ def _check_above(workdir: str) -> None:
         if stat.S_ISLNK(about.st_mode):
             links += 1
             if links > 40:
-                raise NotOurs(place, "is a link that leads to itself", _elsewhere())
+                raise NotOurs("endless", place, workdir, about)
             target = os.readlink(place)
             todo[:0] = _words(target)
             place = "/" if target.startswith("/") else os.path.dirname(place)
@@ -151,11 +171,9 @@ def _words(path: str) -> List[str]:
 
 def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
     if not _is_trusted(about.st_uid) and not _is_of_the_container(about.st_uid):
-        raise NotOurs(path, "belongs to %s, so %s may be replaced" % (_user(about.st_uid), workdir), _elsewhere())
+        raise NotOurs("owner above", path, workdir, about)
     if about.st_mode & OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode):
-        own = about.st_uid == os.geteuid()
-        mend = "chmod go-w %s" % _quoted(path) if own else _elsewhere()
-        raise NotOurs(path, "may be written to by others (%s), so they may replace %s" % (_mode(about), workdir), mend)
+        raise NotOurs("mode above", path, workdir, about)
 
 
 def _open(name: str, path: str, workdir: str, above: Any = None) -> int:
@@ -182,60 +200,18 @@ def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> N
     if right and not about.st_mode & OTHERS_WRITE and (about.st_nlink == 1 or kind == stat.S_IFDIR):
         return
     if found == stat.S_IFLNK:
-        what = "is a link to %s" % os.path.realpath(path)
+        why = "link"
     elif not _is_trusted(about.st_uid):
-        if _is_mapped(about.st_uid):
-            raise _mapped(path, about.st_uid)
-        what = "belongs to %s" % _user(about.st_uid)
+        why = "owner"
     elif found != kind:
-        what = "is not a folder" if kind == stat.S_IFDIR else "is not a plain file"
-    elif about.st_mode & OTHERS_WRITE:
-        what = "may be written to by others (%s)" % _mode(about)
+        why = "no folder" if kind == stat.S_IFDIR else "no file"
     else:
-        what = "has a second name, a hard link"
-    raise NotOurs(path, what, _mend(about, path, workdir))
-
-
-def _mend(about: os.stat_result, path: str, workdir: str) -> str:
-    own = about.st_uid == os.geteuid()
-    within = path[len(workdir) :].split("/")[1:3]
-    if within[:1] == [AGENTS]:
-        agent = "/".join([workdir] + within)  # it comes again by itself
-        return "rm -r %s" % _quoted(agent) if own else _set_aside(agent)
-    if stat.S_ISDIR(about.st_mode) and own:
-        return "chmod go-w %s" % _quoted(path)
-    if within:
-        return _set_aside(path)
-    if stat.S_ISLNK(about.st_mode) and _is_trusted(about.st_uid):
-        return "write `workdir: %s` in the inventory" % os.path.realpath(path)
-    return _elsewhere(path)
-
-
-def _set_aside(path: str) -> str:
-    return "mv %s %s" % (_quoted(path), _quoted(path + ".foreign"))
-
-
-def _elsewhere(path: str = "") -> str:
-    if path == os.path.expanduser("~/tfdeploy"):
-        return _set_aside(path)
-    return "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
-
-
-def _mapped(path: str, uid: int) -> NotOurs:
-    what = "shows as owned by %s, as your own files do there: its file server changes owners" % _user(uid)
-    return NotOurs(path, what, "write `workdir:` of a local disk in the inventory, or have the mapping of that mount mended")
+        why = "mode" if about.st_mode & OTHERS_WRITE else "names"
+    raise NotOurs(why, path, workdir, about)
 
 
 def _is_trusted(uid: int) -> bool:
     return uid in (os.geteuid(), 0)
-
-
-def _is_mapped(uid: int) -> bool:
-    """Our home's owner is not us either: so the mount shows what is ours."""
-    try:
-        return uid in _NOBODY or uid == os.stat(os.path.expanduser("~")).st_uid
-    except OSError:
-        return False
 
 
 def _is_of_the_container(uid: int) -> bool:
@@ -244,25 +220,6 @@ def _is_of_the_container(uid: int) -> bool:
         return False
     with open("/proc/self/uid_map") as known:
         return [line.split() for line in known] != [["0", "0", "4294967295"]]
-
-
-def _user(uid: int) -> str:
-    import pwd
-
-    try:
-        return "%s (uid %d)" % (pwd.getpwuid(uid).pw_name, uid)
-    except KeyError:
-        return "uid %d" % uid
-
-
-def _mode(about: os.stat_result) -> str:
-    return "mode %04o" % stat.S_IMODE(about.st_mode)
-
-
-def _quoted(path: str) -> str:
-    import shlex
-
-    return shlex.quote(path)
 
 
 def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:

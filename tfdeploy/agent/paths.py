@@ -20,12 +20,14 @@ from tfdeploy.agent.ownership import check, check_agent
 WORDS = ("renew", "start", "commit", "abort", "stop")
 LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
 _ROOM_BYTES = 1024
+_BORN = time.monotonic()  # whoever started this process had looked at the agent's files
+_LATELY_S = 60.0
 _HELD_S, _LOOKED_AT_S = 0.05, 5.0  # how long a lock is tried for, by who is in the way
 
 
 def agent_command(*words: str) -> List[str]:
     """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises NotOurs, OSError."""
-    check_agent(AGENT_DIR)
+    check_agent(AGENT_DIR, lately=time.monotonic() - _BORN < _LATELY_S)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
 

@@ -15,19 +15,8 @@ _BEGIN = b"""
 import sys
 sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
 """
-# standard input stands at `NAME HOST WORKDIR`; it imports as little as it can
-_START = b"""
-def say(line):
-    sys.stdout.write("\\n" + line + "\\n")
-    sys.stdout.flush()
-def fail(code, what, next=None):
-    import json
-    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "next": next}))
-    sys.exit(1)
-def disk(error, path):
-    import errno
-    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
-    fail(code, "%s: %s" % (error.filename or path, error.strerror))
+# compiled only where the agent is missing
+_ARRIVAL = b"""
 def unpack(data, workdir, name):
     import shutil
     make_workdir(workdir)
@@ -66,6 +55,23 @@ def put(fresh, workdir, name):
             os.rename(folder, fresh + ".old") # a damaged one, which those who run it have loaded
         except FileNotFoundError:
             pass
+"""
+# standard input stands at `NAME HOST WORKDIR`; it imports as little as it can
+_START = b"""
+def say(line):
+    sys.stdout.write("\\n" + line + "\\n")
+    sys.stdout.flush()
+def fail(code, what, next=None):
+    import json
+    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "next": next}))
+    sys.exit(1)
+def disk(error, path):
+    import errno
+    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
+    fail(code, "%s: %s" % (error.filename or path, error.strerror))
+def explain(error):
+    exec(MENDING, globals())
+    return words(error.why, error.path, error.workdir, error.about)
 def serve(folder, workdir, host): # in this process: a second interpreter would cost as much as all the rest
     sys.path.insert(0, folder)
     from tfdeploy.agent.main import main
@@ -82,6 +88,7 @@ def start():
             say("=tfdeploy-have=")
             serve(folder, workdir, host)
         say("=tfdeploy-need=")
+        exec(ARRIVAL, globals())
         import hashlib
         digest, size = sys.stdin.buffer.readline().decode().split()
         data = sys.stdin.buffer.read(int(size))
@@ -96,5 +103,11 @@ def start():
         disk(error, folder)
 start()
 """
-_OWNERSHIP = (Path(layout.__file__).parent / "ownership.py").read_bytes()
-PROGRAM = _FUTURE + _BEGIN + _OWNERSHIP.replace(_FUTURE, b"") + _START
+
+
+def _text(module: str) -> bytes:
+    return (Path(layout.__file__).parent / f"{module}.py").read_bytes().replace(_FUTURE, b"")
+
+
+_LATER = f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_text('mending')!r}\n".encode()
+PROGRAM = _FUTURE + _BEGIN + _text("ownership") + _LATER + _START

@@ -1,0 +1,122 @@
+"""What a start of serve, minder and supervise costs in CPU, against another checkout of tfdeploy, in alternating pairs.
+
+    python benchmarks/agent_starts.py --against ../before --pairs 300
+
+The time is user and system time of the process itself, and of whoever starts it for what that does then; not of the wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent.parent
+PACKED = """
+import json, sys
+from tfdeploy.transport import agentzip, bootstrap
+import tfdeploy.agent.serve as serve
+told = "--host" in open(serve.__file__).read()
+sys.stdout.buffer.write(json.dumps([agentzip.agent_name(), len(bootstrap.PROGRAM), told]).encode() + b"\\n")
+sys.stdout.buffer.write(bootstrap.PROGRAM + agentzip.agent_zip())
+"""
+START = """
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from tfdeploy.agent.paths import agent_command
+sys.exit(subprocess.call(agent_command(*sys.argv[2:]), stdin=subprocess.DEVNULL))
+"""
+
+
+class Checkout:
+    """The agent of one checkout, put into a workdir of its own as tfdeploy does it, with a run that has ended."""
+
+    def __init__(self, source: Path, workdir: Path) -> None:
+        done = subprocess.run([sys.executable, "-c", PACKED], cwd=source, capture_output=True, check=True)
+        head, _, rest = done.stdout.partition(b"\n")
+        self.name, self.length, told = json.loads(head)
+        self.program, self.zip = rest[: self.length], rest[self.length :]
+        self.line = f"{self.name} n1 {workdir}\n" if told else f"{self.name} {workdir}\n"
+        self.folder = workdir / ".agent" / self.name
+        self.host_dir = workdir / "job/runs/r1/hosts/n1"
+        self._lay_out()
+        self.serve()
+
+    def serve(self) -> float:
+        """Until it has greeted and its input has ended."""
+        words = [sys.executable, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({self.length}))"]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin and process.stdout
+        process.stdin.write(self.program + self.line.encode())
+        process.stdin.flush()
+        process.stdout.readline()
+        if process.stdout.readline() == b"=tfdeploy-need=\n":
+            import hashlib
+
+            process.stdin.write(f"{hashlib.sha256(self.zip).hexdigest()} {len(self.zip)}\n".encode() + self.zip)
+        process.stdin.close()
+        said = process.stdout.read()
+        assert b"=tfdeploy-agent=" in said, said
+        return spent(process)
+
+    def minder(self) -> float:
+        return self._start("minder", str(self.host_dir))
+
+    def supervise(self) -> float:
+        return self._start("supervise", str(self.host_dir), "worker:0", "1")
+
+    def _start(self, *words: str) -> float:
+        return spent(subprocess.Popen([sys.executable, "-S", "-E", "-c", START, str(self.folder), *words]))
+
+    def _lay_out(self) -> None:
+        (self.host_dir / "tasks/worker-0").mkdir(parents=True)
+        for folder in (self.host_dir, *self.host_dir.parents[:6]):
+            folder.chmod(0o700)
+        task = {"task": "worker:0", "role": "worker", "index": 0, "argv": ["true"], "env": {}}
+        part = {"run": "r1", "job": "job", "mode": "async", "host": "n1", "plan_digest": "d", "release": "r", "tasks": [task]}
+        (self.host_dir / "part.json").write_text(json.dumps(part))
+        (self.host_dir / "state.json").write_text(json.dumps({"run": "r1", "job": "job", "host": "n1", "phase": "ended"}))
+
+
+def spent(process: subprocess.Popen[bytes]) -> float:
+    """Its CPU in ms, with that of what it started and waited for."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, process.args
+    return (used.ru_utime + used.ru_stime) * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=Path, required=True, help="the folder of the other checkout")
+    parser.add_argument("--pairs", type=int, default=300)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        before = Checkout(args.against.resolve(), Path(place) / "before")
+        after = Checkout(HERE, Path(place) / "after")
+        for what in ("serve", "minder", "supervise"):
+            report(what, [pair(what, before, after) for _ in range(args.pairs + 3)][3:])
+
+
+def pair(what: str, before: Any, after: Any) -> tuple[float, float]:
+    both = [before, after]
+    random.shuffle(both)
+    found = {one: getattr(one, what)() for one in both}
+    return found[before], found[after]
+
+
+def report(what: str, pairs: list[tuple[float, float]]) -> None:
+    old, new = (statistics.median(side) for side in zip(*pairs, strict=True))
+    more = statistics.median(after - before for before, after in pairs)
+    print(f"{what:10} {old:7.2f} -> {new:7.2f} ms of CPU, median of {len(pairs)} differences {more:+6.2f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
