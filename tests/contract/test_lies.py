@@ -197,8 +197,12 @@ def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
 
 
 def test_no_host_speaks_for_another_one_about_runs() -> None:
-    mine = honest("runs", LIAR, {}).value[0]
-    going = {"host_state": {**OTHERS_STATE, "phase": "committed"}, "tasks": [{**OTHERS_TASK, "state": "running"}]}
-    lie = {**mine, **going}
-    known, _ = known_runs(lying("runs", [lie]), hosts_of(PLAN), JOB)
-    assert known[0].states[OTHER].phase == "ended" and known[0].tasks["worker:1"].state == "ended"
+    """The one that is asked last lies about the first."""
+    lie = honest("runs", OTHER, {}).value[0]
+    first = honest("run.status", LIAR, {}).value
+    lie["host_state"] = {**first["host_state"], "phase": "committed"}
+    lie["tasks"] = [{**first["tasks"][0], "state": "running"}]
+    fleet = LyingFleet(lambda host, asked: Said([], [lie]) if host == OTHER else None)
+    known, _ = known_runs(fleet, hosts_of(PLAN), JOB)
+    said = known[0].states[LIAR]
+    assert said is not None and said.phase == "ended" and known[0].tasks["worker:0"].state == "ended"
