@@ -99,7 +99,7 @@ def go_on(host: Host) -> None:
 @pytest.mark.fault("61 the session of a launch ends while a host prepares")
 @pytest.mark.parametrize("stop", STOPS)
 def test_the_end_of_a_session_sweeps_what_it_was_preparing(host: Host, stop: str) -> None:
-    session = host.begin(stop)
+    session = host.begin(stop, start_within_s=300.0)
     session.stdin.close()
     go_on(host)
     assert session.process.wait(20) == 0
@@ -123,7 +123,7 @@ def test_the_next_session_sweeps_what_a_serve_that_was_killed_left(host: Host, s
 @pytest.mark.fault("61 a rollback comes while a host prepares")
 @pytest.mark.parametrize("stop", STOPS)
 def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> None:
-    session = host.begin(stop)
+    session = host.begin(stop, start_within_s=300.0)
     about = {"run": "r1", "job": host.cluster.job, "reason": "rolled back", "purge": True, "host": "n1", "plan_digest": "d1"}
     done: list[Any] = []
     other = host.session()
@@ -177,3 +177,15 @@ def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> Non
     host.cluster.wait_until(lambda: os.listdir(layout.in_doubt_dir(str(host.workdir))) == [], what="no longer in doubt")
     host.session().call("ping")
     assert paths.state().phase == "committed" and host.cluster.alive("r1")
+
+
+def test_a_word_that_was_written_halfway_goes_with_the_run(host: Host) -> None:
+    session = host.session()
+    part = host.cluster.parts("r1", TASKS)["n1"]
+    session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])
+    session.call("run.start", run="r1", job=host.cluster.job)
+    half = Path(host.cluster.hosts["n1"].paths("r1").file(".word.commit.fa0be013971e.tmp"))
+    half.touch()
+    os.utime(half, (1000, 1000))
+    session.call("run.abort", run="r1", job=host.cluster.job, reason="test")
+    host.cluster.wait_until(lambda: not half.exists(), what="the half word has gone")

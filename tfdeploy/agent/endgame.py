@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from typing import Iterator, List, Set
 
 from tfdeploy.agent import layout, wire
@@ -13,6 +14,7 @@ SECRET_FILES = ("env.json", "mesh.json")
 ABORT = "@abort"  # beside the note of a run in doubt: it is rolled back, and a prepare that goes on stops
 _MAX_NAMED = 100
 _TRIES = 5
+_HALF_S = 1.0
 
 
 def forget_secrets(paths: RunPaths) -> None:
@@ -30,6 +32,17 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
         from tfdeploy.agent import relink  # hardly ever: each minder's start would pay for it
 
         relink.restore_after(paths, part, task)
+
+
+def forget_half_words(paths: RunPaths) -> None:
+    """What a session left that ended while it wrote a word. One that is being written now stays."""
+    try:
+        for each in os.listdir(paths.host_dir):
+            path = paths.file(each)
+            if each.startswith(".word.") and each.endswith(".tmp") and os.stat(path).st_mtime < time.time() - _HALF_S:
+                os.unlink(path)
+    except OSError:
+        pass  # removed by another, or with the folder
 
 
 def settle(paths: RunPaths) -> None:

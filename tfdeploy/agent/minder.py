@@ -129,6 +129,7 @@ class Minder:
         self._linger(fifo)
         if self._never_began():
             endgame.remove(self.paths)
+        endgame.forget_half_words(self.paths)
         endgame.settle(self.paths)
 
     def _never_began(self) -> bool:
