@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import socket
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,12 @@ from tfdeploy.model.heard import unheard
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations import carrying
+from tfdeploy.operations import launch as launching
 from tfdeploy.operations.carrying import Carrier
+from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watching import Watch
-from tfdeploy.planning import parts
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport import agentzip
 
@@ -37,24 +37,16 @@ raise SystemExit(int(open("go").read()))
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet]:
-    """ps on n1, the deciding worker on n2; at each other's mesh address somebody accepts and says nothing: a cut."""
+    """ps on n1, the deciding worker on n2. Neither believes the other's certificate: they are cut from each other."""
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(agentzip.agent_zip())).extractall(agent_dir)
     monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(carrying, "WAIT_S", 1.0)
-    whole = parts._part
-    with socket.create_server(("127.0.0.1", 0), backlog=1000) as mute:
-
-        def cut(*plan: Any) -> wire.HostPart:
-            part = whole(*plan)
-            port = mute.getsockname()[1]
-            part.mesh = [each if each.host == part.host else wire.replace(each, port=port) for each in part.mesh]
-            return part
-
-        monkeypatch.setattr(parts, "_part", cut)
-        found = NearFleet(tmp_path, agent_dir, "n1", "n2")
-        yield found
-        found.end_all()
+    each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
+    monkeypatch.setattr(launching, "certificates", lambda run, hosts: each_its_own)
+    found = NearFleet(tmp_path, agent_dir, "n1", "n2")
+    yield found
+    found.end_all()
 
 
 def launched(fleet: NearFleet, root: Path) -> Plan:
