@@ -60,12 +60,12 @@ def test_most_of_a_data_set_is_deleted_only_with_a_yes(operator: Tfdeploy) -> No
     for number in range(20):
         (data / f"part-{number}").write_text("1")
     operator.run("sync", "--limit", "n2", exit_code=0)
-    before = listed(operator, "n2", "shrunk")
+    before = listed(operator, "n2", "shrunk/data")
     for number in range(15):
         (data / f"part-{number}").unlink()
     done = operator.run("sync", "--limit", "n[1-2]", exit_code=3)
     assert "lacks 15 of the 20 files that lie on n2" in done.stderr and "-y" in done.stderr, done.stderr
-    assert listed(operator, "n2", "shrunk") == before
+    assert listed(operator, "n2", "shrunk/data") == before
     operator.run("launch", "--mode", "local", "--limit", "n2", "--", "true", exit_code=3)
     operator.run("sync", "--limit", "n[1-2]", "-y", exit_code=0)
     assert {Path(name).name for name in listed(operator, "n2", "shrunk/data/d")} == {f"part-{n}" for n in range(15, 20)}
