@@ -165,3 +165,24 @@ def test_data_is_not_changed_under_a_live_run(operator: Tfdeploy) -> None:
         operator.run("stop", run, exit_code=0)
     assert operator.json("sync", exit_code=0)["ok"]
     assert on_host(operator.lab, "n2", "cat ~/tfdeploy/reading/data/d/shard") == "new"
+
+
+PREMADE = "mkdir -p -m 1777 /scratch && mkdir -p -m 777 /scratch/tfdeploy/.agent && chown -R 4711 /scratch/tfdeploy"
+
+
+@pytest.mark.fault("60 a workdir that another user made first")
+def test_a_workdir_that_another_user_made_first_is_refused_there_alone(operator: Tfdeploy) -> None:
+    job_file(operator, "premade")
+    set_inventory(operator, hosts={"n2": {"workdir": "/scratch/tfdeploy"}})
+    before = on_host(operator.lab, "n2", f"{PREMADE} && ls -laR /scratch", root=True)
+    try:
+        rows = rows_of(operator.json("sync", exit_code=3))
+        assert [rows[host]["ok"] for host in ("n1", "n2", "n3")] == [True, False, True], rows
+        assert "/scratch/tfdeploy belongs to uid 4711" in rows["n2"]["error"]
+        said = operator.run("launch", exit_code=3).stderr
+        assert "/scratch/tfdeploy" in said and "write `workdir: ~/tfdeploy` in the inventory" in said and "Traceback" not in said
+        assert on_host(operator.lab, "n2", "ls -laR /scratch", root=True) == before
+        set_inventory(operator, hosts={"n2": {"workdir": "/scratch/mine"}})
+        assert rows_of(operator.json("sync"))["n2"]["ok"]
+    finally:
+        on_host(operator.lab, "n2", "rm -rf /scratch", root=True)
