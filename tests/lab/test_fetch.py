@@ -177,9 +177,9 @@ def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tf
     assert log.read_bytes() == content
 
 
-LIES = {
+LIES = {  # what is said of it -> the lie
     "leads out": '_row = lambda root, path: ("../../evil", 3, 1, None)',
-    "no size": "_row = lambda root, path: (path, -1, 1, None)",
+    "makes no sense": "_row = lambda root, path: (path, -1, 1, None)",
     "occurs twice": '_row = lambda root, path: ("same", 3, 1, None)',
 }
 

@@ -9,9 +9,9 @@ import fcntl
 import os
 import re
 import shutil
-from typing import Dict, List, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
-from tfdeploy.agent import atomic, layout, sound
+from tfdeploy.agent import atomic, layout
 from tfdeploy.agent.hostfolder import host_names, job_names, run_names
 from tfdeploy.agent.locks import flocked
 from tfdeploy.agent.workplace import make_private
@@ -71,12 +71,22 @@ def in_use(workdir: str) -> Set[str]:
     for job in job_names(workdir):
         for run in run_names(workdir, job):
             for host in host_names(workdir, job, run):
-                if sound.wrong(workdir, job, run, host):
-                    continue
                 folder = layout.host_dir(workdir, job, run, host)
-                if (atomic.read_json(os.path.join(folder, "state.json")) or {}).get("phase") == "ended":
-                    continue
-                part = atomic.read_json(os.path.join(folder, "part.json")) or {}
-                folders = [path for task in part.get("tasks") or () for path in task.get("path_prepend") or ()]
-                used |= {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}
+                if _fields(folder, "state.json").get("phase") != "ended":
+                    folders = _path_prepends(_fields(folder, "part.json"))
+                    used |= {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}
     return used
+
+
+def _fields(folder: str, name: str) -> Dict[str, Any]:
+    """None of a file that is missing or damaged: a damaged run may be alive, and what can be read of it counts."""
+    try:
+        return atomic.read_json(os.path.join(folder, name)) or {}
+    except OSError:
+        return {}
+
+
+def _path_prepends(part: Dict[str, Any]) -> List[str]:
+    tasks = part.get("tasks")
+    found = [task.get("path_prepend") for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+    return [path for paths in found if isinstance(paths, list) for path in paths if isinstance(path, str)]
