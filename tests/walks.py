@@ -252,7 +252,9 @@ class Walk:
             for attempt, steps in attempts.items():
                 assert steps == list(range(1, len(steps) + 1)), f"{task}, attempt {attempt}: {steps}"
         try:
-            assert self.following.wait(30) in (0, 4)
+            code = self.following.wait(30)
+            said = [line for line in self.followed.read_text().splitlines() if not line.startswith("{")]
+            assert code in (0, 4), f"the follower ends with {code}: {said}"
         except subprocess.TimeoutExpired:
             raise AssertionError("the follower does not end") from None
         followed = _lines(self.followed.read_text())

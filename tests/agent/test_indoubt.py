@@ -62,7 +62,8 @@ class Host:
         """Files of the run, and its minder."""
         found = [
             str(path)
-            for path in self.workdir.rglob("*")
+            for base, _, names in os.walk(self.workdir)  # which goes on where a folder is gone meanwhile
+            for path in (Path(base, name) for name in names)
             if path.is_file() and ("r1" in path.parts or SECRET["TOKEN"] in text(path))
         ]
         notes = layout.in_doubt_dir(str(self.workdir))

@@ -96,7 +96,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: Callable[..., Cl
 def test_what_is_not_whole_is_refused(serve: Callable[..., Client]) -> None:
     good = wire.pack(json.dumps({"plan": {}, "part": {}}).encode())
     for blob in (b"x", good[:-3], wire.pack(b"[]"), wire.pack(b"{}"), wire.pack(b'{"plan":{},"part":{"texts":[]}}')):
-        assert serve().call("run.prepare", blob, part={"run": "r"})["error"]["code"] == "bad_part"
+        assert serve().call("run.prepare", blob, part={"run": "r", "job": JOB})["error"]["code"] == "bad_part"
 
 
 @pytest.mark.parametrize("size", [1 << 20, 3 << 20])

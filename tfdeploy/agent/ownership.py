@@ -182,7 +182,8 @@ def _open(name: str, path: str, workdir: str, above: Any = None) -> int:
         folder = os.open(name, _FOLDER, dir_fd=above)
     except FileNotFoundError:
         raise
-    except OSError:
+    except OSError as error:
+        error.filename = path
         _check_entry(os.stat(name, dir_fd=above, follow_symlinks=False), path, workdir, stat.S_IFDIR)
         raise
     try:

@@ -47,7 +47,7 @@ def prepare(call: Call) -> Dict[str, Any]:
     part = _part(dict(call.args.get("part") or {}, **shared["part"]))
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
     check(paths.workdir, *layout.of_job(part.job))
-    paths.check_owner("tasks")
+    _check_owner(paths)
     with alone(paths, part.plan_digest):
         if _is_there(paths, part):
             return {"prepared": True}
@@ -59,6 +59,13 @@ def prepare(call: Call) -> Dict[str, Any]:
 
 
 # --- may it be?
+
+
+def _check_owner(paths: RunPaths) -> None:
+    try:
+        paths.check_owner("tasks")
+    except NotOurs as error:
+        raise VerbError("refused", error.what, where=error.path, next=error.next + ", or launch with another --name") from error
 
 
 def _shared(call: Call) -> Dict[str, Any]:
