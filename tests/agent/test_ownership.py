@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conditions import wait_for
 from faultlines import params
 
 from tfdeploy.agent import layout, ownership
+from tfdeploy.agent.seen import SEEN, is_as_seen, marks
 from tfdeploy.transport.agentzip import agent_name, agent_zip
 from tfdeploy.transport.firststage import PROGRAM
 
@@ -80,6 +82,20 @@ def workdir(installed: Path) -> Iterator[Path]:
     yield copy
     for left in installed.parent.glob("copy*"):
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+
+
+@pytest.fixture(params=["seen", "unseen"])
+def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
+    """Whether all of the agent was looked at when it was whole, so that a start only looks for what changed."""
+    if request.param == "seen":
+        note(workdir)
+    return bool(request.param == "seen")
+
+
+def note(workdir: Path) -> None:
+    record = workdir / AGENT / SEEN
+    record.write_text(marks(str(workdir / AGENT), (0, 0)))
+    record.chmod(0o600)
 
 
 @pytest.fixture
@@ -186,6 +202,7 @@ def listing(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("path", "plant"), params(PLANTS))
 def test_what_another_user_planted_is_refused(workdir: Path, trap: Path, path: str | None, plant: Any) -> None:
+    note(workdir)
     plant(workdir / path if path is not None else bytecode(workdir), trap)
     before = listing(workdir.parent)
     kind, said = arrive(workdir)
@@ -204,7 +221,16 @@ def other_code(path: Path) -> None:
     path.write_text("raise SystemExit('other code')\n")
 
 
+def unnoticed(path: Path) -> None:
+    """Changed, and of its old size and time."""
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"import", b"export"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+
+
 DAMAGES = {
+    "60 edited, of its old size and time": lambda agent: unnoticed(agent / "tfdeploy/agent/serve.py"),
     "60 emptied": lambda agent: (agent / "tfdeploy/agent/serve.py").write_bytes(b""),
     "60 edited": lambda agent: other_code(agent / "tfdeploy/agent/serve.py"),
     "60 missing": lambda agent: (agent / "tfdeploy/agent/serve.py").unlink(),
@@ -216,11 +242,24 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()])
+@pytest.mark.usefixtures("seen")
 def test_a_damaged_agent_comes_again_by_itself(workdir: Path, damage: Any) -> None:
     damage(workdir / AGENT)
     assert arrive(workdir) == ("need", {})
     assert arrive(workdir) == ("have", {})
     assert [path.name for path in (workdir / ".agent").iterdir()] == [agent_name()]
+
+
+def test_all_of_the_agent_is_read_once_and_then_only_what_changed(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from a look that was as young as the files: they may change again and show the same time."""
+    at, name = str(workdir), agent_name()
+    wait_for(lambda: arrive(workdir) == ("have", {}) and is_as_seen(at, name), WITHIN_S, "the agent to be known")
+    with monkeypatch.context() as patched:
+        patched.setattr(ownership, "_agent_content", lambda *_: pytest.fail("all of it was read again"))
+        assert ownership.has_agent(at, name)
+    (workdir / AGENT / SEEN).write_text("nonsense")
+    assert not is_as_seen(at, name)
+    assert arrive(workdir) == ("have", {}) and is_as_seen(at, name)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+from typing import NamedTuple
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Dict, Optional, Tuple, Union
 from tfdeploy.agent.knowledge import Knowledge
 
 

@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 import time
-from typing import Any, Dict, List, Optional, Tuple
+
+from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 
 UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 WITHIN_S = 20.0  # a cold interpreter on a network disk

@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import Any, Dict, Optional, Union
+
+from tfdeploy.agent.annotations import Any, Dict, Optional, Union
 
 
 def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:

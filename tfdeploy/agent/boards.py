@@ -11,9 +11,9 @@ import select
 import socket
 import subprocess
 import time
-from typing import Any, Dict
 
 from tfdeploy.agent import proc
+from tfdeploy.agent.annotations import Any, Dict
 from tfdeploy.agent.asked import Asked, find_program
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import Call, VerbError

@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import List, Set
 
 from tfdeploy.agent import proc
+from tfdeploy.agent.annotations import List, Set
 
 GRACE_S = 3.0
 _LOOK_S = 0.05

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Optional
 
 from tfdeploy.agent import family, runclock, wire
+from tfdeploy.agent.annotations import Optional
 from tfdeploy.agent.atomic import forget_halves
 from tfdeploy.agent.endgame import restore_links
 from tfdeploy.agent.loglayout import LOG

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any, Callable, Dict, Optional
+
+from tfdeploy.agent.annotations import Any, Callable, Dict, Optional
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import List, Optional, Sequence, Tuple
 
+from tfdeploy.agent.annotations import List, Optional, Sequence, Tuple
 from tfdeploy.agent.paths import RunPaths
 
 ANYWAY_S = 2.0  # a death that nobody could write down changes no file

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
+from tfdeploy.agent.annotations import Dict, Optional, Tuple
 from tfdeploy.agent.loglayout import LOG
 
 READ_BYTES = 1 << 16  # more than this between two looks are words of its own

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.endgame import left_paths
 from tfdeploy.agent.hostfolder import host_names

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Dict, Optional
 
+from tfdeploy.agent.annotations import Any, Dict, Optional
 from tfdeploy.agent.call import VerbError
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.paths import NoPart

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-from typing import Any, Dict, List, NamedTuple, Set, Tuple
+from typing import NamedTuple
 
 from tfdeploy.agent import knock, tls, untrusted, wire
+from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.doctor import OPEN
 from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.vitals import Sign

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, List
 
 from tfdeploy.agent import burial, endgame, family, indoubt, layout, ledger, proc, room, runclock, runs, wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, List
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import NAME, Call, Verb, VerbError
 from tfdeploy.agent.decide import STOPPED_BY_OPERATOR

@@ -9,9 +9,9 @@ import os
 import shutil
 import stat
 import time
-from typing import Any, Dict, Iterator, Optional, Tuple
 
 from tfdeploy.agent import atomic, family, layout, sound, wire
+from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
 from tfdeploy.agent.flush import changed_since, flush

@@ -5,10 +5,9 @@ Reads no clock and no file, so that every rule is a row in a table of tests. Wha
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
-
 from tfdeploy.agent import recovery, unminded, wire
 from tfdeploy.agent.actions import Abort, Action, Bury, Commit, End, Own, Phase, Start, View
+from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.knowledge import decided, first_death, in_words, is_final, serves
 
 __all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Bury", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]

@@ -6,9 +6,10 @@ serves or waits by profession does not stand still, unless it is frozen; who wai
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import NamedTuple
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Set
 from tfdeploy.agent.knowledge import is_final, serves
 from tfdeploy.agent.vitals import Sign
 

@@ -9,9 +9,9 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, List
 
 from tfdeploy.agent import gate, mishaps, tls, untrusted
+from tfdeploy.agent.annotations import Any, Callable, Dict, List
 
 MAX_MESSAGE_BYTES = 1 << 22  # a thousand tasks, each ended with a long reason in any script (six bytes a character)
 TIMEOUT_S = 5.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from typing import Iterator, List, Set
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import Iterator, List, Set
 from tfdeploy.agent.paths import RunPaths
 
 SECRET_FILES = ("env.json", "mesh.json")

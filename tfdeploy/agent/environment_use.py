@@ -9,9 +9,9 @@ import fcntl
 import os
 import re
 import shutil
-from typing import Any, Dict, List, Set, Tuple
 
 from tfdeploy.agent import atomic, layout
+from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.hostfolder import host_names, job_names, run_names
 from tfdeploy.agent.locks import flocked
 from tfdeploy.agent.workplace import make_private

@@ -11,9 +11,10 @@ import hashlib
 import os
 import time
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from tfdeploy.agent import atomic, environment_use, frames, installing, layout
+from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
 from tfdeploy.agent.asked import Asked, find_program
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.locks import flocked

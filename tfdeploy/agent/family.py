@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from tfdeploy.agent import layout, proc, wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 from tfdeploy.agent.paths import RunPaths, is_locked
 
 FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs

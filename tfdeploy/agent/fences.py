@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict
 
+from tfdeploy.agent.annotations import Any, Dict
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.workplace import make_private
 

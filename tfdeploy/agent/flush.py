@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Iterable, List
+
+from tfdeploy.agent.annotations import Iterable, List
 
 FEW = 256  # so many are flushed one by one; of more, one flush of the whole file system is quicker
 _THREADS = 16  # file systems commit what comes at once together

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+
+from tfdeploy.agent.annotations import Any, BinaryIO, Dict, List, Optional, Tuple
 
 VERSION = 1
 GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before us

@@ -11,9 +11,9 @@ import select
 import socket
 import threading
 import time
-from typing import Callable, Dict, Optional
 
 from tfdeploy.agent import mishaps
+from tfdeploy.agent.annotations import Callable, Dict, Optional
 
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)  # handshakes a second, and how many of them at once
 MOST_WAITING = 256  # connections that have not said enough to be told apart; the oldest goes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import List
 
 from tfdeploy.agent import sockets, wire
+from tfdeploy.agent.annotations import List
 
 MESH_AGAIN_S = 5.0  # what a dead minder's connections may keep its port
 

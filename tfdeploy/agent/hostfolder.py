@@ -7,9 +7,9 @@ hostname; of clones the one with the name by which the inventory of this session
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import atomic, layout, sound
+from tfdeploy.agent.annotations import Any, Dict, List, Optional
 from tfdeploy.agent.call import NAME
 from tfdeploy.agent.ownership import name_of
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import List
 
 from tfdeploy.agent import endgame, layout, workplace
+from tfdeploy.agent.annotations import List
 from tfdeploy.agent.atomic import read_json, write_bytes, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
 from tfdeploy.agent.hostfolder import is_own, origin

@@ -9,7 +9,8 @@ import os
 import select
 import threading
 import time
-from typing import Optional, Sequence
+
+from tfdeploy.agent.annotations import Optional, Sequence
 
 WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO and IN_CREATE
 POLL_S = 0.05  # without inotify; and with it the least between two awakenings: news that come together go out together

@@ -15,9 +15,9 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from typing import Any, Deque, Dict, List
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Deque, Dict, List
 from tfdeploy.agent.asked import Asked, find_uv
 from tfdeploy.agent.call import Call, VerbError
 

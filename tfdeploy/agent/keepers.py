@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from typing import Any, Dict, List, Tuple
 
 from tfdeploy.agent import layout, runs
+from tfdeploy.agent.annotations import Any, Dict, List, Tuple
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of

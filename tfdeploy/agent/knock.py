@@ -12,8 +12,8 @@ import select
 import socket
 import ssl
 import time
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
+from tfdeploy.agent.annotations import Dict, Iterable, List, Mapping, Optional, Tuple
 from tfdeploy.agent.doctor import CLOSED, OPEN
 
 WITHIN_S = 3.0

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Collection, Dict, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import NamedTuple
 
 from tfdeploy.agent import untrusted, wire
+from tfdeploy.agent.annotations import Any, Collection, Dict, List, Optional, Set, Tuple, Union
 
 MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
 ABORT_KINDS = ("abort", "failed", "stop")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List, Optional
 
+from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.loglayout import LOG
 
 TAIL_BYTES = 128 << 10

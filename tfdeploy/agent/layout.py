@@ -16,7 +16,8 @@ Per-host names, so that a workdir that all hosts share (NFS) works too.
 from __future__ import annotations
 
 import os
-from typing import List
+
+from tfdeploy.agent.annotations import List
 
 IN_DOUBT = ".indoubt"
 PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on

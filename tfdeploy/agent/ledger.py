@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import Any, Dict, Set
 
 from tfdeploy.agent import knowledge, recovery, room, unminded, wire
+from tfdeploy.agent.annotations import Any, Dict, Set
 from tfdeploy.agent.atomic import forget_halves, read_json
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.paths import RunPaths

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import Any, Dict, List, NamedTuple
+from typing import NamedTuple
 
 from tfdeploy.agent import control, gate, knock, runs, tls, wire
+from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.call import Call, Verb
 from tfdeploy.agent.doctor import CLOSED, OPEN

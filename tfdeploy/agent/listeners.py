@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Callable, Dict, List, Optional, Tuple
+
+from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Tuple
 
 _LISTEN = "0A"
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")

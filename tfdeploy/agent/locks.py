@@ -12,9 +12,9 @@ import json
 import os
 import threading
 import time
-from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import atomic, fences, layout
+from tfdeploy.agent.annotations import Any, Dict, List, Optional
 from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.agent.hostfolder import place
 from tfdeploy.agent.paths import is_locked

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
+from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.loglayout import INDEX, LOG, OLD, RECORD, Record, unpack
 
 PIECE_BYTES = 256 << 10

@@ -5,9 +5,8 @@ Bytes are passed on as they lie on disk; splitting and searching them is the con
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
-
 from tfdeploy.agent import changes, inotify
+from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.logreader import PIECE_BYTES, LogReader, Piece
 from tfdeploy.agent.logseek import start_of_last, start_of_since

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import List
 
+from tfdeploy.agent.annotations import List
 from tfdeploy.agent.logreader import Segment, open_segments
 
 _BLOCK_BYTES = 256 << 10

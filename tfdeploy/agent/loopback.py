@@ -5,7 +5,7 @@ Reads the hosts file alone: no name server is asked, so that a dead one costs th
 
 from __future__ import annotations
 
-from typing import List, Set
+from tfdeploy.agent.annotations import List, Set
 
 
 def resolving_to_loopback(names: List[str], hosts_file: str = "/etc/hosts") -> List[str]:

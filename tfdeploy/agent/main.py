@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import List
 
 from tfdeploy.agent import AGENT_DIR
+from tfdeploy.agent.annotations import List
 from tfdeploy.agent.ownership import NotOurs
 
 WORDS = ("serve", "minder", "supervise", "bound")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import NamedTuple
 
 from tfdeploy.agent import atomic, frames
+from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Set
 from tfdeploy.agent.call import VerbError
 
 MOST_BYTES = 512 << 20  # of an unpacked manifest: a million files and more

@@ -6,7 +6,8 @@ A secret may come in pieces: what could be the beginning of one is held back unt
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterable, List
+
+from tfdeploy.agent.annotations import Dict, Iterable, List
 
 MASK = b"***"
 SHORTEST = 4  # characters; masking less would make the log unreadable and hide nothing

@@ -9,7 +9,8 @@ import os
 import pwd
 import shlex
 import stat
-from typing import Optional, Tuple
+
+from tfdeploy.agent.annotations import Optional, Tuple
 
 _AGENTS = ".agent"
 _UNKNOWN = (65534, 4294967294)  # what a file server shows for owners that it does not know

@@ -14,9 +14,9 @@ import ssl
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from tfdeploy.agent import door, gate, knowledge, mishaps, tls, wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.rota import Peer, Rota
 

@@ -14,7 +14,6 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
 
 from tfdeploy.agent import (
     actions,
@@ -33,6 +32,7 @@ from tfdeploy.agent import (
     tidings,
     unminded,
 )
+from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.atomic import read_json, write_bytes
 from tfdeploy.agent.consult import Colleague
 from tfdeploy.agent.family import supervisor_lock

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Set, Tuple
+
+from tfdeploy.agent.annotations import Set, Tuple
 
 _MOST = 50
 _told: Set[Tuple[str, str]] = set()

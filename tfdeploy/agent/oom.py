@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Optional
+
+from tfdeploy.agent.annotations import Dict, Optional
 
 
 def kills() -> Optional[int]:

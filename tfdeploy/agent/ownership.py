@@ -1,25 +1,28 @@
 """Whose folders these are: nothing is read, run or written below a workdir that another user made, owns or may write to.
 
-From the workdir down each folder is opened below the one before it, never through a link. Its text is also the first thing
-that runs on a host, before any agent is there, and compiled at each start: it is short, and imports nothing of ours.
+From the workdir down each folder is opened below the one before it, never through a link. Its text also runs on a host
+before any agent is there, behind that of seen.py: it imports nothing else of ours.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from typing import Any, Dict, List, Optional, Tuple
+import time
+
+from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.seen import AGENTS, OTHERS_WRITE, SEEN, above, is_as_seen, is_record, marks, may_be_replaced
 
 try:
     from _blake2 import blake2b  # hashlib would load OpenSSL: 2 ms of each start
 except ImportError:
     from hashlib import blake2b
 
-AGENTS = ".agent"
 _PACKAGES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", "tfdeploy/runtime/__pycache__")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_RACY_NS = 2_000_000_000  # a file that changed so lately may change again and show the same time
 _NOBODY = (65534, 4294967294)  # what a file server, or a container, shows for owners that it does not know
 
 
@@ -85,11 +88,18 @@ def make_workdir(workdir: str) -> None:
 
 def has_agent(workdir: str, name: str) -> bool:
     """Whether the agent of that name is there, whole. False: it is missing or damaged, and may be put there."""
+    if is_as_seen(workdir, name):
+        return True
+    folder = os.path.join(workdir, AGENTS, name)
+    seen = _marks(folder)  # before its files are read: what changes after that has other marks
     try:
         found = _agent_content(workdir, name)
     except FileNotFoundError:
         return False
-    return name_of(found) == name
+    if name_of(found) != name:
+        return False
+    _keep(seen, folder)
+    return True
 
 
 def check_agent(folder: str, lately: bool = False) -> None:
@@ -127,6 +137,29 @@ def name_of(members: Dict[str, bytes]) -> str:
     return str(said.hexdigest())
 
 
+def _marks(folder: str) -> str:
+    """ "": they cannot be relied on at the next start."""
+    try:
+        found = marks(folder, (0, os.geteuid()))
+    except OSError:
+        return ""  # what is wrong there is found and said by the whole look
+    newest = max((int(line.rsplit(" ", 1)[1]) for line in found.splitlines()), default=0)
+    return found if newest < time.time_ns() - _RACY_NS else ""
+
+
+def _keep(seen: str, folder: str) -> None:
+    if not seen:
+        return
+    fresh = os.path.join(folder, "%s.%d" % (SEEN, os.getpid()))
+    try:
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(file, "w", errors="surrogateescape") as record:
+            record.write(seen)
+        os.rename(fresh, os.path.join(folder, SEEN))
+    except OSError:
+        pass  # a full disk: the next start looks at all of it again
+
+
 def _check_path(top: int, workdir: str, words: List[str]) -> None:
     folder, path = os.dup(top), workdir
     try:
@@ -143,36 +176,19 @@ def _check_path(top: int, workdir: str, words: List[str]) -> None:
 
 def _check_above(workdir: str) -> None:
     """The folders that lead to it: nobody but us and root may put another one in the place of any of them."""
-    place, todo, links = "/", _words(workdir)[:-1], 0
-    _check_holder(os.lstat("/"), "/", workdir)
-    while todo:
-        word = todo.pop(0)
-        if word == "..":
-            place = os.path.dirname(place)
-            continue
-        place = os.path.join(place, word)
-        try:
-            about = os.lstat(place)
-        except FileNotFoundError:
-            return
-        _check_holder(about, place, workdir)
-        if stat.S_ISLNK(about.st_mode):
-            links += 1
-            if links > 40:
-                raise NotOurs("endless", place, workdir, about)
-            target = os.readlink(place)
-            todo[:0] = _words(target)
-            place = "/" if target.startswith("/") else os.path.dirname(place)
-
-
-def _words(path: str) -> List[str]:
-    return [word for word in path.split("/") if word not in ("", ".")]
+    try:
+        for path, about in above(workdir):
+            _check_holder(about, path, workdir)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise NotOurs("endless", error.filename, workdir, os.lstat(error.filename)) from error
 
 
 def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
     if not _is_trusted(about.st_uid) and not _is_of_the_container(about.st_uid):
         raise NotOurs("owner above", path, workdir, about)
-    if about.st_mode & OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode):
+    if may_be_replaced(about):
         raise NotOurs("mode above", path, workdir, about)
 
 
@@ -250,7 +266,7 @@ def _read_folder(folder: int, path: str, prefix: str, workdir: str, found: Dict[
                     _read_folder(inner, path + "/" + name, prefix + name + "/", workdir, found)
                 finally:
                     os.close(inner)
-            elif prefix.endswith("__pycache__/"):
+            elif prefix.endswith("__pycache__/") or (not prefix and is_record(name)):
                 _check_entry(entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG)
             else:
                 found[prefix + name] = _content(name, path + "/" + name, workdir, folder)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from typing import Any, Dict, Tuple
 
+from tfdeploy.agent.annotations import Any, Dict, Tuple
 from tfdeploy.agent.atomic import write_all
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.releases import staging_of

@@ -11,9 +11,9 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import AGENT_DIR, layout, room, wire
+from tfdeploy.agent.annotations import Any, Dict, List, Optional
 from tfdeploy.agent.atomic import read_json, write_bytes, write_json
 from tfdeploy.agent.ownership import check, check_agent
 

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional
 
 from tfdeploy.agent import (
     endgame,
@@ -29,6 +28,7 @@ from tfdeploy.agent import (
     wire,
     workplace,
 )
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import NAME, Call, VerbError
 from tfdeploy.agent.complaints import NO_LOCKS

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 from tfdeploy.agent import layout, manifests
+from tfdeploy.agent.annotations import Any, Dict, List, Tuple
 from tfdeploy.agent.call import Call
 from tfdeploy.agent.manifests import Entry
-from tfdeploy.agent.ownership import OTHERS_WRITE, check_owner
+from tfdeploy.agent.ownership import check_owner
+from tfdeploy.agent.seen import OTHERS_WRITE
 
 _BUSY = ".nfs"  # a file that was removed on a file server while somebody had it open
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Any, Dict, List, Optional, Tuple
 
 from tfdeploy import __version__
 from tfdeploy.agent import atomic, relink
+from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.asked import (
     Asked,
     find_program,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-from typing import List, Mapping, Optional, Tuple
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import List, Mapping, Optional, Tuple
 
 _USUAL = ("python", "python3", "bash", "env")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Optional
-
 from tfdeploy.agent import sockets, wire
+from tfdeploy.agent.annotations import Iterable, Optional
 
 
 class Readiness:

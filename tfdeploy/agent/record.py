@@ -6,18 +6,18 @@ agent. Type checkers see the real one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple
+from tfdeploy.agent.annotations import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
     from dataclasses import field, replace
 else:
 
-    class _Made(NamedTuple):
+    class _Made:
         """The default of a field whose value is made anew for each record."""
 
-        default_factory: Callable[[], Any]
-        metadata: Dict[str, Any]
+        def __init__(self, default_factory, metadata):
+            self.default_factory, self.metadata = default_factory, metadata
 
     def field(default_factory, metadata=None):
         return _Made(default_factory, metadata or {})

@@ -7,10 +7,9 @@ say that (SUPPLIED); then the servers start, and once these are up (SERVED) the 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional
-
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
+from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional
 from tfdeploy.agent.knowledge import MAX_TEXT, Knowledge, decided, ending_of, in_words, is_final, is_outdated, serves, too_early
 
 OVER = ("ended", "lost")

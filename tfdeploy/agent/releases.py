@@ -10,9 +10,9 @@ import errno
 import os
 import shutil
 import time
-from typing import Any, Dict, List
 
 from tfdeploy.agent import layout, manifests
+from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.complaints import free_of
 from tfdeploy.agent.flush import flush, flush_folder

@@ -12,9 +12,9 @@ import os
 import shutil
 import stat
 import time
-from typing import List, Optional
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.hostfolder import run_names
 from tfdeploy.agent.keeping import newest

@@ -6,9 +6,9 @@ Only a committed run that has not ended here, and only the job's latest on this 
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional
 
 from tfdeploy.agent import hostfolder, layout, runs, sound
+from tfdeploy.agent.annotations import Any, Dict, Optional
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.paths import RunPaths
 from tfdeploy.agent.prepare import alone, refuse_live_run, start_minder

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from typing import Dict, Set
 
 from tfdeploy.agent import atomic, layout
+from tfdeploy.agent.annotations import Dict, Set
 from tfdeploy.agent.hostfolder import host_names, run_names
 
 STALE_S = 86400.0

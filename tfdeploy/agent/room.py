@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import Any, Optional
 
 from tfdeploy.agent import atomic
+from tfdeploy.agent.annotations import Any, Optional
 
 ROOM = ".room"
 _OLD = ".old"

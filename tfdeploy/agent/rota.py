@@ -7,9 +7,9 @@ who heard it, and each minder tells few: n hosts, 4n handshakes instead of n * n
 from __future__ import annotations
 
 import random
-from typing import Dict, List, Optional
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Dict, List, Optional
 
 FEW = 8  # peers: all of them hear of news at once
 FANOUT = 4  # of more peers: so many at once, the others slowly

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import NamedTuple
 
 from tfdeploy.agent import consult, doctor, knock, proc, runclock, traffic, vitals, wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, List, Optional, Set
 from tfdeploy.agent.doctor import Facts, Finding
 from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.mesh import Mesh

@@ -7,9 +7,9 @@ that is gone, are lost.
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional
 
 from tfdeploy.agent import atomic, layout, unwritten, wire
+from tfdeploy.agent.annotations import Any, Dict, List, Optional
 from tfdeploy.agent.call import Call, VerbError
 from tfdeploy.agent.hostfolder import boot_id, damaged, job_names, own_host, run_names
 from tfdeploy.agent.paths import RunPaths, is_locked

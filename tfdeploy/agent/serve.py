@@ -13,10 +13,10 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
 
 from tfdeploy import __version__
 from tfdeploy.agent import AGENT_DIR, atomic, frames, layout, ownership
+from tfdeploy.agent.annotations import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
 from tfdeploy.agent.call import NAME, Call, Context
 from tfdeploy.agent.complaints import complaint
 from tfdeploy.agent.hostfolder import boot_id

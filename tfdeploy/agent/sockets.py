@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Iterable, Optional, Set
 
 from tfdeploy.agent import traffic
+from tfdeploy.agent.annotations import Iterable, Optional, Set
 
 _LISTEN = "0A"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import Any, Dict, Optional
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import Any, Dict, Optional
 
 _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}

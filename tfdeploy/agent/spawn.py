@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Dict, Mapping, Tuple
 
 from tfdeploy.agent import AGENT_DIR, proc, wire
+from tfdeploy.agent.annotations import Dict, Mapping, Tuple
 from tfdeploy.agent.family import FOLDER_MARK
 from tfdeploy.agent.paths import RunPaths
 

@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import time
-from typing import Dict, NamedTuple, Tuple
+from typing import NamedTuple
 
 from tfdeploy.agent import decide, family, proc, wire
+from tfdeploy.agent.annotations import Dict, Tuple
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.chatter import Chatter
 from tfdeploy.agent.paths import RunPaths, agent_command, is_locked

@@ -10,9 +10,10 @@ import os
 import re
 import shutil
 import stat
-from typing import Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import NamedTuple
 
 from tfdeploy.agent import manifests
+from tfdeploy.agent.annotations import Dict, List, Optional, Set, Tuple
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.manifests import Entry
 

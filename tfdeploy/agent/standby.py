@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from typing import List, Optional
 
 from tfdeploy.agent import family, proc, wire
+from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.paths import RunPaths, agent_command, is_locked
 
 MIND_S = 1.5

@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Dict, List, Optional
 
 from tfdeploy.agent import family, lastwords, oom, proc, room, runclock, spawn, wire
+from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.loglayout import LogWriter
 from tfdeploy.agent.masking import Mask

@@ -15,9 +15,9 @@ import ssl
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from tfdeploy.agent import keepers, layout, tls, untrusted, wire
+from tfdeploy.agent.annotations import Any, Callable, Iterator, List, Optional, Tuple
 from tfdeploy.agent.collect import RECORD, keep_rows
 from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.paths import RunPaths

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict
 
 from tfdeploy.agent import knowledge, untrusted, wire
+from tfdeploy.agent.annotations import Any, Dict
 from tfdeploy.agent.atomic import read_json, write_json
 from tfdeploy.agent.call import Call, Verb, VerbError
 from tfdeploy.agent.knowledge import Knowledge

@@ -6,7 +6,8 @@ import os
 import ssl
 import tempfile
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Optional, Tuple
+
+from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
 
 
 def contexts(certs: Dict[str, str]) -> Tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -6,10 +6,9 @@ back when a minder is there again, and give up what ran there after `restart.wai
 
 from __future__ import annotations
 
-from typing import Dict, List, Union
-
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, Lose, Unminded, View
+from tfdeploy.agent.annotations import Dict, List, Union
 from tfdeploy.agent.knowledge import Fields, Knowledge, decided, is_final, is_outdated
 
 NOBODY = "nobody minds it"

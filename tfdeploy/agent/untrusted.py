@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Callable, Collection, Dict, Mapping, Tuple
+
+from tfdeploy.agent.annotations import Any, Callable, Collection, Dict, Mapping, Tuple
 
 MAX_DEPTH = 16
 MAX_VALUES = 1 << 17  # a message of a thousand tasks has 12,000

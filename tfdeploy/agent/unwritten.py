@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Optional, Set, Tuple
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Optional, Set, Tuple
 from tfdeploy.agent.paths import RunPaths
 from tfdeploy.agent.record import replace
 

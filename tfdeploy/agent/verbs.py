@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from typing import Any, Dict
 
+from tfdeploy.agent.annotations import Any, Dict
 from tfdeploy.agent.call import Call, Verb, VerbError
 
 MODULES = {  # verb, or what stands before its dot -> the module that holds it

@@ -7,9 +7,10 @@ and heartbeats between servers are no progress.
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, NamedTuple, Optional, Set, Tuple
+from typing import NamedTuple
 
 from tfdeploy.agent import proc, wire
+from tfdeploy.agent.annotations import Callable, Dict, Optional, Set, Tuple
 from tfdeploy.agent.chatter import Chatter
 from tfdeploy.agent.paths import RunPaths
 from tfdeploy.agent.traffic import Traffic

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
-
 from tfdeploy.agent import changes, inotify, runs, wire
+from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.call import Call
 from tfdeploy.agent.paths import RunPaths
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Iterable, List, Optional, Tuple, Type, TypeVar
 
+from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Tuple, Type, V
 from tfdeploy.agent.frames import (
     GREETING,
     HEARTBEAT_S,
@@ -64,8 +64,6 @@ TASK_MARKERS = (  # what each task finds in its environment
 )
 
 # --- values -----------------------------------------------------------------------------------------
-
-V = TypeVar("V")
 
 
 def to_wire(value: Any) -> Any:

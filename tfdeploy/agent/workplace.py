@@ -11,9 +11,9 @@ import fcntl
 import os
 import shutil
 import stat
-from typing import Callable, Dict, List
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Callable, Dict, List
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.paths import RunPaths
 

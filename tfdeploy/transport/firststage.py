@@ -56,23 +56,13 @@ def put(fresh, workdir, name):
         except FileNotFoundError:
             pass
 """
-# standard input stands at `NAME HOST WORKDIR`; it imports as little as it can
+# standard input stands at `NAME HOST WORKDIR`; most starts end here, so it imports and compiles as little as it can
 _START = b"""
 def say(line):
     sys.stdout.write("\\n" + line + "\\n")
     sys.stdout.flush()
-def fail(code, what, next=None):
-    import json
-    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "next": next}))
-    sys.exit(1)
-def disk(error, path):
-    import errno
-    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
-    fail(code, "%s: %s" % (error.filename or path, error.strerror))
-def explain(error):
-    exec(MENDING, globals())
-    return words(error.why, error.path, error.workdir, error.about)
 def serve(folder, workdir, host): # in this process: a second interpreter would cost as much as all the rest
+    say("=tfdeploy-have=")
     sys.path.insert(0, folder)
     from tfdeploy.agent.main import main
     sys.exit(main(["serve", "--workdir", workdir, "--host", host]))
@@ -80,34 +70,51 @@ def start():
     os.umask(0o077)
     name, host, workdir = os.fsdecode(sys.stdin.buffer.readline()[:-1]).split(" ", 2)
     workdir = os.path.normpath(os.path.expanduser(workdir))
-    if not os.path.isabs(workdir):
-        fail("workdir", "%s: there is no home folder to put it in" % workdir)
     folder = os.path.join(workdir, AGENTS, name)
     try:
-        if has_agent(workdir, name):
-            say("=tfdeploy-have=")
-            serve(folder, workdir, host)
-        say("=tfdeploy-need=")
-        exec(ARRIVAL, globals())
-        import hashlib
-        digest, size = sys.stdin.buffer.readline().decode().split()
-        data = sys.stdin.buffer.read(int(size))
-        if hashlib.sha256(data).hexdigest() == digest:
-            unpack(data, workdir, name)
-        if not has_agent(workdir, name):
-            fail("workdir", "the agent did not arrive whole")
-        os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir, "--host", host])
-    except NotOurs as error:
-        fail("foreign", error.what, error.next)
+        if not os.path.isabs(workdir) or not is_as_seen(workdir, name):
+            exec(REST, globals())
+            look(folder, workdir, name, host)
+        serve(folder, workdir, host)
     except OSError as error:
-        disk(error, folder)
+        exec(REST, globals())
+        tell(error, folder)
 start()
+"""
+_LOOK = b"""
+def fail(code, what, next=None):
+    import json
+    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "next": next}))
+    sys.exit(1)
+def tell(error, path):
+    if hasattr(error, "why"):
+        exec(MENDING, globals())
+        fail("foreign", *words(error.why, error.path, error.workdir, error.about))
+    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
+    fail(code, "%s: %s" % (error.filename or path, error.strerror))
+def look(folder, workdir, name, host): # comes back where the agent is there, whole
+    if not os.path.isabs(workdir):
+        fail("workdir", "%s: there is no home folder to put it in" % workdir)
+    if has_agent(workdir, name):
+        return
+    say("=tfdeploy-need=")
+    exec(ARRIVAL, globals())
+    import hashlib
+    digest, size = sys.stdin.buffer.readline().decode().split()
+    data = sys.stdin.buffer.read(int(size))
+    if hashlib.sha256(data).hexdigest() == digest:
+        unpack(data, workdir, name)
+    if not has_agent(workdir, name):
+        fail("workdir", "the agent did not arrive whole")
+    os.execv(sys.executable, [sys.executable, "-S", "-E", folder, "serve", "--workdir", workdir, "--host", host])
 """
 
 
 def _text(module: str) -> bytes:
-    return (Path(layout.__file__).parent / f"{module}.py").read_bytes().replace(_FUTURE, b"")
+    """Without what it imports of ours: it stands there already, or is for annotations."""
+    lines = (Path(layout.__file__).parent / f"{module}.py").read_bytes().splitlines(keepends=True)
+    return b"".join(line for line in lines if not line.startswith((_FUTURE, b"from tfdeploy.agent.")))
 
 
-_LATER = f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_text('mending')!r}\n".encode()
-PROGRAM = _FUTURE + _BEGIN + _text("ownership") + _LATER + _START
+_REST = _FUTURE + _text("ownership") + _LOOK + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_text('mending')!r}\n".encode()
+PROGRAM = _FUTURE + _BEGIN + _text("seen") + b"REST = " + repr(_REST).encode() + b"\n" + _START

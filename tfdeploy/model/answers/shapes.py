@@ -5,6 +5,7 @@ The records themselves stay plain: every process of the agent loads them.
 
 from __future__ import annotations
 
+import typing
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -62,12 +63,14 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may
 }
 _BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Plain}
 
+_NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)}  # that agents do not load
+
 
 @cache
 def shape_of(record: type[Any]) -> type[msgspec.Struct]:
     """All fields are needed: agents send records whole. Raises KeyError for what is no record of agent/wire.py."""
     narrower = _NARROWER[record]
-    fields = [(name, narrower.get(name) or _bounded(hint)) for name, hint in get_type_hints(record).items()]
+    fields = [(name, narrower.get(name) or _bounded(hint)) for name, hint in get_type_hints(record, localns=_NAMES).items()]
     return msgspec.defstruct(record.__name__, fields)
 
 

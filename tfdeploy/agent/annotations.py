@@ -1,0 +1,56 @@
+"""The names of `typing` that annotations of the agent use. Nobody evaluates them on a host, where `typing` would take some
+4 ms of the start of every process. A NamedTuple is made by the real one."""
+
+TYPE_CHECKING = False  # type checkers take it for True
+
+if TYPE_CHECKING:
+    from typing import (
+        Any,
+        BinaryIO,
+        Callable,
+        Collection,
+        Deque,
+        Dict,
+        Iterable,
+        Iterator,
+        List,
+        Mapping,
+        Optional,
+        Sequence,
+        Set,
+        Tuple,
+        Type,
+        TypeVar,
+        Union,
+    )
+
+    V = TypeVar("V")
+else:
+
+    class Any:
+        def __class_getitem__(cls, _):
+            return cls
+
+    BinaryIO = Callable = Collection = Deque = Dict = Iterable = Iterator = List = Mapping = Any
+    Optional = Sequence = Set = Tuple = Type = Union = V = Any
+
+__all__ = [
+    "TYPE_CHECKING",
+    "Any",
+    "BinaryIO",
+    "Callable",
+    "Collection",
+    "Deque",
+    "Dict",
+    "Iterable",
+    "Iterator",
+    "List",
+    "Mapping",
+    "Optional",
+    "Sequence",
+    "Set",
+    "Tuple",
+    "Type",
+    "Union",
+    "V",
+]

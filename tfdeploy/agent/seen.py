@@ -1,0 +1,94 @@
+"""Whether an agent on a host is as it was when all of it was last read, so that a start need not read it again.
+
+Its text is compiled at each start, before anything else: it is short, and imports nothing of ours. ownership.py does the
+whole look, and says in words what is wrong. Any change of a file changes its ctime, which no program can set.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from tfdeploy.agent.annotations import Iterator, List, Tuple
+
+AGENTS = ".agent"
+SEEN = "seen"  # in the agent's folder: the marks of its files at the last whole look
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_CACHE = "__pycache__"
+
+
+def is_as_seen(workdir: str, name: str) -> bool:
+    """Every folder from / on is safe from others, and the agent's files are those of the last whole look. False: look."""
+    try:
+        ours = (0, os.geteuid())
+        for _, about in above(workdir):
+            if about.st_uid not in ours or may_be_replaced(about):
+                return False
+        agents = workdir + "/" + AGENTS
+        for folder in (workdir, agents, agents + "/" + name):
+            about = os.lstat(folder)
+            if about.st_uid not in ours or about.st_mode & OTHERS_WRITE or not stat.S_ISDIR(about.st_mode):
+                return False
+        with open(folder + "/" + SEEN, errors="surrogateescape") as file:
+            return file.read() == marks(folder, ours)
+    except OSError:
+        return False
+
+
+def marks(agent: str, ours: Tuple[int, int]) -> str:
+    """A line for each file that Python may run there, but for bytecode. Raises OSError, also where one is not ours alone."""
+    found: List[str] = []
+    folders = [agent]
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                about = entry.stat(follow_symlinks=False)
+                if about.st_uid not in ours or about.st_mode & OTHERS_WRITE:
+                    raise PermissionError(entry.path)
+                if stat.S_ISDIR(about.st_mode):
+                    folders.append(entry.path)
+                elif not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+                    raise PermissionError(entry.path)
+                elif not folder.endswith(_CACHE) and not is_record(entry.name):
+                    said = (entry.path[len(agent) :], about.st_ino, about.st_size, about.st_ctime_ns)
+                    found.append("%s %d %d %d" % said)
+    return "\n".join(sorted(found))
+
+
+def is_record(name: str) -> bool:
+    """Of a file in the agent's folder: SEEN, or one on its way to it."""
+    return name.startswith(SEEN)
+
+
+def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
+    """The folders and links that lead to it, from / on, as far as they are there. Raises OSError: ELOOP for a circle of links."""
+    place, todo, links = "/", _words(workdir)[:-1], 0
+    yield "/", os.lstat("/")
+    while todo:
+        word = todo.pop(0)
+        if word == "..":
+            place = os.path.dirname(place)
+            continue
+        place = os.path.join(place, word)
+        try:
+            about = os.lstat(place)
+        except FileNotFoundError:
+            return
+        yield place, about
+        if stat.S_ISLNK(about.st_mode):
+            links += 1
+            if links > 40:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+            target = os.readlink(place)
+            todo[:0] = _words(target)
+            place = "/" if target.startswith("/") else os.path.dirname(place)
+
+
+def may_be_replaced(about: os.stat_result) -> bool:
+    """What is in this folder, by somebody who does not own it."""
+    return bool(about.st_mode & OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode))
+
+
+def _words(path: str) -> List[str]:
+    return [word for word in path.split("/") if word not in ("", ".")]
