@@ -196,6 +196,16 @@ def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
 
 
+def test_a_log_whose_lines_come_one_by_one_for_long_is_followed_to_its_end() -> None:
+    lost: dict[str, TfdeployError] = {}
+    line = b"step 1\n"
+    pieces = [piece(offset, blob=line) for offset in range(0, 40_000 * len(line), len(line))]
+    end = {"ended": True, "left": False, "cursors": {}, "ends": {}}
+    fleet = lying("logs", Said(pieces, end))
+    lines = in_time(lambda: list(followed_lines(fleet, PLAN, LogQuery(("worker:0",)), lost)))
+    assert not lost and len(lines) == len(pieces)
+
+
 def test_no_host_speaks_for_another_one_about_runs() -> None:
     """The one that is asked last lies about the first."""
     lie = honest("runs", OTHER, {}).value[0]

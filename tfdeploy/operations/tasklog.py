@@ -15,7 +15,7 @@ from tfdeploy.operations.lines import LineSplitter
 from tfdeploy.transport.seam import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20
-ITEM_BYTES = 100  # what a piece weighs besides its bytes
+ITEM_BYTES = 100  # what a part weighs besides its bytes
 SILENCE_S = 60.0  # of a log that is read as it is
 Part = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
@@ -41,12 +41,13 @@ class TaskLog:
         self.ended = False
         self.left = False  # nobody minds the run there any more: see resume.py
         self.gone_bytes = 0
-        self.surplus = 0
+        self.followed = False  # what was asked for last
 
     def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
         """The next piece, on its way."""
         args: dict[str, Any] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
         args["limit_bytes"] = PULL_BYTES
+        self.followed = follow
         if self.cursor is not None:
             args["cursors"] = {self.task: self.cursor}
         elif self.query.last is not None:
@@ -60,7 +61,9 @@ class TaskLog:
         came = 0
         try:
             for item, blob in stream:
-                came += len(blob) + ITEM_BYTES
+                came += (
+                    len(blob) if blob and self.followed else len(blob) + ITEM_BYTES
+                )  # a line may come by itself, as it is written
                 if item.task != self.task or item.offset < (self.cursor or 0) or came > 2 * PULL_BYTES:
                     raise BadAnswer(f"what it sends as the log of {self.task} makes no sense", where=self.host)
                 self.gone_bytes += item.gone

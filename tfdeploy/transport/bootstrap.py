@@ -25,6 +25,7 @@ from tfdeploy.transport.pump import Pump
 NOISE_BYTES = 1 << 20
 START_S = 60.0
 _TOO_OLD = 99
+_ENDED_S = 2.0
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 
@@ -120,10 +121,12 @@ class _Talk:
 
     def _ended(self) -> TfdeployError:
         transport = self._channel.get_transport()
+        self._channel.status_event.wait(_ENDED_S)
+        status: Any = self._channel.exit_status
+        if status < 0:  # killed, as all is where the host goes down: then the connection ends as well
+            transport.join(_ENDED_S)
         if not transport.is_active():
             return HostUnreachable("the connection ended while the agent was being started", where=self._host)
-        self._channel.status_event.wait(2)
-        status: Any = self._channel.exit_status
         code = f" with exit code {status}" if status >= 0 else ""
         if self._begun:
             return HostFailed(f"the agent ended{code} before it could answer{self._quoted()}", where=self._host)
