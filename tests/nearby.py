@@ -127,7 +127,7 @@ class NearFleet:
             rows.append(replace(row, python=sys.executable))
         self.inventory = Inventory(tuple(rows), {"ps": names[:1], "worker": names[1:]})
 
-    def each(self, hosts: tuple[Host, ...], action: Any, *, on_done: Any = None) -> dict[str, Any]:
+    def each(self, hosts: tuple[Host, ...], action: Any, *, on_done: Any = None, waits: bool = False) -> dict[str, Any]:
         def one(host: Host) -> Any:
             try:
                 return action(NearSession(host, self.contexts[host.name], self))

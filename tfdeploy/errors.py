@@ -93,7 +93,7 @@ class BadAnswer(HostFailed):
     """The host was reached, and what it says has the wrong shape or names what nobody asked for."""
 
     def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None) -> None:
-        doubt = "do not trust this host before you know why; a damaged agent there is replaced once WORKDIR/.agent is removed"
+        doubt = "do not trust this host before you know why"
         super().__init__(what, where=where, next=next or doubt)
 
 

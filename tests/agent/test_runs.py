@@ -181,6 +181,16 @@ def _wrong_types(folder: Path) -> None:
     (folder / "state.json").write_text(json.dumps({**state, "ended_tasks": ["worker:0"]}))
 
 
+def _wrong_within(folder: Path) -> None:
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "ended_tasks": {"worker:0": {"outcome": "failed", "attempt": "1"}}}))
+
+
+def _deeper_than_is_written(folder: Path) -> None:
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "restarts": {"worker:0": {"count": {"failed": 1}}}}))
+
+
 def _unknown_word(folder: Path) -> None:
     state = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**state, "phase": "resting"}))
@@ -210,7 +220,18 @@ def _file_for_run(folder: Path) -> None:
     run.write_text("notes")
 
 
-SPOILED = [_garbage, _wrong_types, _unknown_word, _no_number, _folder_for_file, _deep, _copied, _file_for_run]
+SPOILED = [
+    _garbage,
+    _wrong_types,
+    _wrong_within,
+    _deeper_than_is_written,
+    _unknown_word,
+    _no_number,
+    _folder_for_file,
+    _deep,
+    _copied,
+    _file_for_run,
+]
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__[1:])

@@ -80,6 +80,15 @@ def test_at_most_parallel_at_once(lasting: Any) -> None:
     assert 1 < most <= 3
 
 
+def test_hosts_that_are_only_waited_for_wait_side_by_side(lasting: Any) -> None:
+    """As those do whose tasks take their grace to end."""
+    sshd = lasting.host("w0", "MaxStartups 100")
+    hosts = tuple(replace(sshd.host, name=f"w{number}") for number in range(8))
+    together = threading.Barrier(len(hosts))
+    with SshFleet(parallel=1) as fleet:
+        fleet.each(hosts, lambda session: together.wait(30), waits=True)
+
+
 @pytest.mark.fault("54 64 sessions with 256 descriptors")
 def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
     sshd = lasting.host("d0", "MaxStartups 200")

@@ -7,9 +7,17 @@ import math
 import os
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Dict, Optional
+from tfdeploy.agent.annotations import Any, Dict, List, Optional
 
 _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+_ENDING = {  # of one attempt: knowledge.ending_of
+    **dict.fromkeys(("time", "ended"), "float"),
+    **dict.fromkeys(("attempt", "round", "exit_code", "signal"), "int"),
+    **dict.fromkeys(("final", "again", "up"), "bool"),
+    **dict.fromkeys(("task", "host", "reason"), "str"),
+}
+_ENDINGS = ("first_death", "ended_tasks")
+_FLAT = (*_ENDINGS, "health", "restarts", "round")
 _WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
 
 
@@ -54,7 +62,24 @@ def misfit(record: Any, fields: Any) -> Optional[str]:
                 return "%s is missing" % name
         elif not _fits(kind, fields[name], record.FIELDS[name].get("of")) or not _known(name, fields[name]):
             return "%s is wrong" % name
+        elif "Dict[str, Any]" in kind and name in _FLAT and not _are_flat(_rows(kind, fields[name]), name in _ENDINGS):
+            return "%s is wrong inside" % name
     return None
+
+
+def _rows(kind: str, value: Any) -> List[Dict[str, Any]]:
+    if kind.startswith("Optional["):
+        return [] if value is None else [value]
+    return list(value.values())
+
+
+def _are_flat(rows: List[Dict[str, Any]], endings: bool) -> bool:
+    """Of plain values; those of endings are of their types."""
+    if endings and not all(row.get("outcome") in wire.OUTCOMES for row in rows):
+        return False
+    kinds = {name: (kind,) for name, kind in _ENDING.items()} if endings else {}
+    values = [(name, value) for row in rows for name, value in row.items() if value is not None]
+    return all(any(_fits(kind, value, None) for kind in kinds.get(name, _PLAIN)) for name, value in values)
 
 
 def _known(name: str, value: Any) -> bool:

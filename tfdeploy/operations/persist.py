@@ -27,12 +27,12 @@ def persist(
     """`fleet.each` of an idempotent action. A host whose answer was lost, or that was too slow to let us in, is asked
     again; none is after `patience_s`. `on_again`: the errors of those that are asked again, before that."""
     end = time.monotonic() + patience_s
-    found = fleet.each(hosts, action, on_done=on_done)
+    found = fleet.each(hosts, action, on_done=on_done, waits=True)
     tries = 1
     while time.monotonic() < end and (again := _worth(found, tries)):
         if on_again is not None:
             on_again(again)
-        found.update(fleet.each(tuple(host for host in hosts if host.name in again), action, on_done=on_done))
+        found.update(fleet.each(tuple(host for host in hosts if host.name in again), action, on_done=on_done, waits=True))
         tries += 1
     return {host.name: found[host.name] for host in hosts}
 

@@ -21,6 +21,7 @@ from tfdeploy.transport.session import SshSession, open_session
 
 PARALLEL = 32
 FEW = 8  # hosts at once are quick enough
+WAITING = 8  # hosts that are waited for, for each one that may be at work
 DIALS = 4  # hosts being dialled for each one that may be at work
 _LACKING = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
@@ -38,7 +39,7 @@ class SshFleet:
         self._closed = False
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
-        return self._each(hosts, lambda session: session, None, keep=True)
+        return self._each(hosts, lambda session: session, None, keep=True, at_once=self._parallel)
 
     def each(
         self,
@@ -46,9 +47,10 @@ class SshFleet:
         action: Callable[[Session], V],
         *,
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
+        waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
         """`on_done` is called in the caller's thread, as hosts are done. Results in the order of `hosts`."""
-        return self._each(hosts, action, on_done, keep=False)
+        return self._each(hosts, action, on_done, keep=False, at_once=self._parallel * (WAITING if waits else 1))
 
     def _each(
         self,
@@ -57,11 +59,12 @@ class SshFleet:
         on_done: Callable[[str, V | TfdeployError], None] | None,
         *,
         keep: bool,
+        at_once: int,
     ) -> dict[str, V | TfdeployError]:
         waiting = deque(hosts)
         done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
-        places = _Places(self._parallel)
-        workers, spare = self._workers(hosts)
+        places = _Places(at_once)
+        workers, spare = self._workers(hosts, at_once)
 
         def work() -> None:
             with contextlib.suppress(IndexError):
@@ -134,11 +137,11 @@ class SshFleet:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _workers(self, hosts: tuple[Host, ...]) -> tuple[int, bool]:
+    def _workers(self, hosts: tuple[Host, ...], at_once: int) -> tuple[int, bool]:
         """(how many hosts may be dialled or at work at once; whether sessions are to be closed, as too few may be open).
         Those that wait for a host that is dead are not missed by the others."""
         new = len(hosts) - len(self.connected(hosts))
-        wanted = self._parallel * DIALS if new > self._parallel else self._parallel
+        wanted = max(at_once, self._parallel * DIALS) if new > self._parallel else at_once
         free = descriptors.free()
         while_dialled = (free - new) // descriptors.DIAL
         if while_dialled >= min(wanted, new, FEW):

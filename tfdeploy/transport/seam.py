@@ -110,9 +110,11 @@ class Fleet(Protocol):
         action: Callable[[Session], V],
         *,
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
+        waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
         """Runs `action` on a session of every host, connecting where needed; one thread per host, at most
-        `parallel` at once. Only TfdeployError is caught: a bug stays a bug, raised when all hosts were served."""
+        `parallel` at once, or eight times as many where the action mostly `waits` for its host. Only TfdeployError is
+        caught: a bug stays a bug, raised when all hosts were served."""
         ...
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:

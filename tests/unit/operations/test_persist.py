@@ -21,7 +21,7 @@ class Fleet:
     def __init__(self, **at: int) -> None:
         self.at, self.asked = at, Counter[str]()
 
-    def each(self, hosts: Any, action: Any, *, on_done: Any = None) -> dict[str, Any]:
+    def each(self, hosts: Any, action: Any, *, on_done: Any = None, waits: bool = False) -> dict[str, Any]:
         return {host.name: self._one(host.name) for host in hosts}
 
     def _one(self, name: str) -> Any:
