@@ -22,16 +22,17 @@ check: setup
 
 # What fails while others run beside it is run once more by itself: what fails twice fails.
 test: check
-	$(PY) -m pytest -m "not long" $(SIDE_BY_SIDE) --durations=10 $(TESTS) || $(PY) -m pytest -m "not long" --last-failed --last-failed-no-failures none $(TESTS)
+	$(PY) -m pytest -m "not long and not soak" $(SIDE_BY_SIDE) --durations=10 $(TESTS) || $(PY) -m pytest -m "not long and not soak" --last-failed --last-failed-no-failures none $(TESTS)
 
 # What users' machines, files and hands do wrong, one test each; ends with a table.
 faults: setup
-	$(PY) -m pytest -m fault $(SIDE_BY_SIDE) $(TESTS) || $(PY) -m pytest -m fault --last-failed --last-failed-no-failures none $(TESTS)
+	$(PY) -m pytest -m "fault and not soak" $(SIDE_BY_SIDE) $(TESTS) || $(PY) -m pytest -m "fault and not soak" --last-failed --last-failed-no-failures none $(TESTS)
 
-# What minders know, merged a million times; then random misfortunes for so long, each walk from a seed that is printed.
+# All that a host may answer; what minders know, merged a million times; then random misfortunes for so long, each walk from a seed that is printed.
 MINUTES := 10
 MERGES := 1000000
 soak: setup
+	$(PY) -m pytest -m soak $(SIDE_BY_SIDE) $(TESTS)
 	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/test_merging.py
 	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/test_random_walks.py
 

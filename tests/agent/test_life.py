@@ -86,9 +86,9 @@ def test_started_and_not_committed_ends(hosts: Any) -> None:
 
 def test_prepared_and_not_started_ends(hosts: Any) -> None:
     cluster = hosts("n1", "n2")
-    cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=0.3)
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=1.5)
     cluster.hosts["n1"].paths("r1").say("start")
-    assert cluster.wait_ended("r1", "n1")["n1"].abort_reason == "prepared, but not started within 0.3 s"
+    assert cluster.wait_ended("r1", "n1")["n1"].abort_reason == "prepared, but not started within 1.5 s"
     never_began = cluster.hosts["n2"].paths("r1").run_dir
     cluster.wait_until(lambda: not os.path.exists(never_began), what="the minder of what never began removes it")
     assert cluster.alive("r1") == []

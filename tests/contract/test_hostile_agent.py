@@ -35,8 +35,7 @@ def test_a_lie_is_that_hosts_failure(verb: str, wires: Wires, tmp_path: Path, jo
     _lie(verb, range(QUICK), wires, tmp_path, job)
 
 
-@pytest.mark.long
-@pytest.mark.fault("59 200 lies to each verb, at the channel")
+@pytest.mark.soak
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
 def test_no_lie_is_more_than_that_hosts_failure(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
     _lie(verb, range(QUICK, ALL), wires, tmp_path, job)

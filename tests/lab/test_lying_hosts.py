@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from commandline import Tfdeploy
-from faultlines import variations
 from hostside import on_host
 from jobs import write_job
 from tampered import tampered_agent
+from wheels import make_wheel
 
 from tfdeploy.lab import Lab
 
@@ -43,6 +43,15 @@ FORMS: dict[str, list[dict[str, Any]]] = {  # frames, in place of the answer
     "an error that is none": [{"error": {"code": ["../x"], "what": 5, "details": "x"}}],
     "two answers": [{"value": None}, {"value": {}}, {"item": {}}, {"value": None}],
 }
+FORM = [next(iter(FORMS)), *(pytest.param(form, marks=pytest.mark.soak) for form in list(FORMS)[1:])]
+
+
+def each(*verbs: str) -> list[Any]:
+    """Every form of every verb in `make soak`; one form of each verb, another one for each, elsewhere."""
+    rows = [(verb, form, at == number % len(FORMS)) for number, verb in enumerate(verbs) for at, form in enumerate(FORMS)]
+    return [pytest.param(verb, form, marks=[] if usual else pytest.mark.soak) for verb, form, usual in rows]
+
+
 UP = ("probe", "lock", "run.prepare", "run.renew", "run.links", "run.start", "run.commit")
 SYNCED = ("lock", "release.state", "release.begin", "release.commit")
 
@@ -73,7 +82,7 @@ def said_so(operator: Tfdeploy, *words: str, codes: tuple[int, ...] = (1, 3, 4))
 
 
 @pytest.mark.fault("59 nonsense about the end of a run: stop still stops the others")
-@pytest.mark.parametrize("form", variations(list(FORMS)))
+@pytest.mark.parametrize("form", FORM)
 def test_stop_stops_the_others(operator: Tfdeploy, form: str) -> None:
     write_job(operator, "lied", "quick.py", "--steps=100000")
     run = operator.run("launch", "--detach", "-q", exit_code=0).stdout.strip()
@@ -85,7 +94,7 @@ def test_stop_stops_the_others(operator: Tfdeploy, form: str) -> None:
 
 
 @pytest.mark.fault("59 nonsense about a run: it is seen all the same")
-@pytest.mark.parametrize("form", variations(list(FORMS)))
+@pytest.mark.parametrize("form", FORM)
 def test_who_looks_at_a_run_sees_the_others(operator: Tfdeploy, form: str) -> None:
     write_job(operator, "looked", "quick.py", "--steps=3", keep=["ckpt"])
     run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
@@ -104,7 +113,7 @@ def test_who_looks_at_a_run_sees_the_others(operator: Tfdeploy, form: str) -> No
 
 @pytest.mark.long
 @pytest.mark.fault("59 nonsense during a sync: the others are synced")
-@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("form", FORM)
 def test_the_others_are_synced(operator: Tfdeploy, form: str) -> None:
     write_job(operator, "sent", "quick.py")
     for verb in SYNCED:
@@ -116,8 +125,7 @@ def test_the_others_are_synced(operator: Tfdeploy, form: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.fault("59 nonsense during a launch: nothing is left")
-@pytest.mark.parametrize("form", list(FORMS))
-@pytest.mark.parametrize("verb", UP)
+@pytest.mark.parametrize(("verb", "form"), each(*UP))
 def test_a_launch_on_a_host_that_lies_leaves_nothing(operator: Tfdeploy, verb: str, form: str) -> None:
     write_job(operator, "upset", "quick.py", "--steps=100000")
     name = f"upset-{verb}-{form}".replace(" ", "-")
@@ -129,3 +137,59 @@ def test_a_launch_on_a_host_that_lies_leaves_nothing(operator: Tfdeploy, verb: s
         operator.run("stop", name, "--now", exit_code=0)
     assert LIAR in done.stderr or done.returncode == 0
     assert [operator.marked(host, name) for host in OTHERS] == [[], []]
+
+
+@pytest.mark.long
+@pytest.mark.fault("59 nonsense while a run is waited for: who waits sees its end")
+@pytest.mark.parametrize("form", FORM)
+def test_a_launch_that_waits_ends_with_the_run(operator: Tfdeploy, form: str) -> None:
+    write_job(operator, "awaited", "quick.py", "--steps=3")
+    name = f"awaited-{form}".replace(" ", "-")
+    with lying(operator, "run.watch", form):
+        said_so(operator, "launch", "--wait", "--name", name, codes=(0, 1, 4))
+    assert operator.state(name) == "succeeded"
+
+
+@pytest.mark.long
+@pytest.mark.fault("59 nonsense about a data set: the others have it")
+@pytest.mark.parametrize(("verb", "form"), each("data.state", "data.begin", "data.commit"))
+def test_the_others_have_the_data(operator: Tfdeploy, verb: str, form: str) -> None:
+    write_job(operator, "fed", "quick.py", data={"digits": "digits"})
+    (operator.cwd / "digits").mkdir()
+    (operator.cwd / "digits/shard").write_text(verb + form)
+    with lying(operator, verb, form):
+        answer = json.loads(said_so(operator, "sync", "--json").stdout)
+    assert [row["ok"] for row in answer["hosts"]] == [True, True, False]
+    assert [on_host(operator.lab, host, "cat ~/tfdeploy/fed/data/digits/shard") for host in OTHERS] == [verb + form] * 2
+
+
+@pytest.mark.long
+@pytest.mark.fault("59 nonsense about what is kept: it is not said to be there")
+@pytest.mark.parametrize(("verb", "form"), each("keep.begin", "keep.place", "fetch.list"))
+def test_nothing_is_said_to_be_kept_where_the_host_lies(operator: Tfdeploy, verb: str, form: str) -> None:
+    write_job(operator, "kept", "quick.py", "--steps=3", "--save", keep=["checkpoints"])
+    run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
+    with lying(operator, verb, form):
+        said_so(operator, "fetch", run, "--onto", LIAR)
+
+
+@pytest.mark.long
+@pytest.mark.fault("59 nonsense about an environment: the others have it")
+@pytest.mark.parametrize(("verb", "form"), each("env.state", "env.make"))
+def test_the_others_have_the_environment(operator: Tfdeploy, verb: str, form: str) -> None:
+    make_wheel(operator.cwd / "wheels", "alpha", "1.0")
+    (operator.cwd / "requirements.txt").write_text(f"alpha # {verb} {form}\n")
+    write_job(operator, "settled", "quick.py", setup={"requirements": "requirements.txt", "wheels": "wheels"})
+    with lying(operator, verb, form):
+        answer = json.loads(said_so(operator, "setup", "--json").stdout)
+    assert [row["ok"] for row in answer["hosts"]] == [True, True, False]
+
+
+@pytest.mark.long
+@pytest.mark.fault("59 nonsense about a board: it is not said to be seen here")
+@pytest.mark.parametrize("form", FORM)
+def test_no_board_is_said_to_run_where_the_host_lies(operator: Tfdeploy, form: str) -> None:
+    write_job(operator, "boarded", "quick.py", "--steps=3", keep=["ckpt"])
+    run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
+    with lying(operator, "tensorboard", form):
+        assert "http" not in said_so(operator, "tensorboard", run, "--host", LIAR).stdout

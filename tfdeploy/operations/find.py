@@ -99,7 +99,8 @@ def find_run(
         if silent:
             raise together("asking for runs", silent, len(hosts))
         what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
-        raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next="tfdeploy runs")
+        next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
+        raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next=next_line)
     found = store.plan(plan.run, plan.job) or _from_hosts(fleet, _sought(hosts, plan, metrics), live_first, refused)
     if live_first and wanted is None and not plan.live and silent and not any(host.host in silent for host in found.hosts):
         raise together("asking for a live run", silent, len(hosts))  # an ended run is not what is to be stopped
