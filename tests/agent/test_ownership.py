@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,7 @@ def unnoticed(path: Path) -> None:
 
 DAMAGES = {
     "60 edited, of its old size and time": lambda agent: unnoticed(agent / "tfdeploy/agent/serve.py"),
+    "60 edited, the look itself": lambda agent: unnoticed(agent / "tfdeploy/agent/seen.py"),
     "60 emptied": lambda agent: (agent / "tfdeploy/agent/serve.py").write_bytes(b""),
     "60 edited": lambda agent: other_code(agent / "tfdeploy/agent/serve.py"),
     "60 missing": lambda agent: (agent / "tfdeploy/agent/serve.py").unlink(),
@@ -260,6 +262,28 @@ def test_all_of_the_agent_is_read_once_and_then_only_what_changed(workdir: Path,
     (workdir / AGENT / SEEN).write_text("nonsense")
     assert not is_as_seen(at, name)
     assert arrive(workdir) == ("have", {}) and is_as_seen(at, name)
+
+
+def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -> None:
+    """As every host of a shared workdir does at its first start. They write beside the place, and rename."""
+    folder, over = bytecode(workdir).parent, threading.Event()
+    (workdir / AGENT / SEEN).unlink(missing_ok=True)
+
+    def write(number: int) -> None:
+        while not over.is_set():
+            fresh = folder / f"some.pyc.{number}"
+            fresh.write_bytes(b"")
+            fresh.rename(folder / "some.pyc")
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for each in writers:
+        each.start()
+    try:
+        assert all(ownership.has_agent(str(workdir), agent_name()) for _ in range(60))
+    finally:
+        over.set()
+        for each in writers:
+            each.join()
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,10 @@ def _read_folder(folder: int, path: str, prefix: str, workdir: str, found: Dict[
                 finally:
                     os.close(inner)
             elif prefix.endswith("__pycache__/") or (not prefix and is_record(name)):
-                _check_entry(entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG)
+                try:
+                    _check_entry(entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG)
+                except FileNotFoundError:
+                    pass  # on its way to its name: another start writes it
             else:
                 found[prefix + name] = _content(name, path + "/" + name, workdir, folder)
 

@@ -43,14 +43,20 @@ def marks(agent: str, ours: Tuple[int, int]) -> str:
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
-                about = entry.stat(follow_symlinks=False)
+                counts = not folder.endswith(_CACHE) and not (folder == agent and is_record(entry.name))
+                try:
+                    about = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    if counts:
+                        raise
+                    continue  # on its way to its name
                 if about.st_uid not in ours or about.st_mode & OTHERS_WRITE:
                     raise PermissionError(entry.path)
                 if stat.S_ISDIR(about.st_mode):
                     folders.append(entry.path)
                 elif not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
                     raise PermissionError(entry.path)
-                elif not folder.endswith(_CACHE) and not is_record(entry.name):
+                elif counts:
                     said = (entry.path[len(agent) :], about.st_ino, about.st_size, about.st_ctime_ns)
                     found.append("%s %d %d %d" % said)
     return "\n".join(sorted(found))
@@ -58,7 +64,8 @@ def marks(agent: str, ours: Tuple[int, int]) -> str:
 
 def is_record(name: str) -> bool:
     """Of a file in the agent's folder: SEEN, or one on its way to it."""
-    return name.startswith(SEEN)
+    first, dot, pid = name.partition(".")
+    return first == SEEN and (not dot or pid.isdigit())
 
 
 def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:

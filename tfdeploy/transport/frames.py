@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tfdeploy.agent import wire
+from tfdeploy.model.answers.reading import weight_bytes
 
 _HEAD = struct.Struct("!II")
-_VALUE_BYTES = 64
 
 
 class Frame(NamedTuple):
@@ -59,15 +59,10 @@ class Frames:
                 text, blob = data[at + _HEAD.size : middle], data[middle:end]
                 at = end
                 self._need = _HEAD.size
-                yield Frame(_header(text), blob, _weight_bytes(text) + len(blob))
+                yield Frame(_header(text), blob, weight_bytes(text) + len(blob))
         finally:
             self._parts = [data[at:]] if at < len(data) else []
             self._have = len(data) - at
-
-
-def _weight_bytes(text: bytes) -> int:
-    """A small value takes much more than its text: each has a comma, or opens a list or an object."""
-    return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 
 def _refuse(word: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import tracemalloc
 import zlib
@@ -31,6 +32,12 @@ def test_a_long_value_comes_through() -> None:
     assert checked_frame(frame, "value", Missing, "release.begin", "n1").missing == LONG
 
 
+@pytest.mark.fault("18 a name that is not UTF-8 among very many")
+def test_a_long_value_comes_through_with_names_that_are_not_utf8() -> None:
+    names = [*LONG, os.fsdecode(b"odd\xff\xfe"), "\U0001f600"]
+    assert checked_frame(taken({"id": 7, "value": {"missing": names}}), "value", Missing, "release.begin", "n1").missing == names
+
+
 def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
     frame = taken({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
     assert (frame.header, frame.own_blob) == ({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
@@ -47,6 +54,8 @@ def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
         wire.pack(b"[1"),
         wire.pack(b'{"missing": 3}'),
         wire.pack(b"[" * 10**6),
+        wire.pack(b'{"missing": ["\\udcff", NaN]}'),
+        wire.pack(b'{"missing": ["\\udcff", 3]}'),
     ],
 )
 def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:

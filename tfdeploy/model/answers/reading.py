@@ -5,6 +5,7 @@ A record of `agent.wire` inside an answer is checked by a shape made from its ow
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,8 @@ from tfdeploy.model.typed import one_at_a_time
 
 V = TypeVar("V")
 MOST_WORDS = 300
+MOST_WEIGHT_BYTES = 256 << 20
+_VALUE_BYTES = 64
 
 
 class BadShape(ValueError):
@@ -37,8 +40,31 @@ def read_text(text: bytes, cls: type[V]) -> V:
         with one_at_a_time:
             return msgspec.json.decode(text, type=cls, dec_hook=_record)
     except Exception as error:
+        if type(error) is msgspec.DecodeError and b"\\ud" in text and weight_bytes(text) <= MOST_WEIGHT_BYTES:
+            return read(_values(text), cls)  # names whose bytes are not UTF-8, which msgspec does not know
         words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
         raise BadShape(words[:MOST_WORDS]) from error
+
+
+def weight_bytes(text: bytes) -> int:
+    """About what JSON takes as Python's values. A small one takes much more than its text: each has a comma, or opens a list
+    or an object."""
+    return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
+
+
+def _values(text: bytes) -> Any:
+    """Raises BadShape."""
+    try:
+        return _DECODER.decode(text.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise BadShape(f"{type(error).__name__}: {error}"[:MOST_WORDS]) from error
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"the number {word}")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _record(cls: type[Any], fields: Any) -> Any:
