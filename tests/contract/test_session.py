@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import paramiko
 import pytest
 from conditions import wait_for
+from paramiko.common import MSG_CHANNEL_REQUEST
 
 from tfdeploy.errors import HostFailed, HostUnreachable
-from tfdeploy.transport import doors, pulse, sshconfig
+from tfdeploy.transport import bootstrap, doors, pulse, sshconfig
 from tfdeploy.transport.fleet import SshFleet
 from tfdeploy.transport.sshargv import ssh_argv
 from tfdeploy.transport.target import resolve
@@ -362,3 +364,50 @@ def test_every_login_shell_reads_it_alike(shell: str) -> None:
     assert done.stdout == b"|".join(word.encode() for word in words[2:]) + b"|"
     done = subprocess.run([program, "-c", command_line(("echo $((1+1)); exit 4",))], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (4, b"2\n")
+
+
+class MuteTransport(paramiko.Transport):
+    """Of an sshd that answers all that keeps a connection alive, and no request of a channel."""
+
+    _channel_handler_table: ClassVar[dict[int, Any]] = {
+        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        MSG_CHANNEL_REQUEST: lambda self, message: None,
+    }
+
+
+class Welcome(paramiko.ServerInterface):
+    def check_auth_publickey(self, username: str, key: Any) -> int:
+        return 0  # AUTH_SUCCESSFUL
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return 0  # OPEN_SUCCEEDED
+
+
+@pytest.mark.fault("59 an sshd that lets us in and never starts a command")
+def test_an_sshd_that_answers_no_request_is_given_up(
+    yard: Any, listener: Callable[..., int], fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "START_S", 0.5)
+    good = yard.host("n1")
+    key = paramiko.Ed25519Key(filename=str(good.config.parent / "hostkey"))
+    servers: list[paramiko.Transport] = []
+
+    def serve(sock: socket.socket) -> None:
+        servers.append(MuteTransport(sock.dup()))
+        servers[-1].add_server_key(key)
+        servers[-1].start_server(event=threading.Event(), server=Welcome())
+
+    port = listener(serve)
+    with yard.known.open("a") as lines:
+        lines.write(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
+    session = fleet.session(replace(good.host, port=port))
+    try:
+        for ask in (session.agent, lambda: session.run(("true",))):
+            with pytest.raises(HostFailed, match=r"did not start a command within 0\.5 s"):
+                ask()
+    finally:
+        for server in servers:
+            server.close()

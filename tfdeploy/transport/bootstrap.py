@@ -20,6 +20,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.agentzip import agent_name, agent_zip
 from tfdeploy.transport.causes import clean
 from tfdeploy.transport.firststage import PROGRAM
+from tfdeploy.transport.limits import closed_after
 from tfdeploy.transport.pump import Pump
 
 NOISE_BYTES = 1 << 20
@@ -58,14 +59,26 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
     name = agent_name()
-    channel.exec_command(command(python))
-    talk = _Talk(channel, host)
-    talk.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
-    if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
-        packed = agent_zip()
-        talk.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
-    talk.line(wire.GREETING)
+    begin(channel, command(python), host)
+    with closed_after(channel, START_S):
+        talk = _Talk(channel, host)
+        talk.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
+        if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
+            packed = agent_zip()
+            talk.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
+        talk.line(wire.GREETING)
     return talk.pump, talk.rest
+
+
+def begin(channel: paramiko.Channel, line: str, host: str) -> None:
+    """Starts a command there. Raises HostFailed where sshd does not say that it did, and paramiko's errors."""
+    with closed_after(channel, START_S) as late:
+        try:
+            channel.exec_command(line)
+        except (paramiko.SSHException, OSError) as error:
+            if late.is_set():
+                raise HostFailed(f"its sshd did not start a command within {START_S:g} s", where=host) from error
+            raise
 
 
 class _Talk:
@@ -107,15 +120,16 @@ class _Talk:
     def _more(self) -> None:
         left = self._deadline - time.monotonic()
         got = self.pump.read(max(0.0, left))
-        if got is None:
+        late = time.monotonic() >= self._deadline
+        if got is None and not late:
             raise self._ended()
-        out, err = got
+        out, err = got or (b"", b"")
         self.rest += out
         self._said = (self._said + err)[-4096:]
         self._noise_bytes += len(out) + len(err)
         if self._noise_bytes > NOISE_BYTES:
             raise HostFailed("the login shell prints without end: " + repr(clean(self._said + out)), where=self._host)
-        if left <= 0:
+        if late:
             on = f" on {self._python}" if self._python else ""
             raise HostFailed(f"the agent did not start within {START_S:g} s{on}{self._quoted()}", where=self._host)
 

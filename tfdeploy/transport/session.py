@@ -11,6 +11,7 @@ import paramiko
 
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
+from tfdeploy.transport import bootstrap
 from tfdeploy.transport.causes import clean
 from tfdeploy.transport.channel import FramedChannel
 from tfdeploy.transport.doors import CONNECT_S, Doors
@@ -63,7 +64,7 @@ class SshSession:
         deadline = None if timeout_s is None else began + timeout_s
         channel = self._open()
         try:
-            channel.exec_command(command_line(argv))
+            bootstrap.begin(channel, command_line(argv), self.host.name)
             _feed(channel, stdin)
             out, err = self._collect(channel, deadline, timeout_s, max_bytes)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
