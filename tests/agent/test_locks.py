@@ -186,6 +186,27 @@ def test_a_new_session_takes_its_own_lock_again(serve: Callable[..., Client]) ->
     assert taken(bob, BOB) > mine
 
 
+def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(serve: Callable[..., Client]) -> None:
+    ann, again = serve(), serve()
+    mine = taken(ann)
+    asked = [again.ask("data.begin", job="job", name="d", fence=mine) for _ in range(3)]
+    assert again.call("ping")["value"]
+    again.write({"cancel": asked[0]})
+    assert again.answer(asked[0])["error"]["code"] == "cancelled"
+    gone(ann)
+    assert all(again.answer(number)["value"] for number in asked[1:])
+
+
+def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "OUTLIVED_S", 0.0)
+    before, again = Context(str(tmp_path), ""), Context(str(tmp_path), "")
+    mine = locks.lock(Call(before, {"job": "job", "operation": "sync", "holder": HOLDER}))["fence"]
+    with pytest.raises(VerbError, match="sync by ann@desk") as caught:
+        locks.check_fence(Call(again, {"job": "job", "fence": mine}))
+    assert caught.value.code == "locked"
+    locks.unlock(Call(before, {"job": "job"}))
+
+
 def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: Callable[..., Client]) -> None:
     """An older tfdeploy, and whoever only looks."""
     ann, other = serve(), serve()

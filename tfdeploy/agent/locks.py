@@ -13,13 +13,14 @@ import os
 import threading
 import time
 
-from tfdeploy.agent import atomic, fences, layout
+from tfdeploy.agent import atomic, fences, frames, layout
 from tfdeploy.agent.annotations import Any, Dict, List, Optional
 from tfdeploy.agent.call import Call, Context, VerbError
 from tfdeploy.agent.hostfolder import place
 from tfdeploy.agent.paths import is_locked
 
 POLL_S = 0.1
+OUTLIVED_S = frames.SILENCE_S + 5.0  # so long an earlier session may hold a lock whose connection has ended
 _HOST = "of_host"  # in the file: what the holder's inventory calls this machine
 _taking = threading.Lock()
 
@@ -57,7 +58,8 @@ def unlock(call: Call) -> Dict[str, Any]:
 
 def check_fence(call: Call) -> None:
     """For verbs that change a job's files. A session that does not hold the lock takes it again, with the number of its own
-    lock as `fence`. Without one (an older tfdeploy) it may while nobody else holds it. Raises VerbError lock_lost, locked."""
+    lock as `fence`; it waits while an earlier session with this number still holds it. Without one (an older tfdeploy) it may
+    while nobody else holds it. Raises VerbError lock_lost, locked, cancelled."""
     if "job" not in call.args and isinstance(call.args.get("part"), dict):  # run.prepare
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
     job, number = call.name("job"), call.args.get("fence")
@@ -65,8 +67,16 @@ def check_fence(call: Call) -> None:
     if number is None:
         if not holds_lock(call.context, job) and is_locked(path):
             raise _locked(call.context, job)
-    elif not _take(call.context, job, fences.last_taker(path), number) or number != fences.current(path):
-        raise _lost(job, dict(atomic.read_json(path) or fences.last_taker(path)))
+        return
+    give_up = time.monotonic() + OUTLIVED_S
+    while number == fences.current(path):
+        if _take(call.context, job, fences.last_taker(path), number):
+            return
+        if time.monotonic() >= give_up:
+            raise _locked(call.context, job)
+        if call.cancelled.wait(POLL_S):
+            raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
+    raise _lost(job, dict(atomic.read_json(path) or fences.last_taker(path)))
 
 
 def _lost(job: str, holder: Dict[str, Any]) -> VerbError:
