@@ -66,18 +66,19 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: Callable[..., Cl
     release.mkdir(parents=True)
     manifests.save(f"{release}.json", [])
     shared = json.dumps({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)}).encode()
-    blob, part = wire.pack(shared), wire.to_wire(host_parts(plan, {})["n1"])
+    part = wire.to_wire(host_parts(plan, {})["n1"])
     client, which = serve(), {"job": JOB, "run": RUN}
     before = peak_mib(client.process.pid)
-    args = {"part": part, "secrets": {}, "certs": here.certs["n1"]}
-    assert client.call("run.prepare", blob, **args)["value"] == {"prepared": True}
+    own = json.dumps({"part": part, "secrets": {}, "certs": here.certs["n1"]}).encode()
+    blob = wire.pack(own) + wire.pack(shared)
+    assert client.call("run.prepare", blob, **which)["value"] == {"prepared": True}
     try:
         folder = Path(layout.run_dir(str(tmp_path), JOB, RUN))
         files = {name: (folder / name).stat().st_size / 2**20 for name in ("plan.json", "hosts/n1/part.json")}
         whole = len(json.dumps(plan_to_json(plan))) / 2**20
-        show(whole_mib=whole, text_mib=len(shared) / 2**20, blob_kib=len(blob) / 2**10, header_kib=len(json.dumps(args)) / 2**10)
+        show(whole_mib=whole, text_mib=len(shared) / 2**20, blob_kib=len(blob) / 2**10, own_kib=len(own) / 2**10)
         show(**files, serve_mib_before=before, serve_mib_after=peak_mib(client.process.pid))
-        assert whole > 60 and sum(files.values()) < 2 and len(blob) < 1 << 18 and len(json.dumps(args)) < 1 << 16
+        assert whole > 60 and sum(files.values()) < 2 and len(blob) < 1 << 18 and len(own) < 1 << 16
         item, packed = client.frame(client.ask("run.plan", **which))
         assert item["item"] == {} and len(packed) < 1 << 18
         assert plan_from_file(wire.unpack(packed)) == for_hosts(plan)
@@ -94,9 +95,10 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: Callable[..., Cl
 
 
 def test_what_is_not_whole_is_refused(serve: Callable[..., Client]) -> None:
-    good = wire.pack(json.dumps({"plan": {}, "part": {}}).encode())
-    for blob in (b"x", good[:-3], wire.pack(b"[]"), wire.pack(b"{}"), wire.pack(b'{"plan":{},"part":{"texts":[]}}')):
-        assert serve().call("run.prepare", blob, part={"run": "r", "job": JOB})["error"]["code"] == "bad_part"
+    own, shared = wire.pack(b'{"part":{"run":"r","job":"large"}}'), wire.pack(b'{"plan":{},"part":{}}')
+    halves = (b"x", own[:-3], own, own + b"x", own + shared[:-3], own + wire.pack(b"[]"), own + wire.pack(b"{}"))
+    for blob in (*halves, wire.pack(b"[]") + shared, wire.pack(b"{}") + shared, own + shared):
+        assert serve().call("run.prepare", blob, run="r", job=JOB)["error"]["code"] == "bad_part"
 
 
 @pytest.mark.parametrize("size", [1 << 20, 3 << 20])

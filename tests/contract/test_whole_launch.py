@@ -17,7 +17,7 @@ from nearby import NearFleet, held_until
 
 from tfdeploy.agent import paths
 from tfdeploy.errors import Refused, TfdeployError
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import Job, Secret
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations import readiness, renewal
 from tfdeploy.operations.launch import Launch, launch
@@ -188,3 +188,17 @@ def test_the_name_of_a_run_that_was_stays_taken_and_the_run_as_it_is(operator: O
     assert "r1 is here already" in failed(operator, "r1").what
     for host in operator.fleet.contexts:
         assert Path(operator.fleet.paths(host, "whole", "r1").cwd, "train.py").read_text() == FOREVER
+
+
+def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> None:
+    words = tuple(f"{number:02}" * 50_000 for number in range(11))
+    operator.job = replace(operator.job, command=(*operator.job.command, *words))
+    operator.launch("r1", secrets={f"KEY{number}": Secret("s" * 100_000) for number in range(8)})
+    assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
+    (spec,) = operator.fleet.paths("n2", operator.job.name, "r1").part().tasks
+    assert spec.argv[-11:] == list(words)
+
+
+def test_more_than_a_host_takes_is_refused(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching.wire, "MAX_PACKED_BYTES", 1 << 10)
+    assert failed(operator, "r1").exit_code == 3 and not os.path.exists(operator.fleet.paths("n1", "whole", "r1").run_dir)

@@ -58,6 +58,11 @@ def pack(content: bytes) -> bytes:
 
 def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
     """What `pack` was given. Never holds more than `most_bytes` of it. Raises WireError."""
+    return unpack_first(blob, most_bytes)[0]
+
+
+def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
+    """(what `pack` was given, what stands behind it in the blob). As `unpack`."""
     import zlib
 
     reader = zlib.decompressobj()
@@ -70,7 +75,7 @@ def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
         raise WireError("more than %d bytes are packed" % most_bytes)
     if not reader.eof:
         raise WireError("half of what was packed is missing")
-    return content
+    return content, reader.unused_data
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:

@@ -43,8 +43,8 @@ SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 
 
 def prepare(call: Call) -> Dict[str, Any]:
-    shared = _shared(call)
-    part = _part(dict(call.args.get("part") or {}, **shared["part"]))
+    given = _given(call)
+    part = _part(given.get("part"))
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
     check(paths.workdir, *layout.of_job(part.job))
     _check_owner(paths)
@@ -54,7 +54,7 @@ def prepare(call: Call) -> Dict[str, Any]:
         refuse_live_run(paths)
         _check_release(paths, part.release)
         with indoubt.Wanted(call, paths, part.plan_digest) as wanted:
-            _carry_out(paths, part, dict(call.args, plan=shared["plan"]), wanted.check)
+            _carry_out(paths, part, given, wanted.check)
     return {"prepared": True}
 
 
@@ -68,13 +68,15 @@ def _check_owner(paths: RunPaths) -> None:
         raise VerbError("refused", error.what, where=error.path, next=error.next + ", or launch with another --name") from error
 
 
-def _shared(call: Call) -> Dict[str, Any]:
-    """What is the same for all hosts of the run: the plan, and of each host's part what it does not say itself."""
+def _given(call: Call) -> Dict[str, Any]:
+    """`part`, `plan`, `secrets` and `certs`. In a blob: what is this host's own, and behind it what all hosts of the run share,
+    the plan, and of each host's part what it does not say itself."""
     if not call.blob:
-        return {"plan": call.args.get("plan") or {}, "part": {}}
+        return call.args
     try:
-        shared = json.loads(wire.unpack(call.blob))
-        return {"plan": dict(shared["plan"]), "part": dict(shared["part"])}
+        text, rest = wire.unpack_first(call.blob)
+        own, shared = json.loads(text), json.loads(wire.unpack(rest))
+        return dict(own, plan=dict(shared["plan"]), part=dict(own["part"], **shared["part"]))
     except (wire.WireError, ValueError, KeyError, TypeError) as error:
         raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
 

@@ -25,6 +25,7 @@ from tfdeploy.agent.frames import (
     read_exactly,
     read_frame,
     unpack,
+    unpack_first,
 )
 from tfdeploy.agent.record import field, record, replace
 
@@ -43,6 +44,7 @@ __all__ = [  # the frames, and replace for its records, are seen through this mo
     "read_frame",
     "replace",
     "unpack",
+    "unpack_first",
 ]
 
 # --- words ------------------------------------------------------------------------------------------

@@ -205,10 +205,19 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
     parts = host_parts(plan, compare_clocks(fleet, plan))
     certs = certificates(plan.run, parts)
     secrets = {name: secret.reveal() for name, secret in asked.secrets.items()}
-    shared = json.dumps({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)}, separators=(",", ":"))
-    args = {host: {"part": wire.to_wire(part), "secrets": secrets, "certs": certs[host]} for host, part in parts.items()}
+    shared = _text({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
+    packed = wire.pack(shared)
+
+    def blob(host: str) -> bytes:
+        own = _text({"part": wire.to_wire(parts[host]), "secrets": secrets, "certs": certs[host]})
+        long_bytes, most_bytes = len(own) + len(shared), wire.MAX_PACKED_BYTES
+        if long_bytes > most_bytes:
+            what = f"the plan has {long_bytes:,} bytes, and a host takes at most {most_bytes:,}"
+            raise Refused(what, where=host, next="write the long words of `command` and `env` to files of the code")
+        return wire.pack(own) + packed
+
     try:
-        results = ask_all(fleet, plan, RUN_PREPARE, args, blob=wire.pack(shared.encode("ascii")), timeout_s=300)
+        results = ask_all(fleet, plan, RUN_PREPARE, blob=blob, timeout_s=300)
         good, bad = split(results)
         for host in good:
             host_news(emit, host, "prepared", run=plan.run)
@@ -220,6 +229,10 @@ def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
     except BaseException as error:
         roll_back(fleet, plan, emit, _reason(error), purge=True)
         raise
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:

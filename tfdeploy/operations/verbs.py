@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
@@ -21,18 +21,19 @@ def ask_all(
     verb: Verb[V],
     args: dict[str, dict[str, Any]] | None = None,
     *,
-    blob: bytes = b"",
+    blob: Callable[[str], bytes] | None = None,
     timeout_s: float = 60.0,
     again: bool = True,
     patience_s: float | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """host -> value or error. `args`: more arguments by host. `only`: these hosts alone. The verb is idempotent: an
-    unreachable host is connected to and asked once more, or with `patience_s` as often as `persist` does."""
+    """host -> value or error. `args`: more arguments by host; `blob`: of the host's name. `only`: these hosts alone. The verb is
+    idempotent: an unreachable host is connected to and asked once more, or with `patience_s` as often as `persist` does."""
 
     def ask(session: Session) -> V:
-        own = (args or {}).get(session.host.name, {})
-        return session.agent().call(verb, {"run": plan.run, "job": plan.job, **own}, blob=blob, timeout_s=timeout_s)
+        host = session.host.name
+        whole = {"run": plan.run, "job": plan.job, **(args or {}).get(host, {})}
+        return session.agent().call(verb, whole, blob=blob(host) if blob else b"", timeout_s=timeout_s)
 
     hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
     if patience_s is not None:
