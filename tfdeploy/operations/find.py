@@ -11,7 +11,7 @@ from tfdeploy.model.answers.runs import RUNS, KnownHere
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
-from tfdeploy.operations.hostplans import DifferentPlans, Sought, fetch_plan, plan_to_stop
+from tfdeploy.operations.hostplans import DifferentPlans, Sought, also_on, fetch_plan, plan_to_stop
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.seam import Fleet, Session
@@ -81,8 +81,8 @@ def find_run(
 ) -> Plan:
     """The plan of the run that is meant. Raises UsageError (unknown, or several fit) or the hosts' errors.
 
-    `live_first`: to stop it. Where the plan comes from hosts: `metrics` are this machine's, and `refused` says which host's
-    own plan of the run could not be used.
+    `live_first`: to stop it. Where the plan comes from hosts: `metrics` are this machine's, `refused` says which host's own
+    plan of the run could not be used, and to stop it, hosts that gave no answer are among those of the plan.
     """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
@@ -101,9 +101,12 @@ def find_run(
         what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
         next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
         raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next=next_line)
-    found = store.plan(plan.run, plan.job) or _from_hosts(fleet, _sought(hosts, plan, metrics), live_first, refused)
+    own = store.plan(plan.run, plan.job)
+    found = own or _from_hosts(fleet, _sought(hosts, plan, metrics), live_first, refused)
     if live_first and wanted is None and not plan.live and silent and not any(host.host in silent for host in found.hosts):
         raise together("asking for a live run", silent, len(hosts))  # an ended run is not what is to be stopped
+    if live_first and own is None:  # who did not say that it has nothing of the run may have some, whatever the others' plan says
+        return also_on(found, (host for host in hosts if host.name in {**silent, **plan.damaged}))
     return found
 
 

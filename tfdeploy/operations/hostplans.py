@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +15,7 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.folding import fold_names
-from tfdeploy.model.hostplan import printable, read_shown, with_ways
+from tfdeploy.model.hostplan import printable, read_shown, way, with_ways
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.outcomes import split, together
@@ -65,10 +65,16 @@ def plan_to_stop(fleet: Fleet, sought: Sought) -> Plan:
     """By which the run is stopped on every host that holds it or that a holder's plan names, whatever else the plans say."""
     held, _ = _read_plans(fleet, sought)
     named = {each.host: each for one in held.values() for each in one.plan.hosts}
-    for holder in sought.holders:
-        named.setdefault(holder.name, HostPlan(holder.name, "", 0, "", ""))
     plan = next(iter(held.values())).plan if len(_groups(held)) == 1 else _bare(sought)
-    return with_ways(replace(plan, hosts=tuple(named.values())), sought.hosts)
+    plan = with_ways(replace(plan, hosts=tuple(named.values())), sought.hosts)
+    return also_on(plan, sought.holders)
+
+
+def also_on(plan: Plan, hosts: Iterable[Host]) -> Plan:
+    """The plan, and those of these hosts of the inventory that it does not name."""
+    named = {each.host for each in plan.hosts}
+    more = (HostPlan(host.name, "", 0, "", "", way(host)) for host in hosts if host.name not in named)
+    return replace(plan, hosts=(*plan.hosts, *more))
 
 
 def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, Held], dict[str, TfdeployError]]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostUnreachable, UsageError
+from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations import find
 from tfdeploy.operations.find import KnownRun, find_run
@@ -82,3 +83,15 @@ def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp
     for wanted in ("same", None):
         assert find_run(FLEET, (), store, wanted=wanted, job="digits", live_first=True).job == "digits"
     assert find_run(FLEET, (), store, wanted="same", job="other").job == "other"
+
+
+@pytest.mark.fault("50 a host is off, and the plan that the others show leaves it out")
+@pytest.mark.parametrize("wanted", ["r", None])
+def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(hosts_know: Any, tmp_path: Path, wanted: Any) -> None:
+    inventory = tuple(Host(name, f"10.0.0.{name[1]}") for name in ("n1", "n2", "n3", "n4"))
+    hosts_know(SILENT, KnownRun("r", "digits", live=True, holders=["n1"], damaged={"n4": "state.json: is damaged"}))
+    found = find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True)
+    assert [(host.host, host.ssh.get("address")) for host in found.hosts[1:]] == [("n2", "10.0.0.2"), ("n4", "10.0.0.4")]
+    assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1
+    RunStore(tmp_path).save(plan("r", "n1", 1.0))
+    assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True).hosts) == 1
