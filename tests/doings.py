@@ -15,6 +15,7 @@ from hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import Job
+from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.bring import Source, bring, look
 from tfdeploy.operations.bringlogs import bring_logs
@@ -163,6 +164,7 @@ def knows(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def stands(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     found = status(fleet, PLAN)
+    run_view_json(found.view)
     assert next(task for task in found.view.tasks if task.host == OTHER).outcome == "failed"
     return {**dict.fromkeys(HOSTS), **found.errors}
 

@@ -36,6 +36,7 @@ def nested(depth: int) -> Any:
 
 
 FOREIGN: list[Any] = [None, True, 0, -1, 0.5, 1 << 63, 1 << 70, -(1 << 70), NAN, INFINITE, -INFINITE, 1e308, 10**400]
+FOREIGN += [-1e11, -6e10, 1e11, 1e12, 1 << 53, (1 << 63) - 1]  # times that no calendar has, and the last ones that it has
 FOREIGN += [
     "",
     "x",
@@ -97,6 +98,9 @@ ODD_FRAMES = [
 ]
 
 
+CODES = ["ended", "locked", "lock_lost", "unknown_run", "bad_argument", "disk", "bug"]
+DETAILS: list[Any] = [{"lines": ["x"]}, {"holder": "x"}, {"holder": {"user": "x"}}, {"holder": ["x"]}, {"operation": [1]}]
+DETAILS += [{"operation": "launch", "time": 1 << 62}, {"time": -6e10}, {"time": True, "user": {"a": 1}}, {"pid": "\x1b[2J"}, {}]
 PACKED = ["value", "item", "error", "args", "id", "", None, 1, ["value"]]
 BLOBS = [b"", b"x", zlib.compress(b"{}")[:-2], zlib.compress(b'{"a": NaN}'), zlib.compress(b"[" * 100_000)]
 BLOBS += [zlib.compress(bytes(1 << 26)), zlib.compress(b'{"run": "r1", "job": "j"}')]
@@ -142,7 +146,8 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
     chance = random.Random(seed)
     items = [frame({"id": number, "item": item}, blob) for item, blob in said.items]
     end = frame({"id": number, "value": said.value})
-    error = {"code": "ended", "what": "it has ended", "where": None, "next": None, "details": {"lines": ["x"]}}
+    code, details = chance.choice(CODES), chance.choice(DETAILS)
+    error = {"code": code, "what": "it has ended", "where": None, "next": None, "details": details}
 
     def spoilt_value() -> list[bytes]:
         return [*items, frame({"id": number, "value": spoil(chance, said.value)})]
@@ -156,6 +161,7 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
     ways: list[Callable[[], list[bytes]]] = [spoilt_value, spoilt_value, spoilt_item, spoilt_item]
     ways += [
         lambda: [frame({"id": number, "error": spoil(chance, error)})],
+        lambda: [frame({"id": number, "error": error})],
         lambda: [*items, frame(chance.choice(ODD_FRAMES)), end],
         lambda: [end, *items, end, frame({"id": number, "error": error})],  # a second answer, and items after the end
         lambda: [frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],  # a late one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -9,12 +10,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tfdeploy.agent import asked, keeping, listeners, loopback, probe, sockets
+from tfdeploy.agent import asked, complaints, keeping, listeners, loopback, probe, sockets
 from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.model.answers.failures import Failure
+from tfdeploy.model.answers.reading import read
+from tfdeploy.model.facts import HostFacts
 
 
 def facts(workdir: Path, **args: Any) -> dict[str, Any]:
@@ -235,6 +240,27 @@ def test_keep_folders(tmp_path: Path) -> None:
     for path in ("../x", "/etc", "", "a/../../b"):
         with pytest.raises(VerbError):
             keeping.keep_facts(str(tmp_path), "job", [path])
+
+
+@pytest.mark.parametrize(("name", "step"), [(f"model.ckpt-{1 << 53}", 1 << 53), ("model.ckpt-1795250000000000000", None)])
+def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_path: Path) -> None:
+    folder = tmp_path / "job" / "keep" / "out"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"')
+    found = facts(tmp_path, job="job", keep=["out"])
+    assert (found["keep"][0]["checkpoint"], found["keep"][0]["step"]) == (name, step)
+    assert read({**found, "free_ports": []}, HostFacts).keep[0].step == step
+
+
+@pytest.mark.parametrize("free", [(1 << 63) - (1 << 20), 1 << 63, (1 << 64) - 1])
+def test_a_disk_may_be_very_large(free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EFS has 8 EiB, s3fs 16 EiB."""
+    said = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", lambda path: said)
+        found = read(facts(tmp_path), HostFacts)
+        no = read(complaints.complaint(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
+    assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, complaints.MOST_FREE)
 
 
 def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:

@@ -5,24 +5,35 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from doings import LIAR, OTHER, PLAN, Wires, probes, sets_up, syncs
 from honest import FILES, JOB, LOG, WORKDIR, Said, honest
-from hostile import LyingFleet
+from hostile import DETAILS, LyingFleet
 
 from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.model.answers.bounds import Seconds
+from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Event
+from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
+from tfdeploy.model.status import run_view_json
+from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find import hosts_of, known_runs
 from tfdeploy.operations.follow import follow
+from tfdeploy.operations.locking import try_lock
 from tfdeploy.operations.logs import followed_lines, stored_lines
+from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.setup import Environment, agreed
+from tfdeploy.operations.status import status as look_at
 from tfdeploy.operations.stop import Stopped, stop
 from tfdeploy.operations.tasklog import LogQuery
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport.stream import agent_error
 
 STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 BEGUN = {"staging": STAGING, "missing": list(FILES), "linked": 0, "rsync": True}
@@ -204,6 +215,41 @@ def test_a_log_whose_lines_come_one_by_one_for_long_is_followed_to_its_end() -> 
     fleet = lying("logs", Said(pieces, end))
     lines = in_time(lambda: list(followed_lines(fleet, PLAN, LogQuery(("worker:0",)), lost)))
     assert not lost and len(lines) == len(pieces)
+
+
+@pytest.mark.parametrize("seconds", [-1e11, 1e12])
+def test_no_host_says_a_time_that_no_calendar_has(seconds: float, tmp_path: Path) -> None:
+    row = honest("runs", LIAR, {}).value[0]
+    row["tasks"][0]["started"] = seconds
+    rows, silent = list_runs(lying("runs", [row]), hosts_of(PLAN), RunStore(tmp_path), JOB)
+    assert len(rows) == 1 and isinstance(silent[LIAR], BadAnswer)
+    status = honest("run.status", LIAR, {}).value
+    status["tasks"][0]["ended"] = seconds
+    looked = look_at(lying("run.status", status), PLAN)
+    assert isinstance(looked.errors[LIAR], BadAnswer) and run_view_json(looked.view)
+
+
+@pytest.mark.parametrize("seconds", [-6e10, 1e11])
+def test_all_times_that_hosts_may_say_can_be_shown(seconds: float) -> None:
+    assert read(seconds, Seconds) == seconds and iso_z(seconds)
+
+
+@pytest.mark.parametrize("details", DETAILS, ids=str)
+@pytest.mark.parametrize("operation", ["sync", "launch"])
+def test_whoever_is_said_to_hold_a_lock_the_others_are_served(details: dict[str, Any], operation: str) -> None:
+    class Locked(LyingFleet):
+        def session(self, host: Host, *_: Any) -> Any:
+            session = super().session(host)
+            if host.name == LIAR:
+                session.agent = lambda: SimpleNamespace(call=self.refuse)
+            return session
+
+        def refuse(self, *_: Any, **more: Any) -> Any:
+            raise agent_error(read({"code": "locked", "what": "no", "details": details}, Failure), LIAR)
+
+    held, failed = try_lock(Locked(lambda *_: None), hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None)
+    assert [host.name for host in held] == [OTHER]
+    assert failed[LIAR].exit_code == 3 and "is locked by" in failed[LIAR].what
 
 
 def test_no_host_speaks_for_another_one_about_runs() -> None:

@@ -12,6 +12,7 @@ from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.paths import NoPart
 
 NO_LOCKS = "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk"
+MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs says more
 _WORDS = {  # errno -> code, what to do
     errno.ENOSPC: ("disk", "free some space or inodes there, or set another workdir"),
     errno.EDQUOT: ("disk", "you are over your quota there: free some, or set another workdir"),
@@ -64,4 +65,5 @@ def free_of(path: str) -> Dict[str, Optional[int]]:
         except (FileNotFoundError, NotADirectoryError):
             path = os.path.dirname(path) or "/"
             continue
-        return {"free_bytes": found.f_bavail * found.f_frsize, "free_inodes": found.f_favail if found.f_files else None}
+        free_inodes = min(found.f_favail, MOST_FREE) if found.f_files else None
+        return {"free_bytes": min(found.f_bavail * found.f_frsize, MOST_FREE), "free_inodes": free_inodes}

@@ -13,6 +13,7 @@ _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULT
 _STEP = re.compile(r"-(\d+)\Z")
 _OF_A_WORKER = re.compile(r"workertemp_\d+\Z")
 _MOST_BYTES = 1 << 20
+_MOST_STEPS = 1 << 53
 
 
 def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]:
@@ -22,12 +23,18 @@ def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]
         latest, record = newest(layout.keep_dir(workdir, job, path))
         if latest is not None:
             checkpoint = _checkpoint(record) if record else None
-            step = _STEP.search(checkpoint) if checkpoint else None
-            fact: Dict[str, Any] = {"path": path, "newest": latest, "checkpoint": checkpoint}
-            fact["step"] = int(step.group(1)) if step else None
+            step = _step(checkpoint) if checkpoint else None
+            fact: Dict[str, Any] = {"path": path, "newest": latest, "checkpoint": checkpoint, "step": step}
             fact["recorded"] = _changed(record) if checkpoint and record else None
             found.append(fact)
     return found
+
+
+def _step(checkpoint: str) -> Optional[int]:
+    """None where its name ends in something larger than a step can be."""
+    found = _STEP.search(checkpoint)
+    step = int(found.group(1)) if found else None
+    return None if step is None or step > _MOST_STEPS else step
 
 
 def _changed(path: str) -> Optional[float]:

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.model.allowed import is_ip
-from tfdeploy.model.answers.bounds import Count, Line, Name, Place, Port, Seconds, Text, Variable, Version
+from tfdeploy.model.answers.bounds import Big, Count, Line, Name, Place, Port, Seconds, Text, Variable, Version
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
@@ -35,7 +35,7 @@ class KeepFact:
     path: Text  # as in the job file
     newest: Seconds
     checkpoint: Text | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
-    step: Count | None = None
+    step: Big | None = None
     recorded: Seconds | None = None  # when that `checkpoint` file was written, as `newest`
 
     @property
@@ -69,8 +69,8 @@ class HostFacts:
     python_version: Version | None
     cores: Small
     memory_bytes: Count
-    free_disk_bytes: Count
-    free_inodes: Count
+    free_disk_bytes: Big
+    free_inodes: Big
     boot_id: Line
     clock: Seconds  # host's UTC seconds when asked
     host: Line = ""  # as the inventory calls it; not the host's word

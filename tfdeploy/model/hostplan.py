@@ -15,15 +15,17 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_name, is_run
+from tfdeploy.model.answers.reading import names_bytes, values_of
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import is_inside
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.ranges import MAX_NAMES
-from tfdeploy.model.typed import decode
+from tfdeploy.model.typed import convert, decode
 
 MOST_TASKS = 100_000
 MOST_NOTES = 1000
 MOST_SECONDS = 86_400.0 * 365
+MOST_CREATED = 1e11  # UTC seconds: as answers.bounds.Seconds
 _SHOWN_CHARS = 2000
 
 
@@ -74,7 +76,12 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
 
 
 def _read(content: bytes) -> Plan:
-    shown = decode(content, _shown())
+    try:
+        shown = decode(content, _shown())
+    except msgspec.DecodeError as error:
+        if isinstance(error, msgspec.ValidationError) or not names_bytes(content):
+            raise
+        shown = convert(values_of(content), _shown())
     tasks = tuple(TaskPlan(**_fields(task), argv=(), env={}) for task in shown.tasks)
     hosts = tuple(HostPlan(**_fields(host), workdir="", python="") for host in shown.hosts)
     return Plan(**{**_fields(shown), "tasks": tasks, "hosts": hosts, "command": (), "metrics": {}})
@@ -150,7 +157,7 @@ def _check_figures(plan: Plan) -> None:
         if field.name.endswith("_s") or field.name == "restart_backoff_s":
             for seconds in value if isinstance(value, tuple) else (value,):
                 _need(math.isfinite(seconds) and 0 <= seconds <= MOST_SECONDS, field.name, str(seconds))
-    _need(math.isfinite(plan.created) and 0 <= plan.created < 1 << 40, "created", str(plan.created))
+    _need(math.isfinite(plan.created) and 0 <= plan.created <= MOST_CREATED, "created", str(plan.created))
     _need(0 <= plan.logs_max_bytes <= 1 << 50, "logs_max_bytes", str(plan.logs_max_bytes))
     _need(0 <= plan.restart_max <= 1000, "restart_max", str(plan.restart_max))
 

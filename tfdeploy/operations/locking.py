@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
+from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.news import note
@@ -119,8 +121,10 @@ def _busy(host: str, job: str, found: dict[str, Any]) -> TfdeployError:
 
 
 def _holder(found: dict[str, Any]) -> str:
-    who = found.get("holder") or found
-    since = who.get("time")
-    when = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(since)) if isinstance(since, (int, float)) else ""
-    operator = f"{who.get('user', '?')}@{who.get('machine', '?')} (pid {who.get('pid', '?')})"
-    return f"the {found.get('operation', 'operation')} of {operator}{when}"
+    """In words, whatever the host says of it."""
+    try:
+        since = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds)))
+    except BadShape:
+        since = ""
+    operator = f"{found.get('user', '?')}@{found.get('machine', '?')} (pid {found.get('pid', '?')})"
+    return f"the {found.get('operation', 'operation')} of {operator}{since}"

@@ -88,7 +88,7 @@ class Answer:
         if isinstance(end, TfdeployError):
             raise own(end)
         if end is not None and end.holds("error"):
-            raise agent_error(end.header["error"], verb, self.host)
+            raise agent_error(checked_frame(end, "error", Failure, verb, self.host), self.host)
         return end
 
     def stop(self) -> None:
@@ -141,9 +141,8 @@ def checked(said: Any, cls: type[V], verb: str, host: str) -> V:
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 
-def agent_error(said: Any, verb: str, host: str) -> AgentError:
-    """The agent's no. Raises BadAnswer where it is none."""
-    failure = checked(said, Failure, verb, host)
+def agent_error(failure: Failure, host: str) -> AgentError:
+    """The agent's no."""
     where = failure.where
     return AgentError(
         failure.what or "the agent failed without a word",

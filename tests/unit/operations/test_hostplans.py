@@ -143,6 +143,7 @@ LIES: dict[str, Any] = {
     "a cluster's address": told(cluster={"worker": ["10.0.0.2:2222\n"]}),
     "a secret's name": told(secrets=["A B"]),
     "no time": told(created=float("nan")),
+    "a time that no calendar has": told(created=1e12),
     "an endless grace": told(stop_grace_s=float("inf")),
     "a negative grace": told(stop_grace_s=-1.0),
     "half a character": told(keep=["\ud800"]),
@@ -169,6 +170,14 @@ def test_hosts_are_reached_as_the_inventory_says_and_metrics_are_our_own() -> No
     assert plan.metrics == {"step": r"at (\d+)"}
     assert (plan.operator, plan.notes) == ("?[2Jme", ("?]52;c;x?",))
     assert {(each.python, each.workdir) for each in plan.hosts} == {("", "")}
+
+
+def test_names_that_are_not_utf8_stand_in_plans() -> None:
+    home = "/home/ml\udcff"
+    shown = host(workdir=f"{home}/tfdeploy", python=f"{home}/bin/python")
+    shown.update(command=["python", "\udcff"], notes=[f"its workdir is {home}"], keep=["ckpt\udcff"])
+    plan, refused = fetch_plan(Hosts(n1=shown), sought("n1"))  # type: ignore[arg-type]
+    assert not refused and plan.notes == ("its workdir is /home/ml?",) and plan.keep == ("ckpt\udcff",)
 
 
 def test_a_host_that_the_inventory_lacks_has_no_address() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import wire
-from tfdeploy.errors import BadAnswer
+from tfdeploy.errors import AgentError, BadAnswer
 from tfdeploy.model.answers.files import Missing
 from tfdeploy.transport.frames import Frame, Frames
-from tfdeploy.transport.stream import MOST_PACKED_BYTES, checked_frame
+from tfdeploy.transport.stream import MOST_PACKED_BYTES, Answer, checked_frame
 
 LONG = [f"folder/{number:06}" for number in range(100_000)]
 
@@ -90,3 +90,13 @@ def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
     with pytest.raises(wire.WireError, match="too large"):
         wire.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
     assert json.loads(wire.unpack(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)) == {"a": "x" * (1 << 20)}
+
+
+@pytest.mark.parametrize(
+    ("blob", "kind"), [(wire.pack(b'{"code": "locked", "what": "no"}'), AgentError), (b"x", BadAnswer), (b"", BadAnswer)]
+)
+def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
+    answer = Answer("n1", lambda full: None)
+    answer.put(Frame({"id": 7, "packed": "error"}, blob, 0))
+    with pytest.raises(kind):
+        answer.value("lock", 1.0)

@@ -24,11 +24,12 @@ Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids
-Big = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # nanoseconds
+Big = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # nanoseconds, and what a disk has free: msgspec knows no larger bound
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
+BigNumber = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Seconds = Annotated[float, Meta(ge=-1e11, le=1e11)]  # NaN and infinity are neither
+Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]  # years 69 to 5138, so that all can be shown; NaN and infinity are none
 
-Plain = Text | Number | Seconds | bool | None
+Plain = Text | BigNumber | Seconds | bool | None
 Paths = Annotated[list[Path], Meta(max_length=MOST_PATHS)]
 Names = Annotated[list[Name], Meta(max_length=MOST_ROWS)]

@@ -40,10 +40,15 @@ def read_text(text: bytes, cls: type[V]) -> V:
         with one_at_a_time:
             return msgspec.json.decode(text, type=cls, dec_hook=_record)
     except Exception as error:
-        if type(error) is msgspec.DecodeError and b"\\ud" in text and weight_bytes(text) <= MOST_WEIGHT_BYTES:
-            return read(_values(text), cls)  # names whose bytes are not UTF-8, which msgspec does not know
+        if type(error) is msgspec.DecodeError and names_bytes(text):
+            return read(values_of(text), cls)
         words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
         raise BadShape(words[:MOST_WORDS]) from error
+
+
+def names_bytes(text: bytes) -> bool:
+    """Whether it may hold names whose bytes are not UTF-8, which msgspec does not know, and is light enough for `values_of`."""
+    return b"\\ud" in text and weight_bytes(text) <= MOST_WEIGHT_BYTES
 
 
 def weight_bytes(text: bytes) -> int:
@@ -52,8 +57,8 @@ def weight_bytes(text: bytes) -> int:
     return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 
-def _values(text: bytes) -> Any:
-    """Raises BadShape."""
+def values_of(text: bytes) -> Any:
+    """JSON in ASCII as plain values. Raises BadShape."""
     try:
         return _DECODER.decode(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
