@@ -29,11 +29,13 @@ class Signalled(KeyboardInterrupt):
 
 @contextmanager
 def patiently(words: str = ROLLING_BACK) -> Iterator[None]:
-    """For the main thread. A signal that is ignored (by `nohup`, say) stays so."""
+    """For the main thread. A signal that is ignored (by `nohup`, say) stays so. One that the block passes over is raised at its
+    end."""
     seen = 0
+    first: KeyboardInterrupt | None = None
 
     def interrupted(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
+        nonlocal seen, first
         if seen and number == signal.SIGHUP:
             return
         seen += 1
@@ -41,12 +43,16 @@ def patiently(words: str = ROLLING_BACK) -> Iterator[None]:
             with suppress(OSError):  # the terminal has gone
                 os.write(sys.stderr.fileno(), f"{words}\n".encode())  # not print: this may come in the middle of one
             return
-        raise KeyboardInterrupt if number == signal.SIGINT else Signalled(number)
+        interrupt = KeyboardInterrupt() if number == signal.SIGINT else Signalled(number)
+        first = first or interrupt
+        raise interrupt
 
     heard = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, interrupted) for number in heard}
     try:
         yield
+        if first is not None:
+            raise first
     finally:
         for number, handler in before.items():  # once interrupted, all that is left is to say so
             signal.signal(number, signal.SIG_IGN if seen else handler)

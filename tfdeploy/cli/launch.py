@@ -88,8 +88,8 @@ def run(flags: Flags) -> int:
             return _show_plan(flags, plan)
         with patiently():
             plan = launch(asked, fleet, store, emit)
-        if not flags.json:
-            print(plan.run, flush=True)
+            if not flags.json:
+                print(plan.run, flush=True)
         return _afterwards(flags, fleet, plan, emit, record)
 
 

@@ -91,7 +91,8 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     try:
         lock.__exit__(None, None, None)
     except KeyboardInterrupt:  # the point of no return is behind us
-        note(emit, "interrupted when all was up: the run goes on", level="warning", run=plan.run)
+        text = f"interrupted when all was up: {plan.run} goes on, and `tfdeploy stop {plan.run}` ends it"
+        note(emit, text, level="warning", run=plan.run)
     return plan
 
 

@@ -36,7 +36,10 @@ def verb(words):
             while not (here / "go").exists():
                 time.sleep(0.01)
             (here / "done").touch()
-            raise
+            if "late" not in sys.argv:
+                raise
+    while True:  # it follows what it has begun
+        time.sleep(0.01)
 
 if "nohup" in sys.argv:
     import signal
@@ -56,6 +59,19 @@ def start(tmp_path: Path) -> Start:
         return process  # type: ignore[no-any-return]
 
     return begin
+
+
+@pytest.mark.parametrize(("number", "ends_in"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGHUP, -1)])
+def test_a_signal_that_comes_too_late_to_roll_back_ends_it_all_the_same(
+    start: Start, tmp_path: Path, number: int, ends_in: int
+) -> None:
+    (tmp_path / "go").touch()
+    process = start("late")
+    process.send_signal(number)
+    try:
+        assert process.wait(20) == ends_in
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
