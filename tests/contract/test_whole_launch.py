@@ -16,7 +16,7 @@ from conditions import wait_for
 from nearby import NearFleet, held_until
 
 from tfdeploy.agent import paths
-from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations import readiness, renewal
@@ -202,3 +202,33 @@ def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> Non
 def test_more_than_a_host_takes_is_refused(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching.wire, "MAX_PACKED_BYTES", 1 << 10)
     assert failed(operator, "r1").exit_code == 3 and not os.path.exists(operator.fleet.paths("n1", "whole", "r1").run_dir)
+
+
+AWAY, BROKEN = HostUnreachable("no route", where="n1"), HostFailed("no answer that makes sense", where="n1")
+
+
+@pytest.mark.fault("29 one host dies during prepare, and another refuses")
+@pytest.mark.parametrize("code", ["live_run", "exists", "disk", "port_taken"])
+@pytest.mark.parametrize(("other", "exit_code"), [(AWAY, 4), (BROKEN, 3)])
+def test_a_refusal_hides_no_host_that_is_away(operator: Operator, code: str, other: TfdeployError, exit_code: int) -> None:
+    def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
+        if verb == "run.prepare":
+            raise other if host == "n1" else AgentError("there is one", code=code)
+        return do()
+
+    operator.fleet.around = around
+    error = failed(operator, "r1")
+    assert error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
+    assert operator.fleet.asked.count(("n2", "run.prepare")) == 1  # a port that is taken is not all that is wrong
+
+
+def test_a_port_that_is_taken_beside_a_live_run_is_not_tried_again(operator: Operator) -> None:
+    def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
+        if verb == "run.prepare":
+            raise AgentError("in the way", code="live_run" if host == "n2" else "port_taken")
+        return do()
+
+    operator.fleet.around = around
+    error = failed(operator, "r1")
+    assert (error.exit_code, error.what, error.where) == (3, "in the way", "n2")
+    assert operator.fleet.asked.count(("n2", "run.prepare")) == 1

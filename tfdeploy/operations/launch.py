@@ -237,13 +237,21 @@ def _text(value: Any) -> bytes:
 
 
 def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:
-    codes = {host: error.code for host, error in bad.items() if isinstance(error, AgentError)}
-    for host, error in bad.items():
-        if codes.get(host) == "port_taken":
-            return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
-        if codes.get(host) in ("live_run", "exists", "refused", "no_release", "no_program", "disk"):
-            return Refused(error.what, where=error.where or host, next=error.next)
-    return together("prepare", bad, of)
+    """PortTaken where nothing else is in the way. Refused alone hides no failure of another host."""
+    found = {host: _as_refused(host, error) for host, error in bad.items()}
+    other = [error for error in found.values() if not isinstance(error, PortTaken)]
+    if all(isinstance(error, Refused) for error in other):
+        return next(iter(other or found.values()))
+    return together("prepare", found, of)
+
+
+def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
+    code = error.code if isinstance(error, AgentError) else None
+    if code == "port_taken":
+        return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
+    if code in ("live_run", "exists", "refused", "no_release", "no_program", "disk"):
+        return Refused(error.what, where=error.where or host, next=error.next)
+    return error
 
 
 def _everywhere(fleet: Fleet, plan: Plan, verb: Verb[Any], said: str, emit: Emit) -> dict[str, TfdeployError]:
