@@ -10,13 +10,14 @@ import ssl
 import threading
 from typing import NamedTuple
 
-from tfdeploy.agent import knock, tls, untrusted, wire
+from tfdeploy.agent import door, knock, tls, untrusted, wire
 from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.doctor import OPEN
 from tfdeploy.agent.mesh import Mesh
 from tfdeploy.agent.vitals import Sign
 
 MOST_HOSTS = 32  # asked in one go; of more the next ones follow
+WITHIN_S = 3 * door.TIMEOUT_S  # for the connection, the handshake and the answer
 _MOST_BYTES = 1 << 18
 _MOST_WAITS = 64
 
@@ -29,30 +30,29 @@ class Told(NamedTuple):
 
 
 def consult(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
-    """What these hosts say now; at most some seconds later."""
-    told, lock = Told({}, {}), threading.Lock()
+    """What these hosts say now, within WITHIN_S."""
+    signs: Dict[str, Sign] = {}
+    words: Dict[str, str] = {}
+    lock = threading.Lock()
     where = {one.host: one for one in part.mesh}
 
     def take(address: wire.MeshHost) -> None:
-        signs, word = _ask(mesh, part, address)
+        said, word = _ask(mesh, part, address)
         with lock:
-            told.signs.update(signs)
-            told.hosts[address.host] = word
+            signs.update(said)
+            words[address.host] = word
 
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
-    threads = [threading.Thread(target=take, args=(address,), daemon=True) for address in asked]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return told
+    knock.ask_all(take, asked, WITHIN_S)
+    with lock:
+        return Told(dict(signs), {address.host: words.get(address.host, knock.NO_ANSWER) for address in asked})
 
 
 def _ask(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
     try:
         with mesh.call(address) as channel:
             mesh.ask(channel, {"signs": True})
-            return _checked(untrusted.parse(tls.read_line(channel, _MOST_BYTES)), part, address.host), OPEN
+            return _checked(untrusted.parse(tls.read_line(channel, _MOST_BYTES, door.TIMEOUT_S)), part, address.host), OPEN
     except (OSError, ValueError) as error:
         return {}, knock.word_for(error)
 

@@ -100,7 +100,7 @@ def receive(channel: ssl.SSLSocket) -> Any:
     deadline = time.monotonic() + TIMEOUT_S
     text = bytearray()
     while not text.endswith(b"\n"):
-        channel.settimeout(max(0.01, deadline - time.monotonic()))
+        tls.wait_until(channel, deadline)
         part = channel.recv(65536)
         text += part
         if not part or len(text) > MAX_MESSAGE_BYTES:

@@ -11,9 +11,10 @@ import os
 import select
 import socket
 import ssl
+import threading
 import time
 
-from tfdeploy.agent.annotations import Dict, Iterable, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 from tfdeploy.agent.doctor import CLOSED, OPEN
 
 WITHIN_S = 3.0
@@ -47,6 +48,16 @@ def knock(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str, str
         found[address] = NO_ANSWER
         one.close()
     return found
+
+
+def ask_all(ask: Callable[[Any], object], whom: Iterable[Any], within_s: float) -> None:
+    """Asks each on a thread of its own. Who has not answered `within_s` later is waited for no longer."""
+    threads = [threading.Thread(target=ask, args=(each,), daemon=True) for each in whom]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _begin(address: str) -> Tuple[socket.socket, int]:

@@ -7,7 +7,6 @@ Their minders hold these ports since they prepared: the mesh's port is listened 
 from __future__ import annotations
 
 import socket
-import threading
 from typing import NamedTuple
 
 from tfdeploy.agent import control, gate, knock, runs, tls, wire
@@ -85,11 +84,7 @@ def _astray(doors: List[_Door], paths: RunPaths) -> List[Dict[str, str]]:
     def ask(door: _Door) -> None:
         said[door.host] = _who(door, client, gate.token(certs["ca"], door.host))
 
-    threads = [threading.Thread(target=ask, args=(door,), daemon=True) for door in doors]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * ANSWER_S)
+    knock.ask_all(ask, doors, 2 * ANSWER_S)
     return [dict(door._asdict(), why=said[door.host]) for door in doors if said.get(door.host)]
 
 

@@ -24,6 +24,7 @@ from tfdeploy.agent.paths import RunPaths
 
 AGAIN_S = 1.0
 PATIENCE_S = 120.0  # while the other side reads what it keeps
+LISTING_S = 600.0  # for the whole of it
 MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
 _MOST_VALUES = 1 << 22
 _BLOCK_BYTES = 1 << 18
@@ -128,7 +129,7 @@ class Supplier:
 
 
 def _read(channel: ssl.SSLSocket) -> Any:
-    return untrusted.parse(tls.read_line(channel, MOST_LINE_BYTES), _MOST_VALUES)
+    return untrusted.parse(tls.read_line(channel, MOST_LINE_BYTES, LISTING_S), _MOST_VALUES)
 
 
 def _files(paths: RunPaths, part: wire.HostPart) -> List[File]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import tempfile
+import time
 from contextlib import contextmanager
 
 from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
@@ -53,12 +55,25 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
     return None
 
 
-def read_line(channel: ssl.SSLSocket, most_bytes: int) -> bytes:
-    """Up to the end of a line, and not one byte more, for what follows may be contents. Raises OSError, ValueError."""
+def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
+    """The next operation ends by then (monotonic). Raises socket.timeout, an OSError, where it is past."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0.0:
+        raise socket.timeout("too slow")
+    channel.settimeout(left_s)
+
+
+def read_line(channel: ssl.SSLSocket, most_bytes: int, within_s: float) -> bytes:
+    """Up to the end of a line, and not one byte more, for what follows may be contents. However it comes, the whole line
+    takes no longer than `within_s`. Raises OSError, ValueError."""
+    patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()
     while not text.endswith(b"\n"):
+        if not channel.pending():
+            wait_until(channel, deadline)
         block = channel.recv(1)
         text += block
         if not block or len(text) > most_bytes:
             raise ValueError("not a line")
+    channel.settimeout(patience_s)
     return bytes(text)

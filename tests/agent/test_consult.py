@@ -1,0 +1,101 @@
+"""Signs of life that other hosts tell, and hosts that tell them badly."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import consult, door, knock, sockets, supply, tls, wire
+from tfdeploy.agent.doctor import OPEN
+from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.mesh import Mesh
+from tfdeploy.agent.vitals import Sign
+
+NAMES = ["n1", "n2", "n3"]
+PEERS = [wire.Peer(f"worker:{index}", "worker", name) for index, name in enumerate(NAMES)]
+
+
+@contextmanager
+def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[None]:
+    """A host of the run that answers what it is asked with one byte now and then."""
+    over = threading.Event()
+
+    def answer() -> None:
+        plain, _ = listener.accept()
+        with contextlib.suppress(OSError), tls.contexts(certs)[0].wrap_socket(plain, server_side=True) as channel:
+            door.receive(channel)
+            while not over.wait(every_s):
+                channel.sendall(b" ")
+        listener.close()
+
+    listener.listen()
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10)
+
+
+@pytest.mark.parametrize("every_s", [0.2, 0.001])
+def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
+    hosts: Any, monkeypatch: pytest.MonkeyPatch, every_s: float
+) -> None:
+    monkeypatch.setattr(door, "TIMEOUT_S", 1.0)
+    cluster = hosts(*NAMES)
+    part = wire.HostPart("r1", "digits", "async", "n1", "d", "c", peers=PEERS)
+    part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
+    listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
+    colleague = consult.Colleague()
+    colleague.know({"worker:2": Sign(7.0)})
+
+    def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
+        colleague.answer(channel)
+
+    def member(name: str) -> Mesh:
+        own = wire.from_wire(wire.HostPart, {**wire.to_wire(part), "host": name})
+        return Mesh(own, cluster.certs[name], listeners[name], Knowledge(), lambda: None, offer)
+
+    told: list[consult.Told] = []
+    with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):
+        asking = threading.Thread(target=lambda: told.append(consult.consult(mesh, part, ["n2", "n3"])))
+        with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
+            asking.start()
+            cluster.wait_until(lambda: told, 5.0, "all have answered, or had the time for it")
+        asking.join(10)
+    assert told == [consult.Told({"worker:2": Sign(7.0)}, {"n2": knock.NO_ANSWER, "n3": OPEN})]
+
+
+def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:
+    over, began = threading.Event(), time.monotonic()
+    knock.ask_all(lambda _: over.wait(20), range(10), 0.3)
+    assert time.monotonic() - began < 2.0
+    over.set()
+
+
+def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(hosts: Any) -> None:
+    cluster = hosts("n1", "n2")
+    listing = json.dumps({"files": [["ckpt/model", number, 0] for number in range(20000)]}).encode() + b"\n"
+    ours, theirs = socket.socketpair()
+
+    def give() -> None:
+        with tls.contexts(cluster.certs["n2"])[0].wrap_socket(theirs, server_side=True) as channel:
+            channel.sendall(listing + b"contents")
+
+    giving = threading.Thread(target=give)
+    giving.start()
+    with tls.contexts(cluster.certs["n1"])[1].wrap_socket(ours) as channel:
+        channel.settimeout(supply.PATIENCE_S)
+        assert tls.read_line(channel, supply.MOST_LINE_BYTES, 20.0) == listing
+        assert channel.recv(8) == b"contents" and channel.gettimeout() == supply.PATIENCE_S
+    giving.join(10)
