@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from agentside import Client
 
-from tfdeploy.agent import family, layout, proc
+from tfdeploy.agent import family, indoubt, layout, paths, proc, sweep
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"])}
 SECRET = {"TOKEN": "a-word-that-nobody-may-find"}
@@ -164,6 +164,26 @@ def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host:
     host.cluster.wait_until(lambda: paths.state().phase == "ended", what="swept")
     assert not os.path.exists(paths.file("env.json")) and not host.cluster.alive("r1")
     assert paths.state().abort_reason is None or "launch" in paths.state().abort_reason
+
+
+@pytest.mark.parametrize(
+    "spoiled", [{"part.json": '{"tasks": 7}'}, {"part.json": "{}", "state.json": '{"phase": {}, "marks": 7}'}]
+)
+def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], spoiled: dict[str, str]
+) -> None:
+    bad, good = (paths.RunPaths(layout.host_dir(str(tmp_path), job, "r1", "n1")) for job in ("bad", "good"))
+    for each in (bad, good):
+        os.makedirs(os.path.join(each.host_dir, "tasks"))
+        os.makedirs(layout.locks_dir(each.workdir, each.job))
+        indoubt.note(each)
+    for name, text in spoiled.items():
+        Path(bad.file(name)).write_text(text)
+    Path(good.file("env.json")).write_text(SECRET["TOKEN"])
+    sweep.sweep(str(tmp_path))
+    assert not os.path.exists(good.file("env.json")) and not indoubt.is_in_doubt(good)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and "run r1 of job bad is half done here and stays: " in said and indoubt.is_in_doubt(bad)
 
 
 def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> None:

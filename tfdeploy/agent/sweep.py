@@ -5,6 +5,8 @@ Only what nobody does or minds any more, and never what was committed.
 
 from __future__ import annotations
 
+import sys
+
 from tfdeploy.agent import control, endgame, indoubt, layout, runs
 from tfdeploy.agent.atomic import read_json
 from tfdeploy.agent.ownership import check
@@ -15,13 +17,22 @@ WHY = "its launch did not come to an end"
 
 
 def sweep(workdir: str, told: str = "") -> None:
-    """All runs in doubt of this machine. Raises OSError, also NotOurs."""
+    """All runs in doubt of this machine. One that cannot be swept, because it is not ours or damaged, is told on standard error
+    and stays; the others do not wait for it."""
     for paths in indoubt.of_this_host(workdir, told):
-        check(workdir, *layout.of_job(paths.job))
-        paths.check_owner("tasks")
-        with unless_preparing(paths) as free:
-            if free:
-                _bring_to_an_end(paths)
+        try:
+            _sweep_one(paths)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
+            said = "run %s of job %s is half done here and stays: %s" % (paths.run, paths.job, error)
+            sys.stderr.write("tfdeploy agent: %s\n" % said)
+
+
+def _sweep_one(paths: RunPaths) -> None:
+    check(paths.workdir, *layout.of_job(paths.job))
+    paths.check_owner("tasks")
+    with unless_preparing(paths) as free:
+        if free:
+            _bring_to_an_end(paths)
 
 
 def _bring_to_an_end(paths: RunPaths) -> None:
