@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from doings import LIAR, OTHER, PLAN, Wires, probes, sets_up, syncs
+from doings import LIAR, OTHER, PLAN, Wires, fetches_logs, looks, probes, sets_up, syncs
 from honest import FILES, JOB, LOG, WORKDIR, Said, honest
 from hostile import DETAILS, LyingFleet
 
-from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
@@ -205,6 +206,67 @@ def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
     lines = in_time(lambda: list(read(lying("logs", Said(PIECES[case], LOG_END)), PLAN, query, lost)))
     assert isinstance(lost[LIAR], BadAnswer) and list(lost) == [LIAR]
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
+
+
+class Clock:
+    """Each look at it takes a minute."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 60.0
+        return self.now
+
+    time = monotonic
+
+
+@pytest.mark.parametrize("what", ["logs", "fetch.list", "env.make", "fetch --logs"])
+def test_what_comes_in_drops_is_not_waited_for(what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: Job) -> None:
+    modules = {"logs": "tasklog", "fetch.list": "bring", "env.make": "setup", "fetch --logs": "bringlogs"}
+    monkeypatch.setattr(f"tfdeploy.operations.{modules[what]}.time", Clock())
+    drops = [piece(number, blob=b"x") for number in range(2000)]
+    if what == "logs":
+        lost: dict[str, TfdeployError] = {}
+        list(stored_lines(lying("logs", Said(drops, LOG_END)), PLAN, LogQuery(("worker:0",)), lost))
+        error = lost[LIAR]
+    elif what == "fetch --logs":
+        error = fetches_logs(lying("logs", Said(drops, LOG_END)), tmp_path, job)[LIAR]
+    elif what == "fetch.list":
+        said = [({"rows": [[f"sub/{number}", 1, 1, None]]}, b"") for number in range(2000)]
+        error = looks(lying("fetch.list", Said(said, {"root": WORKDIR, "sharing": []})), tmp_path, job)[LIAR]
+    else:
+        lines = [({"line": f"Compiling {number}"}, b"") for number in range(2000)]
+        error = sets_up(lying("env.make", Said(lines, honest("env.make", LIAR, {}).value)), tmp_path, job)[LIAR]
+    assert isinstance(error, TfdeployError) and error.exit_code in (1, 4)
+    assert any(word in error.what for word in ("does not come", "too slowly", "no end", "without end")), error.what
+
+
+@pytest.mark.parametrize("blob", [b"", b"x"])
+def test_a_log_in_very_many_pieces_is_not_many_files_here(blob: bytes, tmp_path: Path, job: Job) -> None:
+    drops = [piece(2 * number, blob=blob) for number in range(1000)]
+    found = fetches_logs(lying("logs", Said(drops, LOG_END)), tmp_path, job)
+    assert isinstance(found[LIAR], BadAnswer) and "makes no sense" in found[LIAR].what
+    assert len(list((tmp_path / "logs").iterdir())) <= 20
+
+
+def test_a_host_that_hangs_on_one_log_is_not_asked_for_the_next() -> None:
+    asked: list[str] = []
+
+    class Hanging(LyingFleet):
+        def session(self, host: Host, *_: Any) -> Any:
+            return SimpleNamespace(host=host, agent=lambda: SimpleNamespace(stream=self.hang))
+
+        def hang(self, verb: Any, args: dict[str, Any], **_: Any) -> Any:
+            asked.extend(args["tasks"])
+            raise HostUnreachable("nothing more of logs within 60 s", where=LIAR)
+
+    one = PLAN.tasks[0]
+    many = tuple(replace(one, task=f"worker:{number}") for number in range(50))
+    lost: dict[str, TfdeployError] = {}
+    query = LogQuery(tuple(task.task for task in many))
+    assert list(stored_lines(Hanging(lambda *_: None), replace(PLAN, tasks=many), query, lost)) == []
+    assert list(lost) == [LIAR] and asked == ["worker:0"]
 
 
 def test_a_log_whose_lines_come_one_by_one_for_long_is_followed_to_its_end() -> None:

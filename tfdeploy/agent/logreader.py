@@ -135,6 +135,8 @@ class LogReader:
         if end <= self.offset:
             return None
         blob = os.pread(segment.log, min(limit, end - self.offset), self.offset - segment.base)
+        if not blob:  # cut off meanwhile
+            return None
         records = self._describe(segment, self.offset + len(blob), end)
         if len(records) > PIECE_RECORDS:
             blob = blob[: int(records[PIECE_RECORDS][0])]

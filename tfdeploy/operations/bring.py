@@ -11,24 +11,25 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import BadAnswer, HostFailed, Refused
-from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS
+from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.listing import Found, read_rows
 from tfdeploy.operations.below import Below
 from tfdeploy.operations.placing import Placed, place
 from tfdeploy.transport.rsync import pull
-from tfdeploy.transport.seam import AgentChannel, Session
+from tfdeploy.transport.seam import AgentChannel, Session, Stream
 
 TRIES = 20  # looks at a folder that keeps changing
 SUMS = 500  # files whose sums are asked for at once
 SILENCE_S = 600.0  # a folder is read, or a large file summed
+LIST_S = 1800.0  # for all of a list
 SLACK_BYTES = 256 << 20  # files may grow while they come
 _BLOCK_BYTES = 1 << 20
 
@@ -78,13 +79,22 @@ def look(session: Session, source: Source) -> Listing:
     """Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for a listing that makes no sense."""
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
-        found = read_rows(row for item, _ in stream for row in item.rows)
+        found = read_rows(_rows(stream))
         value = stream.value
         return Listing(value.root, found, tuple(value.sharing)) if value else Listing("", ())
     except ValueError as error:
         raise BadAnswer(f"the host's list of files is refused: {error}", where=session.host.name) from error
     finally:
         stream.close()
+
+
+def _rows(stream: Stream[Rows, Listed]) -> Iterator[Any]:
+    """Raises ValueError where they come in drops."""
+    give_up = time.monotonic() + LIST_S
+    for item, _ in stream:
+        if time.monotonic() > give_up:
+            raise ValueError("it has no end")
+        yield from item.rows
 
 
 def bring(

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfdeploy.errors import BadAnswer, HostFailed, Refused
+from tfdeploy.errors import BadAnswer, HostFailed, HostUnreachable, Refused
 from tfdeploy.model.answers.files import FETCH_LOG_SUM
 from tfdeploy.model.answers.runs import LOGS, RUN_STATUS
 from tfdeploy.model.events import Emit, Event
@@ -26,6 +26,9 @@ from tfdeploy.transport.seam import AgentChannel, Session
 SUM_S = 600.0  # a whole log is summed
 SILENCE_S = 60.0  # of a log that is read as it is
 SLACK_BYTES = 64 << 20  # a log may rotate while it is read
+ITEM_BYTES = 100  # what a piece weighs besides its bytes
+MOST_GAPS = 16  # rotations while one log is read: each begins a file here
+LEAST_BYTES_S = 4096  # what comes slower is not waited for
 
 
 @dataclass(frozen=True)
@@ -108,18 +111,22 @@ def _here(folder: Below, task: str, host: str) -> Kept:
 def _follow_up(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Kept, told: _Told) -> int:
     """Appends what came since. Returns how many bytes."""
     args = {"run": plan.run, "job": plan.job, "tasks": [task], "cursors": {task: here.end}, "follow": False}
-    name, end, came = here.name, here.end, 0
+    name, end, came, weight, gaps, began = here.name, here.end, 0, 0, 0, time.monotonic()
     with closing(agent.stream(LOGS, args, silence_s=SILENCE_S)) as stream:
         for item, blob in stream:
             offset = item.offset
-            if item.task != task or offset < end:
+            gaps += offset > end
+            if item.task != task or offset < end or not blob or gaps > MOST_GAPS:
                 raise BadAnswer(f"what the host sends as the log of {task} makes no sense", where=told.host)
             if offset > end:  # the beginning, or a piece in between, was rotated away
                 name = f"{task.replace(':', '-')}@{told.host}.from-{offset}.log"
             _append(folder, name, blob)
             end, came = offset + len(blob), came + len(blob)
-            if came > plan.logs_max_bytes + SLACK_BYTES:
+            weight += len(blob) + ITEM_BYTES
+            if weight > plan.logs_max_bytes + SLACK_BYTES:
                 raise BadAnswer(f"the log of {task} is longer than a log can be", where=told.host)
+            if time.monotonic() - began > SUM_S + came / LEAST_BYTES_S:
+                raise HostUnreachable(f"the log of {task} comes too slowly: {came} bytes so far", where=told.host)
             told.say("moving", len(blob))
     return came
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.logs import stored_lines
-from tfdeploy.operations.tasklog import LogQuery
+from tfdeploy.operations.tasklog import PIECE_S, LogQuery
 from tfdeploy.transport.seam import Fleet
 
 LINES = 12
@@ -13,5 +13,5 @@ LINE_CHARS = 300
 
 def last_lines(fleet: Fleet, plan: Plan, task: str) -> list[str]:
     """At most 12 lines, decoded but not sanitised; [] where the host gives no answer."""
-    query = LogQuery(tasks=(task,), last=LINES)
+    query = LogQuery(tasks=(task,), last=LINES, within_s=PIECE_S)
     return [line.line.decode("utf-8", "replace")[:LINE_CHARS] for line in stored_lines(fleet, plan, query, {})]

@@ -85,7 +85,10 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
 
 
 def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
-    """What was there when it was first asked for. While a piece is read the next one is on its way."""
+    """What was there when it was first asked for. While a piece is read the next one is on its way. A host that was lost is
+    not asked for its other logs: each would cost the same silence."""
+    if isinstance(lost.get(session.host.name), (HostUnreachable, BadAnswer)):
+        return
     try:
         agent = session.agent()
         stream, end, read = log.ask(agent, follow=False), None, 0

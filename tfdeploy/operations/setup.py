@@ -25,6 +25,10 @@ from tfdeploy.operations.sync import Synced, send_data
 from tfdeploy.transport.seam import AgentChannel, Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 
+MAKE_S = 12 * 3600.0  # pip may compile for hours, after another setup did
+MOST_SAID_BYTES = 64 << 20  # of what uv or pip say
+ITEM_BYTES = 100  # what a line weighs besides its text
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -131,9 +135,12 @@ def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:
 def _install(agent: AgentChannel, host: Host, args: dict[str, Any], emit: Emit) -> EnvState:
     """env.make, with what uv or pip say as notes for who wants to see much."""
     note(emit, "making the environment", host=host.name)
-    stream = agent.stream(ENV_MAKE, args)
+    stream, weight, give_up = agent.stream(ENV_MAKE, args, silence_s=MAKE_S), 0, time.monotonic() + MAKE_S
     try:
         for item, _ in stream:
+            weight += ITEM_BYTES + len(item.line or "")
+            if weight > MOST_SAID_BYTES or time.monotonic() > give_up:
+                raise BadAnswer("it speaks of making the environment without end", where=host.name)
             if item.line is not None:
                 note(emit, item.line, level="detail", host=host.name)
             elif item.waiting is not None:

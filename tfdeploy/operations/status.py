@@ -13,7 +13,7 @@ from tfdeploy.model.measures import Measures, compile_patterns
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.operations.logs import stored_lines
-from tfdeploy.operations.tasklog import LogQuery
+from tfdeploy.operations.tasklog import PIECE_S, LogQuery
 from tfdeploy.operations.watching import Watch
 from tfdeploy.transport.seam import Fleet
 
@@ -63,7 +63,7 @@ def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) 
     patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
     wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host not in silent)
     found = {task: Measures(patterns) for task in wanted}
-    for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES), {}):
+    for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}):
         found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
     values = {task: measures.values() for task, measures in found.items()}
     return {task: {name: seen[name] for name in patterns if name in seen} for task, seen in values.items()}

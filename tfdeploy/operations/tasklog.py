@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.errors import BadAnswer
+from tfdeploy.errors import BadAnswer, HostUnreachable
 from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
@@ -17,18 +18,20 @@ from tfdeploy.transport.seam import AgentChannel, Stream
 PULL_BYTES = 1 << 20
 ITEM_BYTES = 100  # what a part weighs besides its bytes
 SILENCE_S = 60.0  # of a log that is read as it is
+PIECE_S = 240.0  # for all of a piece of it: what a host sends in drops has an end too
 Part = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """What is wanted. `since`: UTC seconds; `last`: lines per task."""
+    """What is wanted. `since`: UTC seconds; `last`: lines per task; `within_s`: so long one task's log may take."""
 
     tasks: tuple[str, ...]
     since: float | None = None
     last: int | None = None
     grep: re.Pattern[bytes] | None = None
+    within_s: float | None = None
 
 
 class TaskLog:
@@ -42,12 +45,15 @@ class TaskLog:
         self.left = False  # nobody minds the run there any more: see resume.py
         self.gone_bytes = 0
         self.followed = False  # what was asked for last
+        self._give_up: float | None = None
 
     def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
         """The next piece, on its way."""
         args: dict[str, Any] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
         args["limit_bytes"] = PULL_BYTES
         self.followed = follow
+        if self._give_up is None and self.query.within_s is not None:
+            self._give_up = time.monotonic() + self.query.within_s
         if self.cursor is not None:
             args["cursors"] = {self.task: self.cursor}
         elif self.query.last is not None:
@@ -58,19 +64,24 @@ class TaskLog:
 
     def take(self, stream: LogStream) -> Iterator[Part]:
         """What the piece consists of, as it comes; the next one may be asked for when it has ended."""
-        came = 0
+        came, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                came += (
-                    len(blob) if blob and self.followed else len(blob) + ITEM_BYTES
-                )  # a line may come by itself, as it is written
-                if item.task != self.task or item.offset < (self.cursor or 0) or came > 2 * PULL_BYTES:
+                came += len(blob) if self.followed else len(blob) + ITEM_BYTES  # a line may come by itself, as it is written
+                if item.task != self.task or item.offset < (self.cursor or 0) or not blob or came > 2 * PULL_BYTES:
                     raise BadAnswer(f"what it sends as the log of {self.task} makes no sense", where=self.host)
+                if not self.followed:
+                    self._refuse_drops(began)
                 self.gone_bytes += item.gone
                 self.cursor = item.offset + len(blob)
                 yield item, blob
         finally:
             stream.close()
+
+    def _refuse_drops(self, began: float) -> None:
+        now = time.monotonic()
+        if now - began > PIECE_S or (self._give_up is not None and now > self._give_up):
+            raise HostUnreachable(f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host)
 
     def lines(self, part: Part) -> Iterator[list[LogLine]]:
         """The lines that are wanted, those that share their time together."""
