@@ -58,7 +58,7 @@ class PortTaken(Refused):
 class HostUnreachable(TfdeployError):
     exit_code = 4
 
-    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None, retries: int = 1) -> None:
+    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None, retries: int = 3) -> None:
         """Without a `next`: a connection that broke off, after which the same command may be given again.
         `retries`: how many more tries can help, for a verb that has to get through."""
         self.retries = retries

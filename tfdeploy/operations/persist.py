@@ -25,14 +25,23 @@ def persist(
     on_again: Again | None = None,
 ) -> dict[str, V | TfdeployError]:
     """`fleet.each` of an idempotent action. A host whose answer was lost, or that was too slow to let us in, is asked
-    again; none is after `patience_s`. `on_again`: the errors of those that are asked again, before that."""
-    end = time.monotonic() + patience_s
-    found = fleet.each(hosts, action, on_done=on_done, waits=True)
+    again; none is once no host has answered for `patience_s`. `on_again`: the errors of those that are asked again,
+    before that."""
+    answered = time.monotonic()
+
+    def done(name: str, result: V | TfdeployError) -> None:
+        nonlocal answered
+        if not isinstance(result, HostUnreachable):
+            answered = time.monotonic()
+        if on_done is not None:
+            on_done(name, result)
+
+    found = fleet.each(hosts, action, on_done=done, waits=True)
     tries = 1
-    while time.monotonic() < end and (again := _worth(found, tries)):
+    while time.monotonic() < answered + patience_s and (again := _worth(found, tries)):
         if on_again is not None:
             on_again(again)
-        found.update(fleet.each(tuple(host for host in hosts if host.name in again), action, on_done=on_done, waits=True))
+        found.update(fleet.each(tuple(host for host in hosts if host.name in again), action, on_done=done, waits=True))
         tries += 1
     return {host.name: found[host.name] for host in hosts}
 

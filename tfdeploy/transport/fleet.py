@@ -22,6 +22,7 @@ from tfdeploy.transport.session import SshSession, open_session
 PARALLEL = 32
 FEW = 8  # hosts at once are quick enough
 WAITING = 8  # hosts that are waited for, for each one that may be at work
+WAITS_S = 2.0  # a host that is at work for longer is waited for: so many begin at once, and no more
 DIALS = 4  # hosts being dialled for each one that may be at work
 _LACKING = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
@@ -39,7 +40,7 @@ class SshFleet:
         self._closed = False
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
-        return self._each(hosts, lambda session: session, None, keep=True, at_once=self._parallel)
+        return self._each(hosts, lambda session: session, None, keep=True)
 
     def each(
         self,
@@ -50,7 +51,7 @@ class SshFleet:
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
         """`on_done` is called in the caller's thread, as hosts are done. Results in the order of `hosts`."""
-        return self._each(hosts, action, on_done, keep=False, at_once=self._parallel * (WAITING if waits else 1))
+        return self._each(hosts, action, on_done, keep=False, waits=waits)
 
     def _each(
         self,
@@ -59,12 +60,12 @@ class SshFleet:
         on_done: Callable[[str, V | TfdeployError], None] | None,
         *,
         keep: bool,
-        at_once: int,
+        waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
         waiting = deque(hosts)
         done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
-        places = _Places(at_once)
-        workers, spare = self._workers(hosts, at_once)
+        places = _Places(self._parallel, WAITS_S if waits else None)
+        workers, spare = self._workers(hosts, self._parallel * (WAITING if waits else 1))
 
         def work() -> None:
             with contextlib.suppress(IndexError):
@@ -163,7 +164,7 @@ class SshFleet:
         try:
             with self._room(host).use():
                 session = self.session(host)
-                with places.free:
+                with places.take():
                     if places.closed:
                         raise HostUnreachable("the others were given up", where=host.name)
                     return action(session)
@@ -172,11 +173,31 @@ class SshFleet:
 
 
 class _Places:
-    """For the hosts that are at work at once. What is dialled meanwhile takes none."""
+    """For the hosts that are at work at once. What is dialled meanwhile takes none, nor what was only waited for so long."""
 
-    def __init__(self, count: int) -> None:
-        self.free = threading.Semaphore(count)
+    def __init__(self, count: int, waits_s: float | None) -> None:
         self.closed = False
+        self._free, self._waits_s = threading.Semaphore(count), waits_s
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        self._free.acquire()
+        given = threading.Lock()  # taken by who gives the place back
+
+        def give_back() -> None:
+            if given.acquire(blocking=False):
+                self._free.release()
+
+        timer = None if self._waits_s is None else threading.Timer(self._waits_s, give_back)
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            give_back()
 
 
 class _Room:
