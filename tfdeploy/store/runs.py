@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from tfdeploy.model.allowed import is_run
 from tfdeploy.model.events import Event, event_to_json
-from tfdeploy.model.inventory import NAME
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 
@@ -42,7 +42,7 @@ class RunStore:
     def plan(self, run: str, job: str | None = None) -> Plan | None:
         """The remembered plan of exactly this run id, or None. `job`: that is meant; two jobs may use one name, and the later
         one is remembered."""
-        if not NAME.match(run):
+        if not is_run(run):
             return None
         try:
             plan = plan_from_file((self.root / run / "plan.json").read_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from tfdeploy.cli.setting import new_run_id
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.store.places import state_root
@@ -33,6 +34,12 @@ def test_a_saved_plan_comes_back_equal(tmp_path: Path) -> None:
     assert store.save(plan("digits-1"))
     assert store.plan("digits-1") == plan("digits-1")
     assert store.runs() == ["digits-1"]
+
+
+def test_the_run_of_the_longest_job_is_remembered(tmp_path: Path) -> None:
+    run = new_run_id("j" * 63, 1.0)
+    assert RunStore(tmp_path).save(plan(run))
+    assert RunStore(tmp_path).plan(run) == plan(run)
 
 
 def test_what_is_torn_or_strange_is_not_there(tmp_path: Path) -> None:
