@@ -129,7 +129,8 @@ def run_meant(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Meant:
     place = where_to_look(flags, flags.wanted)
     refused: dict[str, TfdeployError] = {}
     name, metrics = (place.job.name, place.job.metrics) if place.job else (None, {})
-    plan = find_run(
+    plan = store().plan(flags.wanted, name) if flags.wanted else None  # its hosts may be others than the inventory's
+    plan = plan or find_run(
         fleet, place.hosts, store(), wanted=flags.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused
     )
     say_errors(flags, refused)

@@ -6,19 +6,23 @@ import argparse
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tfdeploy.cli.flags import CommonFlags
+from tfdeploy.cli import setting
+from tfdeploy.cli.flags import CommonFlags, OfRun
 from tfdeploy.cli.main import MODULES, VERBS, main
 from tfdeploy.cli.options import Parser
-from tfdeploy.model.plan import Plan
+from tfdeploy.errors import HostFailed
+from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.operations import runs
 from tfdeploy.store.places import state_root
 from tfdeploy.store.runs import RunStore
+from tfdeploy.ui import reports
 
 HONOUR = ("inventory", "trust", "sync", "setup", "launch", "logs", "status", "runs", "fetch", "tensorboard", "exec", "ssh")
 REFUSE = ("stop", "docs", "init", "lab")
@@ -214,3 +218,25 @@ def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(keep: 
     Path("tfdeploy.yaml").write_text(f"mode: local\ncommand: [python, train.py]\n{keep}")
     assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)  # nothing is there to plan with
     assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
+
+
+def test_different_plans_say_what_to_type_with_the_files_that_were_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("k.yaml").write_text("hosts: {n1: {address: 192.0.2.1}}")
+    differ = HostFailed("hosts hold 2 different plans of r1", next="tfdeploy stop r1 ends it on all of them")
+    monkeypatch.setattr(runs, "list_runs", lambda *_: ([{"run": "r1", "differ": differ}], {}))
+    monkeypatch.setattr(reports, "show_runs", lambda *_: None)
+    assert main(["runs", "-i", "k.yaml"]) == 0
+    assert "next: tfdeploy stop -i k.yaml r1 ends it" in capsys.readouterr().err
+
+
+@pytest.mark.fault("8 a host of the run is no longer in the inventory")
+@pytest.mark.parametrize("bound", [{"limit": "n3"}, {"exclude": "n1"}])
+def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str, str]) -> None:
+    Path("k.yaml").write_text("hosts: {n2: {address: 192.0.2.2}}")
+    ran_on = tuple(HostPlan(name, "192.0.2.1", 2222, "/w", "/usr/bin/python3") for name in ("n1", "n3"))
+    assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
+    fleet: Any = None  # nobody is asked
+    meant = setting.run_meant(OfRun(inventory="k.yaml", wanted="digits-1", **bound), fleet)
+    assert (meant.plan.run, meant.only) == ("digits-1", {"n3"})
