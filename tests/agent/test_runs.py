@@ -15,6 +15,7 @@ import pytest
 from agentside import Client, make_run
 
 from tfdeploy.agent import hostfolder, layout, runs, wire
+from tfdeploy.agent.call import Call, Context
 from tfdeploy.agent.record import replace
 from tfdeploy.model.answers.runs import RUNS
 from tfdeploy.transport.stream import checked
@@ -134,6 +135,25 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: Callable[..., Clie
     known = client.ask("run.plan", job="job", run="new", unless=sha256(b'{"run": "new"}').hexdigest())
     assert client.frame(known)[0]["value"] == {}
     assert client.call("run.plan", job="job", run="old")["error"]["code"] == "unknown_run"
+
+
+def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None:
+    """Of 1,000 tasks each, of which 185 runs were more than one answer may be."""
+    ended = {f"worker:{number}": {"outcome": "succeeded", "time": 1.0, "host": "n1", "attempt": 1} for number in range(1000)}
+    for number in range(60):
+        folder = make_run(tmp_path, f"r-{number:02}", "ended", state="ended", outcome="succeeded", exit_code=0).parent.parent
+        state = json.loads((folder / "state.json").read_text())
+        (folder / "state.json").write_text(json.dumps({**state, "ended_tasks": ended}))
+        part = json.loads((folder / "part.json").read_text())
+        peers = [{"task": task, "role": "worker", "host": "n2", "deciding": task == "worker:999"} for task in ended]
+        (folder / "part.json").write_text(json.dumps({**part, "peers": peers}))
+        os.utime(folder / "part.json", (number, number))
+    rows = runs.runs(Call(Context(str(tmp_path), ""), {"job": "job"}))
+    assert [row["run"] for row in rows] == [f"r-{number:02}" for number in reversed(range(60))]
+    assert [len(row["host_state"]["ended_tasks"]) for row in rows] == [1000] * 20 + [1] * 40
+    assert rows[-1]["host_state"]["ended_tasks"] == {"worker:999": ended["worker:999"]}
+    assert all(row["tasks"][0]["outcome"] == "succeeded" for row in rows)
+    assert len(checked(rows, RUNS.value, "runs", "n1")) == 60
 
 
 def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:

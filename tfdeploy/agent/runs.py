@@ -16,6 +16,7 @@ from tfdeploy.agent.paths import RunPaths, is_locked
 from tfdeploy.agent.record import replace
 
 OVER = ("ended", "lost")
+MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
 NOBODY = "nobody minds it: its minder and its supervisor died"
 
 
@@ -134,6 +135,8 @@ def describe(paths: RunPaths) -> Dict[str, Any]:
 
 
 def runs(call: Call) -> List[Dict[str, Any]]:
+    """Newest first. Of past runs only the newest ones tell how all tasks of all hosts ended, and what files they left; others
+    how the deciding ones did."""
     workdir = call.context.workdir
     jobs = [call.name("job")] if call.args.get("job") else job_names(workdir)
     found = []
@@ -145,7 +148,24 @@ def runs(call: Call) -> List[Dict[str, Any]]:
                 found.append((prepared, run, dict(describe(paths), run=run, job=job)))
             elif damaged(workdir, job, run):
                 found.append((0.0, run, _damaged_row(workdir, job, run)))
-    return [row for _, _, row in sorted(found, key=lambda entry: entry[:2], reverse=True)]
+    rows = [row for _, _, row in sorted(found, key=lambda entry: entry[:2], reverse=True)]
+    _shorten([row for row in rows if not row["live"]], call)
+    return rows
+
+
+def _shorten(rows: List[Dict[str, Any]], call: Call) -> None:
+    told = short = 0
+    for row in rows:
+        state = row["host_state"]
+        told += len(state["ended_tasks"]) + len(state["left_files"])
+        if told > MOST_ENDINGS and state["ended_tasks"]:
+            paths = run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
+            deciding = [peer.task for peer in paths.part().peers if peer.deciding] if paths is not None else []
+            short += len(deciding)
+            kept = {task: state["ended_tasks"][task] for task in deciding if task in state["ended_tasks"]}
+            state["ended_tasks"] = kept if short <= MOST_ENDINGS else {}
+        if told > MOST_ENDINGS:
+            state["left_files"] = []
 
 
 def _damaged_row(workdir: str, job: str, run: str) -> Dict[str, Any]:

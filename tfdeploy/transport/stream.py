@@ -1,7 +1,8 @@
 """What comes back for one request: a value, or items and then the end. Filled by the reader, emptied by the caller.
 
 Here, in the caller's thread, what a host says becomes the types that were asked for: BadAnswer where it does not fit.
-The items that wait are bounded by their weight: a slow caller slows the host down, through SSH's own windows.
+The items that wait are bounded by their weight: a slow caller slows the host down, through SSH's own windows. One that
+sends on meanwhile, so that a call could come through, is not heard any more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.frames import Frame
 
 BACKLOG_BYTES = 16 << 20
+MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # also while a call waits, which no slow stream may hold up
 MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it becomes what was asked for at once, never plain dicts and lists
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -46,9 +48,16 @@ class Answer:
             elif not self._deaf:
                 self._items.append(frame)
                 self._weight += frame.weight_bytes
+                self._end_where_flooded()
             self._changed.notify_all()
         if self._full():
             self._room(self._full)
+
+    def _end_where_flooded(self) -> None:
+        if self._weight > MOST_BACKLOG_BYTES:
+            self._items.clear()
+            self._weight = 0
+            self._end = BadAnswer(f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB ahead of who reads it", where=self.host)
 
     def fail(self, error: TfdeployError) -> None:
         with self._changed:

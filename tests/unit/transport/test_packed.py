@@ -100,3 +100,22 @@ def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
     answer.put(Frame({"id": 7, "packed": "error"}, blob, 0))
     with pytest.raises(kind):
         answer.value("lock", 1.0)
+
+
+def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
+    answer = Answer("n1", lambda full: None)  # as the channel says while a call waits
+    for _ in range(100):
+        answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
+    with pytest.raises(BadAnswer, match="ahead of who reads it"):
+        while answer.next("logs", 1.0):
+            pass
+        answer.returned("logs")
+    answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
+    assert answer.next("logs", 1.0) is None
+
+
+def test_who_reads_in_time_gets_all_of_it() -> None:
+    answer = Answer("n1", lambda full: None)
+    for _ in range(1000):
+        answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
+        assert answer.next("logs", 1.0)
