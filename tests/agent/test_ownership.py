@@ -93,6 +93,19 @@ def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
     return bool(request.param == "seen")
 
 
+def test_an_arrival_clears_away_what_killed_ones_left_and_nothing_else(workdir: Path) -> None:
+    agents = workdir / ".agent"
+    shutil.rmtree(workdir / AGENT)
+    for name in ("new-7-a1", "new-7-a1.old", "new-8-b2", "new-9-c3", "0123abcd"):
+        (agents / name / "tfdeploy").mkdir(parents=True)
+        (agents / name / "tfdeploy" / "main.py").write_text("half of it")
+        if name != "new-8-b2":
+            os.utime(agents / name, (1.0, 1.0))
+    os.chown(agents / "new-9-c3", STRANGER, STRANGER)
+    assert arrive(workdir) == ("need", {})
+    assert {each.name for each in agents.iterdir()} == {agent_name(), "new-8-b2", "new-9-c3", "0123abcd"}
+
+
 def note(workdir: Path) -> None:
     record = workdir / AGENT / SEEN
     record.write_text(marks(str(workdir / AGENT), (0, 0)))

@@ -23,6 +23,8 @@ def unpack(data, workdir, name):
     agents = os.path.join(workdir, AGENTS)
     os.makedirs(agents, 0o700, exist_ok=True)
     check(workdir, AGENTS)
+    for left in killed(agents):
+        shutil.rmtree(left, True)
     fresh = os.path.join(agents, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     try:
         os.mkdir(fresh, 0o700)
@@ -31,6 +33,15 @@ def unpack(data, workdir, name):
     finally:
         shutil.rmtree(fresh, True)
         shutil.rmtree(fresh + ".old", True)
+def killed(agents): # what arrivals left that were killed an hour ago or earlier
+    import time
+    for each in os.scandir(agents):
+        try:
+            known = each.stat(follow_symlinks=False)
+        except OSError: # another arrival has ended
+            continue
+        if each.name.startswith("new-") and known.st_uid == os.getuid() and time.time() - known.st_mtime > 3600:
+            yield each.path
 def fill(fresh, data):
     import io, zipfile
     zipfile.ZipFile(io.BytesIO(data)).extractall(fresh)
