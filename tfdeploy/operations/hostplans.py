@@ -23,6 +23,7 @@ from tfdeploy.transport.seam import Fleet, Session
 
 MOST_BYTES = 96 << 20  # of a plan's text: older ones of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
+FIRST = 3  # holders that are asked one after the other
 _one_at_a_time = threading.Lock()  # so that many large ones never lie in memory together
 
 
@@ -78,10 +79,16 @@ def also_on(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 
 def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, Held], dict[str, TfdeployError]]:
-    """One host sends all of it, and the others only where theirs is another: told by a sum that is made here."""
-    first = fleet.each(sought.holders[:1], lambda session: _ask(session, sought, None))
-    known = next((one for one in first.values() if isinstance(one, Held)), None)
-    return split({**first, **fleet.each(sought.holders[1:], lambda session: _ask(session, sought, known))})
+    """One host sends all of it, and the others only where theirs is another: told by a sum that is made here. Where the first
+    few show no plan, all send theirs."""
+    found: dict[str, Held | TfdeployError] = {}
+    known = None
+    for holder in sought.holders[:FIRST]:
+        found.update(fleet.each((holder,), lambda session: _ask(session, sought, None)))
+        if (known := next(iter(split(found)[0].values()), None)) is not None:
+            break
+    rest = sought.holders[len(found) :]
+    return split({**found, **fleet.each(rest, lambda session: _ask(session, sought, known))})
 
 
 def _ask(session: Session, sought: Sought, known: Held | None) -> Held:

@@ -219,6 +219,10 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     plan, refused = fetch_plan(fleet, sought("n1", "n2"))
     assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
     assert sent == [True, False] and not refused
+    sent.clear()
+    fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}  # the first one is away, or has none
+    many = tuple(Host(name, "10.0.0.1") for name in fleet.plans)
+    assert list(fetch_plan(fleet, Sought(RUN, JOB, many, many))[1]) == ["n1"] and sent == [True, True, False, False]
 
 
 def test_who_says_the_same_without_being_asked_has_no_plan() -> None:
