@@ -74,11 +74,11 @@ def _rows(kind: str, value: Any) -> List[Dict[str, Any]]:
 
 
 def _are_flat(rows: List[Dict[str, Any]], endings: bool) -> bool:
-    """Of plain values; those of endings are of their types."""
+    """Of plain values; those of endings are of their types, and what a later version adds to them is not looked at."""
     if endings and not all(row.get("outcome") in wire.OUTCOMES for row in rows):
         return False
     kinds = {name: (kind,) for name, kind in _ENDING.items()} if endings else {}
-    values = [(name, value) for row in rows for name, value in row.items() if value is not None]
+    values = [(name, value) for row in rows for name, value in row.items() if value is not None and (name in kinds or not kinds)]
     return all(any(_fits(kind, value, None) for kind in kinds.get(name, _PLAIN)) for name, value in values)
 
 
