@@ -10,10 +10,10 @@ import ssl
 import threading
 import time
 
-from tfdeploy.agent import gate, mishaps, tls, untrusted
+from tfdeploy.agent import gate, mishaps, tls, untrusted, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
 
-MAX_MESSAGE_BYTES = 1 << 22  # a thousand tasks, each ended with a long reason in any script (six bytes a character)
+MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
 TIMEOUT_S = 5.0
 MOST_OF_ONE = 16  # connections of one member
 MAX_STRANGERS = 32  # connections that have not shown yet that they are of this run

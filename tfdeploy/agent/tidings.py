@@ -17,7 +17,6 @@ from tfdeploy.agent.knowledge import Knowledge
 from tfdeploy.agent.paths import RunPaths
 
 TOLD = "word.told"
-MOST_BYTES = 1 << 19  # a thousand deciding tasks
 
 
 def known(call: Call) -> Dict[str, Any]:
@@ -25,13 +24,15 @@ def known(call: Call) -> Dict[str, Any]:
     paths = _paths(call)
     part = paths.part()
     found = _checked(read_json(paths.file("knowledge.json")) or {}, part)
-    return {"known": json.dumps(knowledge.end_of(part.peers, found).as_json()) if found.is_over else None}
+    if not found.is_over:
+        return {"known": None}
+    return {"known": json.dumps(knowledge.end_of(part.peers, found).as_json(), separators=(",", ":"))}
 
 
 def tell(call: Call) -> Dict[str, Any]:
     """{}: its minder looks at it at once; where there is none, the next one does. Raises VerbError bad_argument."""
     paths, text = _paths(call), call.args.get("known")
-    if not isinstance(text, str) or len(text) > MOST_BYTES:
+    if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
         raise VerbError("bad_argument", "no word of the run's end")
     try:
         said = _checked(untrusted.parse(text.encode("ascii")), paths.part())

@@ -55,6 +55,8 @@ OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 # of the run on one host, in order; `ended` means that nothing of it is alive there
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
+MAX_KNOWN_BYTES = 1 << 22  # what a host knows of a run, as JSON: a thousand tasks, each ended with a long reason in any script
+
 MARKER = "TFDEPLOY_TASK_RUN_ID"  # in the environment of every process of a task: run id
 TASK_MARKERS = (  # what each task finds in its environment
     "TFDEPLOY_TASK_RUN_ID",

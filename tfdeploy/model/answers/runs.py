@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.agent.wire import MAX_KNOWN_BYTES, HostRunState, TaskStatus
 from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Names, Seconds, TaskName, TaskNameOrNone, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
@@ -48,7 +48,7 @@ class Resumed(Answer):
 class KnownEnd(Answer):
     """JSON of why the run is over, for another host to read; null: it goes on as far as this one knows."""
 
-    known: Annotated[str, Meta(max_length=1 << 19)] | None
+    known: Annotated[str, Meta(max_length=MAX_KNOWN_BYTES)] | None
 
 
 class ShutPort(Answer):
