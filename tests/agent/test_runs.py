@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from agentside import Client, make_run
 
-from tfdeploy.agent import hostfolder, layout, runs, wire
+from tfdeploy.agent import hostfolder, layout, runs, sound, wire
 from tfdeploy.agent.call import Call, Context
 from tfdeploy.agent.record import replace
 from tfdeploy.model.answers.runs import RUNS
@@ -190,6 +190,36 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     _state(tmp_path, "n1", **here)
     _state(tmp_path, "n2", **here)  # one machine under two names
     assert hostfolder.own_host(str(tmp_path), "job", "run", "n2") == "n2"
+
+
+def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, looked = sound.wrong, []
+    for number in range(50):
+        _state(tmp_path, f"n{number}", boot_id=f"b{number}", hostname=f"h{number}", place=f"p{number}")
+    _state(tmp_path, "n7", **hostfolder.origin())
+    monkeypatch.setattr(sound, "wrong", lambda *args: (looked.append(args[3]), whole(*args))[1])
+    for told in ("n7", "", "as others call it", "n9"):
+        assert hostfolder.own_host(str(tmp_path), "job", "run", told) == "n7"
+    assert looked == ["n7"] * 4
+    assert hostfolder.damaged(str(tmp_path), "job", "run") is None and len(looked) == 5
+    _garbage(Path(layout.host_dir(str(tmp_path), "job", "run", "n0")))
+    (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").unlink()
+    (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").symlink_to("state.json")
+    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n7"
+    assert hostfolder.damaged(str(tmp_path), "job", "run") is None
+
+
+def test_of_two_parts_of_this_machine_the_one_that_is_whole_counts(tmp_path: Path) -> None:
+    here = hostfolder.origin()
+    _state(tmp_path, "n1", **here)
+    _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n1")))
+    _state(tmp_path, "n2", **{**here, "boot_id": "b1", "place": "p1"})
+    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n2"
+    _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n2")))
+    assert hostfolder.own_host(str(tmp_path), "job", "run") is None
+    assert "state.json: ended_tasks is wrong" in str(hostfolder.damaged(str(tmp_path), "job", "run"))
 
 
 def _garbage(folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import atomic, layout, sound
-from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.annotations import Any, Dict, Iterator, List, Optional
 from tfdeploy.agent.call import NAME
 from tfdeploy.agent.ownership import name_of
 
@@ -72,17 +72,33 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
-    said = [sound.wrong(workdir, job, run, name) for name in host_names(workdir, job, run)]
-    return None if not said or None in said else "%s: %s" % (folder, said[0])
+    said = None
+    for name in host_names(workdir, job, run):
+        wrong = sound.wrong(workdir, job, run, name)
+        if wrong is None:
+            return None
+        said = said or "%s: %s" % (folder, wrong)
+    return said
 
 
 def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
     """The inventory's name of this machine in that run; None: the run is unknown here, or its files are damaged."""
     names = host_names(workdir, job, run)
-    sound_ones = [name for name in names if sound.wrong(workdir, job, run, name) is None]
-    if len(names) == 1:
-        return sound_ones[0] if sound_ones else None
-    said = {name: atomic.read_json(layout.state_file(workdir, job, run, name)) or {} for name in sound_ones}
-    own = [name for name in sound_ones if is_own(said[name], name, told if told in names else "")]
-    own = [name for name in own if said[name].get("place") == place()] or own
-    return told if told in own else own[0] if own else None
+    own = names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
+    return next((name for name in own if sound.wrong(workdir, job, run, name) is None), None)
+
+
+def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
+    """Those that this machine wrote, the likeliest first. A thousand hosts may share the workdir: little of each is read, and
+    nothing of the others where the name that we are told is that of this life."""
+    here, before = place(), []
+    for name in sorted(names, key=lambda name: name != told):
+        try:
+            said = atomic.read_json(layout.state_file(workdir, job, run, name)) or {}
+        except OSError:
+            continue
+        if said.get("place") == here:
+            yield name
+        elif is_own(said, name, told):
+            before.append(name)
+    yield from before
