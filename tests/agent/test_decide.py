@@ -6,8 +6,21 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.decide import DECIDED, STOPPED_BY_OPERATOR, Abort, Bury, Commit, End, Own, Phase, Start, View, decide
-from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent.decide import (
+    DECIDED,
+    STOPPED_BY_OPERATOR,
+    Abort,
+    Bury,
+    Commit,
+    End,
+    Own,
+    Phase,
+    Start,
+    View,
+    _next_attempt,
+    decide,
+)
+from tfdeploy.agent.knowledge import MAX_ROUND, Knowledge
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 PEERS = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n1")]
@@ -33,6 +46,13 @@ def view(phase: str, known: Knowledge | None = None, words: Any = None, **given:
     own = {task: Own(TaskStatus("r1", task, "n1", state=s), alive, quiet) for task, (s, alive, quiet) in rows.items()}
     marks = given.pop("marks", {"prepared": 90.0, "started": 90.0})
     return View(PART, phase, known or Knowledge(), own, 100.0, marks, words or {}, **given)
+
+
+def test_what_a_power_cut_took_has_no_attempt_that_others_would_not_believe() -> None:
+    known = Knowledge(
+        committed=True, ended={"worker:1": {"outcome": "killed", "time": 1.0, "attempt": MAX_ROUND, "final": False}}
+    )
+    assert _next_attempt(view("committed", known), "worker:1") == MAX_ROUND
 
 
 NEW = ("pending", False, 0.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
-from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.recovery import CLEARED, SERVED, SUPPLIED, account, first_words, recover
+from tfdeploy.agent.knowledge import MAX_ROUND, Knowledge, ending_of, from_json
+from tfdeploy.agent.recovery import CLEARED, SERVED, SUPPLIED, account, first_words, new_round, recover
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 ROUND = {"n": 2, "time": 90.0, "task": "ps:0", "reason": "ps:0 on n1 killed", "count": 1, "quick": 0, "delay_s": 1.0}
@@ -150,6 +151,23 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
     told = {"attempt": 5, "round": 1, "count": count, "quick": quick, "delay_s": delay_s, "how": "exit code 3"}
     assert account(before, status, [1.0, 60.0], 1.0) == told
     assert account(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
+
+
+def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
+    """A host that lies may have said it."""
+    last = dict(ROUND, n=MAX_ROUND, count=MAX_ROUND, quick=MAX_ROUND)
+    seen = view(
+        ps=dict(DEAD, round=MAX_ROUND, attempt=2),
+        w1=dict(RUNS, round=MAX_ROUND),
+        counts={"ps:0": dict(COUNT, attempt=2)},
+        round=last,
+        stands={"n1": (MAX_ROUND, SERVED), "n2": (MAX_ROUND, SERVED)},
+    )
+    assert recover(seen) == [GiveUp("ps:0", "killed by signal 9, and no round follows number 1000000")]
+    status = TaskStatus("r1", "ps:0", "n1", state="ended", outcome="killed", attempt=MAX_ROUND + 1, started=1.0, ended=2.0)
+    count = account(last, status, [1.0, 60.0], 1.0)
+    told = Knowledge(ended={"ps:0": ending_of(status)}, round=new_round(NewRound(2, "ps:0"), status, count))
+    assert from_json(json.loads(json.dumps(told.as_json())), {peer.task: peer for peer in PEERS}) == told
 
 
 def test_words_for_what_starts_again() -> None:

@@ -75,6 +75,19 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
     assert knowledge.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
 
 
+def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -> None:
+    most = knowledge.MAX_ROUND
+    lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
+    known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
+    actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
+    assert actions == [Unminded("n1", most), Lose("n3")]  # of n2 nothing can be said any more
+    for action in actions:
+        assert isinstance(action, (Unminded, Lose))
+        known = unminded.learn(PART, known, action, 100.0)
+    assert known.ended["worker:1"]["outcome"] == "lost"
+    assert knowledge.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
+
+
 def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
     peers = [
         Peer("worker:0", "worker", "n1", True, False, "gang", True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tfdeploy.agent import recovery, unminded, wire
 from tfdeploy.agent.actions import Abort, Action, Bury, Commit, End, Own, Phase, Start, View
 from tfdeploy.agent.annotations import Dict, List, Optional
-from tfdeploy.agent.knowledge import decided, first_death, in_words, is_final, serves
+from tfdeploy.agent.knowledge import after, decided, first_death, in_words, is_final, serves
 
 __all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Bury", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
 
@@ -51,7 +51,7 @@ def _others(view: View) -> List[Action]:
 
 def _next_attempt(view: View, task: str) -> int:
     """The first one; or, where a power cut took its status, the one after the last that the others know of."""
-    return 1 + int(view.known.ended.get(task, {}).get("attempt", 0))
+    return after(int(view.known.ended.get(task, {}).get("attempt", 0)))
 
 
 def _news(view: View) -> List[Action]:

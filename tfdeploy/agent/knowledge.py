@@ -15,7 +15,7 @@ from tfdeploy.agent.annotations import Any, Collection, Dict, List, Optional, Se
 
 MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
 ABORT_KINDS = ("abort", "failed", "stop")
-MAX_ROUND = 10**6
+MAX_ROUND = 10**6  # of any count: nobody believes more, so nobody says more, whatever a host that lies has said before
 Fields = Dict[str, Any]
 Stand = Tuple[int, int]
 Unminded = Tuple[int, float]
@@ -177,11 +177,16 @@ _count, _stage = untrusted.integer(0, MAX_ROUND), untrusted.integer(0, 3)
 _seconds, _text_check = untrusted.number(0.0, 1e9), untrusted.text(MAX_TEXT)
 
 
+def after(number: int) -> int:
+    """The next of a count that is told."""
+    return min(number + 1, MAX_ROUND)
+
+
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Fields:
     """What the others must know of an attempt that ended. Not `final`: the task starts again. `again`: it would have,
     had the run not been over before: such a death is no failure of the run."""
     fields = {
-        "attempt": max(1, status.attempt),
+        "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
         "final": final,
         "again": again or None,

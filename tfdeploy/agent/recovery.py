@@ -10,7 +10,19 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
 from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional
-from tfdeploy.agent.knowledge import MAX_TEXT, Knowledge, decided, ending_of, in_words, is_final, is_outdated, serves, too_early
+from tfdeploy.agent.knowledge import (
+    MAX_ROUND,
+    MAX_TEXT,
+    Knowledge,
+    after,
+    decided,
+    ending_of,
+    in_words,
+    is_final,
+    is_outdated,
+    serves,
+    too_early,
+)
 
 OVER = ("ended", "lost")
 QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
@@ -48,12 +60,12 @@ def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s
     count, quick = int(said.get("count", 0)), int(said.get("quick", 0))
     if lived_s >= REFILL_S:
         count = 0
-    quick = quick + 1 if lived_s < QUICK_S else 0
+    quick = after(quick) if lived_s < QUICK_S else 0
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
     which = {"attempt": status.attempt, "round": status.round, "how": how(status)[:MAX_TEXT]}
-    return {**which, "count": count + 1, "quick": quick, "delay_s": delay_s}
+    return {**which, "count": after(count), "quick": quick, "delay_s": delay_s}
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: Dict[str, Any]) -> Dict[str, Any]:
@@ -97,6 +109,8 @@ def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
     if count["count"] > part.restart_max:
         return [GiveUp(peer.task, _given_up(part, status))]
     if peer.on_death == "gang" or _is_left_alone(view, peer):
+        if known.round_number >= MAX_ROUND:
+            return [GiveUp(peer.task, "%s, and no round follows number %d" % (how(status), MAX_ROUND))]
         return [NewRound(known.round_number + 1, peer.task)]
     if view.now < view.marks.get("again " + peer.task, 0.0):
         return []

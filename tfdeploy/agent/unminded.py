@@ -9,7 +9,7 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.actions import Action, Lose, Unminded, View
 from tfdeploy.agent.annotations import Dict, List, Union
-from tfdeploy.agent.knowledge import Fields, Knowledge, decided, is_final, is_outdated
+from tfdeploy.agent.knowledge import MAX_ROUND, Fields, Knowledge, after, decided, is_final, is_outdated
 
 NOBODY = "nobody minds it"
 
@@ -27,7 +27,7 @@ def attend(view: View) -> List[Action]:
         elif number % 2:
             waited = view.now - view.marks.get(mark(host), view.now)
             actions += [Lose(host)] if waited >= part.restart_wait_s else []
-        elif refused_s >= part.unminded_after_s:
+        elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
             actions.append(Unminded(host, number + 1, refused_s))
     return actions
 
@@ -55,7 +55,7 @@ def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Fields]:
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (NOBODY, _words(part.restart_wait_s))
     return {
         peer.task: {
-            "attempt": 1 + int(known.ended.get(peer.task, {}).get("attempt", 0)),
+            "attempt": after(int(known.ended.get(peer.task, {}).get("attempt", 0))),
             "round": known.round_number,
             "final": True,
             "outcome": "lost",
