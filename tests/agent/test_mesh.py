@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from conditions import wait_for
 
 from tfdeploy.agent import door, gate, sockets, tls, wire
 from tfdeploy.agent.knowledge import Knowledge
@@ -210,6 +211,27 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: A
         three.wait_until(lambda: one.known().committed, 15.0)
     a_second, most = gate.STRANGERS
     assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (len(handshakes), flood.begun)
+
+
+def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy() -> None:
+    looks: list[float] = []
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        one = gate.Gate(listener, "wanted", lambda plain: plain.close())
+        stack.callback(one.close)
+        look = one._look
+        one._look = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
+        strangers = [stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(50)]
+        for each in strangers:
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            each.sendall(b"\x16\x03\x01\x40\x00")
+        wait_for(lambda: len(one._waiting) == 50, 10.0, "all are waited for")
+        looks.clear()
+        begun = time.monotonic()
+        for _ in range(1000):  # less than is looked at of a first message
+            for each in strangers:
+                each.sendall(b"\x00")
+        assert looks and len(looks) <= (time.monotonic() - begun) / gate._PAUSE_S + 2
 
 
 def test_a_word_to_this_host_alone_lets_a_member_through(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:

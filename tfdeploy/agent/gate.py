@@ -134,7 +134,8 @@ class Gate:
         return None if len(said) < min(whole, _HELLO_BYTES) else self._strangers
 
     def _wait_for(self, plain: socket.socket) -> None:
-        if plain.fileno() in self._waiting:
+        if plain.fileno() in self._waiting:  # it said more, and still not enough
+            self._crowded = True
             return
         self._waiting[plain.fileno()] = plain, time.monotonic()
         self._poll.register(plain, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
