@@ -7,14 +7,15 @@ import os
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Iterator, List, Set
-from tfdeploy.agent.paths import RunPaths
+from tfdeploy.agent.annotations import Iterator, List, Optional, Set
+from tfdeploy.agent.paths import RunPaths, take_lock
 
 SECRET_FILES = ("env.json", "mesh.json")
 ABORT = "@abort"  # beside the note of a run in doubt: it is rolled back, and a prepare that goes on stops
 _MAX_NAMED = 100
 _TRIES = 5
 _HALF_S = 1.0
+_FOLDERS_S = 10.0
 
 
 def forget_secrets(paths: RunPaths) -> None:
@@ -60,19 +61,42 @@ def remove(paths: RunPaths) -> None:
     import shutil  # costs each minder a millisecond
 
     forget_secrets(paths)
-    for _ in range(_TRIES):  # a minder that dies of it may be writing there
+    gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
+    lock = folders_lock(paths)
+    try:
+        os.rename(paths.host_dir, gone)  # at once: the next launch of that name may make its own any moment
+    except OSError:
         shutil.rmtree(paths.host_dir, ignore_errors=True)
-        if not os.path.lexists(paths.host_dir):
-            break
     try:
         os.rmdir(os.path.dirname(paths.host_dir))
-    except FileNotFoundError:
-        pass
     except OSError:
-        settle(paths)
-        return
-    shutil.rmtree(paths.run_dir, ignore_errors=True)
+        pass  # another host has one, or is removing the run's folder
+    if not os.path.isdir(os.path.dirname(paths.host_dir)):
+        shutil.rmtree(paths.run_dir, ignore_errors=True)
     settle(paths)
+    let_go(lock)
+    for _ in range(_TRIES):  # a minder that dies of it may be writing there
+        shutil.rmtree(gone, ignore_errors=True)
+        if not os.path.lexists(gone):
+            break
+
+
+def folders_lock(paths: RunPaths) -> Optional[int]:
+    """Of the hosts that share a workdir only one at a time begins a folder of a run, or removes the run's. None: there is no
+    such lock, or somebody has held it for too long, which on a file server may be a host that is dead."""
+    deadline = time.monotonic() + _FOLDERS_S
+    try:
+        lock = take_lock(layout.folders_lock(paths.workdir, paths.job))
+        while lock is None and time.monotonic() < deadline:
+            lock = take_lock(layout.folders_lock(paths.workdir, paths.job))
+    except OSError:
+        return None
+    return lock
+
+
+def let_go(lock: Optional[int]) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:

@@ -52,6 +52,11 @@ def locks_dir(workdir: str, job: str) -> str:
     return os.path.join(workdir, job, "locks")
 
 
+def folders_lock(workdir: str, job: str) -> str:
+    """Held by the host that begins or removes a run's folder: hosts may share the workdir."""
+    return os.path.join(locks_dir(workdir, job), "folders")
+
+
 def runs_dir(workdir: str, job: str) -> str:
     return os.path.join(workdir, job, "runs")
 

@@ -129,8 +129,9 @@ class Minder:
         self._linger(fifo)
         if self._never_began():
             endgame.remove(self.paths)
-        endgame.forget_half_words(self.paths)
-        endgame.settle(self.paths)
+        else:
+            endgame.forget_half_words(self.paths)
+            endgame.settle(self.paths)
 
     def _never_began(self) -> bool:
         """Prepared in vain, and nobody there who rolls back: nothing of it was ever alive that one may want to read about."""

@@ -202,12 +202,28 @@ def clear_away(paths: RunPaths) -> None:
 def _clear_others(paths: RunPaths, part: wire.HostPart) -> None:
     """What other hosts that share the workdir hold of a run of this name that was rolled back: its code is not this launch's."""
     for host in host_names(paths.workdir, paths.job, paths.run):
-        other = RunPaths(layout.host_dir(paths.workdir, paths.job, paths.run, host))
-        if other.part().plan_digest == part.plan_digest:
-            continue
-        if other.state().phase != "ended" or not is_rolled_back(other):
-            raise _exists(paths)
-        endgame.remove(other)
+        if host != paths.host:
+            _clear_other(RunPaths(layout.host_dir(paths.workdir, paths.job, paths.run, host)), part.plan_digest)
+
+
+def _clear_other(other: RunPaths, plan_digest: str) -> None:
+    """One that prepares the run at this moment clears away its own, which is waited for."""
+    deadline = time.monotonic() + MINDER_WITHIN_S
+    while time.monotonic() < deadline:
+        with unless_preparing(other) as nobody:
+            there = read_json(other.file("part.json"))
+            if not os.path.isdir(other.host_dir) or (there is not None and there.get("plan_digest") == plan_digest):
+                return
+            if nobody:
+                over = other.state().phase == "ended" and is_rolled_back(other) if there else not runs.was_committed(other)
+                if not over:
+                    break
+                endgame.remove(other)
+                return
+            if there is None:
+                return  # it has cleared away its own, and lays it out for this launch
+        time.sleep(0.02)
+    raise _exists(other)
 
 
 def refuse_live_run(paths: RunPaths) -> None:
@@ -261,7 +277,7 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 
 def _carry_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
     try:
-        indoubt.note(paths)
+        _begin(paths)
         _lay_out(paths, part, args, wanted)
         wanted()
         _write_secrets(paths, part, args)
@@ -277,8 +293,17 @@ def _carry_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wante
         raise
 
 
+def _begin(paths: RunPaths) -> None:
+    """While its folder is there, no host that shares the workdir removes the run's."""
+    lock = endgame.folders_lock(paths)
+    try:
+        indoubt.note(paths)
+        workplace.make_private(paths.host_dir)
+    finally:
+        endgame.let_go(lock)
+
+
 def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
-    workplace.make_private(paths.host_dir)  # first: while it is there, no host that shares the folder removes the run's
     workplace.make_cwd(paths, part.release, part.keep, part.links, wanted)
     for spec in part.tasks:
         workplace.make_private(paths.task_dir(spec.task))
