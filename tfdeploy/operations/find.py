@@ -102,11 +102,12 @@ def find_run(
         next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
         raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next=next_line)
     own = store.plan(plan.run, plan.job)
-    found = own or _from_hosts(fleet, _sought(hosts, plan, metrics), live_first, refused)
+    unheard = tuple(host for host in hosts if host.name in silent)
+    found = own or _from_hosts(fleet, _sought(hosts, plan, metrics), unheard if live_first else None, refused)
     if live_first and wanted is None and not plan.live and silent and not any(host.host in silent for host in found.hosts):
         raise together("asking for a live run", silent, len(hosts))  # an ended run is not what is to be stopped
-    if live_first and own is None:  # who did not say that it has nothing of the run may have some, whatever the others' plan says
-        return also_on(found, (host for host in hosts if host.name in {**silent, **plan.damaged}))
+    if live_first and own is None:
+        return also_on(found, (host for host in hosts if host.name in plan.damaged))
     return found
 
 
@@ -170,9 +171,10 @@ def _sought(hosts: tuple[Host, ...], known: KnownRun, metrics: Mapping[str, str]
     return Sought(known.run, known.job, holders, hosts, metrics or {})
 
 
-def _from_hosts(fleet: Fleet, sought: Sought, to_stop: bool, refused: dict[str, TfdeployError] | None) -> Plan:
-    if to_stop:
-        return plan_to_stop(fleet, sought)
+def _from_hosts(fleet: Fleet, sought: Sought, silent: tuple[Host, ...] | None, refused: dict[str, TfdeployError] | None) -> Plan:
+    """`silent`: of a run that is to be stopped."""
+    if silent is not None:
+        return plan_to_stop(fleet, sought, silent)
     plan, errors = fetch_plan(fleet, sought)
     if refused is not None:
         refused.update(errors)

@@ -62,13 +62,16 @@ def fetch_plan(fleet: Fleet, sought: Sought) -> tuple[Plan, dict[str, TfdeployEr
     return with_ways(next(iter(held.values())).plan, sought.hosts), errors
 
 
-def plan_to_stop(fleet: Fleet, sought: Sought) -> Plan:
-    """By which the run is stopped on every host that holds it or that a holder's plan names, whatever else the plans say."""
+def plan_to_stop(fleet: Fleet, sought: Sought, silent: tuple[Host, ...] = ()) -> Plan:
+    """By which the run is stopped on every host that holds it or that a holder's plan names, whatever else the plans say.
+    On the `silent` ones too, which may hold it, unless two holders show one plan: one host alone is not believed."""
     held, _ = _read_plans(fleet, sought)
+    groups = _groups(held)
     named = {each.host: each for one in held.values() for each in one.plan.hosts}
-    plan = next(iter(held.values())).plan if len(_groups(held)) == 1 else _bare(sought)
+    plan = next(iter(held.values())).plan if len(groups) == 1 else _bare(sought)
     plan = with_ways(replace(plan, hosts=tuple(named.values())), sought.hosts)
-    return also_on(plan, sought.holders)
+    believed = len(groups) == 1 and len(groups[0]) > 1
+    return also_on(plan, sought.holders if believed else (*sought.holders, *silent))
 
 
 def also_on(plan: Plan, hosts: Iterable[Host]) -> Plan:

@@ -12,6 +12,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations import find
 from tfdeploy.operations.find import KnownRun, find_run
+from tfdeploy.operations.hostplans import also_on
 from tfdeploy.store.runs import RunStore
 
 SILENT = {"n2": HostUnreachable("no route", where="n2")}
@@ -39,9 +40,13 @@ def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
 def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
     """hosts_know(silent, runs...): what the hosts answer."""
 
+    def from_hosts(fleet: Any, sought: Any, silent: Any, refused: Any) -> Plan:
+        """As one host shows it, which is not believed about those that are silent."""
+        return also_on(plan(sought.run, "n1", 1.0, sought.job), silent or ())
+
     def know(silent: dict[str, HostUnreachable], *runs: KnownRun) -> None:
         monkeypatch.setattr(find, "known_runs", lambda fleet, hosts, job: (list(runs), silent))
-        monkeypatch.setattr(find, "_from_hosts", lambda fleet, sought, *_: plan(sought.run, "n1", 1.0, sought.job))
+        monkeypatch.setattr(find, "_from_hosts", from_hosts)
 
     return know
 

@@ -195,6 +195,15 @@ def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
     assert (plan.run, plan.job, plan.stop_grace_s) == (RUN, JOB, 20.0)
 
 
+@pytest.mark.fault("62 one host alone shows a plan that leaves a silent host out")
+def test_a_silent_host_is_stopped_too_unless_two_hosts_show_one_plan() -> None:
+    silent = (Host("n5", "10.0.0.5"),)
+    one = plan_to_stop(Hosts(n1=told()), sought("n1"), silent)  # type: ignore[arg-type]
+    assert "n5" in [each.host for each in one.hosts]
+    two = plan_to_stop(Hosts(n1=told(), n2=told()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
+    assert "n5" not in [each.host for each in two.hosts]
+
+
 def test_what_holds_a_run_is_stopped_whatever_plan_it_shows() -> None:
     plan = plan_to_stop(Hosts(n1=["garbage"], n2=None), sought("n1", "n2"))  # type: ignore[arg-type]
     assert hosts_of(plan) == INVENTORY and not plan.tasks
