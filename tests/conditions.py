@@ -35,6 +35,10 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
+# what others of the suite show as well, and takes long: only CI runs it, or who asks for all
+every = pytest.mark.skipif(not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")), reason="TFDEPLOY_TEST_ALL=1 runs all of them")
+
+
 def need_root() -> None:
     """Skips loudly without root; in CI that is a failure."""
     if os.geteuid() == 0:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 from commandline import REPOSITORY, Tfdeploy
+from conditions import every
 from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
@@ -114,6 +115,7 @@ def test_digits_then_on_from_their_checkpoint_synchronously(launch: Callable[...
     assert_good(again, "worker:0")
 
 
+@every
 def test_crnn_synchronous_then_on_from_its_checkpoint_asynchronous(launch: Callable[..., Run]) -> None:
     first = launch("crnn", *TWO)
     assert_fresh(first, "worker:0")
@@ -172,6 +174,7 @@ def test_ingraph_then_on_from_its_checkpoint(launch: Callable[..., Run]) -> None
     assert_resumed(again, "chief:0", 400)
 
 
+@every
 def test_towers_then_on_from_their_checkpoint(launch: Callable[..., Run]) -> None:
     first = launch("towers")
     assert_fresh(first, "worker:0")

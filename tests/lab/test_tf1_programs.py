@@ -7,7 +7,6 @@ By hand the suite runs those that together use most; in CI, or with `TFDEPLOY_TE
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -17,13 +16,12 @@ from pathlib import Path
 import idxfiles
 import pytest
 from commandline import Tfdeploy
-from conditions import in_ci
+from conditions import every
 
 from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"
 ROLES = {"ps": ["n1"], "worker": ["n2", "n3"]}
-every = pytest.mark.skipif(not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")), reason="TFDEPLOY_TEST_ALL=1 runs all of them")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import importlib.util
 import time
 
 import pytest
+from conditions import every
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -66,7 +67,7 @@ def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cl
     assert "starting at step 10" in cluster.log("worker:1")
 
 
-@pytest.mark.parametrize("program", ["sync_supervisor.py", "sync_monitored.py"])
+@pytest.mark.parametrize("program", [pytest.param("sync_supervisor.py", marks=every), "sync_monitored.py"])
 def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_step(start_cluster, program):
     cluster = start_cluster("sync")
     for task, steps in (("ps:0", 50), ("worker:0", 50), ("worker:1", 100000)):
