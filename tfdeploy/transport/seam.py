@@ -113,8 +113,8 @@ class Fleet(Protocol):
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
         """Runs `action` on a session of every host, connecting where needed; one thread per host, at most
-        `parallel` at once, or eight times as many where the action mostly `waits` for its host. Only TfdeployError is
-        caught: a bug stays a bug, raised when all hosts were served."""
+        `parallel` at once. Where the action mostly `waits` for its host, one that takes long makes room for the next.
+        Only TfdeployError is caught: a bug stays a bug, raised when all hosts were served."""
         ...
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
