@@ -256,6 +256,21 @@ def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest
         host.begin("r1", TREE)
 
 
+@pytest.mark.parametrize("name", [f"{layout.PARTIAL}/a.bin", "a.bin"])  # rsync leaves it there on a disk that is full
+def test_halves_of_files_go_where_they_take_the_room_of_the_whole(host: Host, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    content = os.urandom(1000)
+    half = Path(host.begin("r1", {"a.bin": content})["staging"], name)
+    half.parent.mkdir(exist_ok=True)
+    half.write_bytes(content[:600])
+    host.begin("r1", {"a.bin": content})
+    assert half.exists()
+    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 500 if half.exists() else 1100, "free_inodes": None})
+    assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not half.exists()
+    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 500, "free_inodes": None})
+    with pytest.raises(VerbError, match="1000 bytes more, and 500 are free"):
+        host.begin("r1", {"a.bin": content})
+
+
 def test_where_hard_links_cannot_be_files_are_copied(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise PermissionError(1, "Operation not permitted")

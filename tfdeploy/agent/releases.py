@@ -19,7 +19,7 @@ from tfdeploy.agent.flush import flush, flush_folder
 from tfdeploy.agent.manifests import Entry
 from tfdeploy.agent.presence import is_present
 from tfdeploy.agent.retention import remove_old
-from tfdeploy.agent.staging import Staging
+from tfdeploy.agent.staging import Plan, Staging
 
 KEEP = 5
 
@@ -36,7 +36,7 @@ def begin(call: Call) -> Dict[str, Any]:
     staging = Staging(folder, entries)
     plan = staging.plan()
     try:
-        _check_room(folder, plan.missing)
+        _make_room(staging, plan)
         missing = [entry.path for entry in plan.missing + staging.fill(plan)]
         lent = sorted(plan.sources.keys() - set(missing))
         manifests.save(folder + ".json", entries, received=missing, lent=lent)
@@ -122,6 +122,17 @@ def _remove_staging(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.exists(folder + ".json"):
         os.unlink(folder + ".json")
+
+
+def _make_room(staging: Staging, plan: Plan) -> None:
+    """Halves of files stay where there is room for the whole files beside them. Raises VerbError disk."""
+    try:
+        _check_room(staging.folder, plan.missing)
+    except VerbError:
+        if plan.is_new:
+            raise
+        staging.drop_halves(plan.missing)
+        _check_room(staging.folder, plan.missing)
 
 
 def _check_room(folder: str, missing: List[Entry]) -> None:

@@ -68,6 +68,13 @@ class Staging:
         lent = [entry for entry in self.entries if entry.path in plan.sources]
         return [entry for entry in lent if not _lend(plan.sources[entry.path], self._at(entry))]
 
+    def drop_halves(self, missing: List[Entry]) -> None:
+        """Removes all that is no whole file of the manifest: an earlier sync ended while it wrote them."""
+        self._tidy(keep_partial=False)
+        for entry in missing:
+            if os.path.lexists(self._at(entry)):
+                os.unlink(self._at(entry))
+
     def changed(self, received: Set[str]) -> List[str]:
         """The paths that are not what the manifest says. Content is read of what was received; the rest is looked at."""
         return [entry.path for entry in self.entries if not self._is_right(entry, entry.path in received)]
