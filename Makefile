@@ -24,15 +24,15 @@ check: setup
 test: check
 	$(PY) -m pytest -m "not long and not soak" $(SIDE_BY_SIDE) --durations=10 $(TESTS) || $(PY) -m pytest -m "not long and not soak" --last-failed --last-failed-no-failures none $(TESTS)
 
-# What users' machines, files and hands do wrong, one test each; ends with a table.
+# What users' machines, files and hands do wrong, one test each, or the shapes that `make test` has of it; ends with a table. They wait even more.
 faults: setup
-	$(PY) -m pytest -m "fault and not soak" $(SIDE_BY_SIDE) $(TESTS) || $(PY) -m pytest -m "fault and not soak" --last-failed --last-failed-no-failures none $(TESTS)
+	$(PY) -m pytest -m "fault and not soak" $(SIDE_BY_SIDE) -n 7 $(TESTS) || $(PY) -m pytest -m "fault and not soak" --last-failed --last-failed-no-failures none $(TESTS)
 
-# All that a host may answer; what minders know, merged a million times; then random misfortunes for so long, each walk from a seed that is printed.
+# Every shape of every fault, and all that a host may answer; what minders know, merged a million times; then random misfortunes for so long, each walk from a seed that is printed.
 MINUTES := 10
 MERGES := 1000000
 soak: setup
-	$(PY) -m pytest -m soak $(SIDE_BY_SIDE) $(TESTS)
+	$(PY) -m pytest -m "soak or long" $(SIDE_BY_SIDE) $(TESTS)
 	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/test_merging.py
 	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/test_random_walks.py
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from commandline import Tfdeploy
 from conditions import need_root, wait_for
-from faulttable import FaultTable, collected
+from faulttable import FaultTable, collected, further_shapes
 from hypothesis import settings
 
 from tfdeploy import lab
@@ -42,13 +42,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m fault` imports only the files that have such tests: a third of them, and each worker imports them all."""
-    asked = str(config.option.markexpr) == "fault" and collection_path.name.startswith("test_") and collection_path.is_file()
-    return True if asked and b"fault" not in collection_path.read_bytes() else None
+    """`make faults` imports only the files that have such tests: a third of them, and each worker imports them all."""
+    wanted = _asks_for_faults(config) and collection_path.name.startswith("test_") and collection_path.is_file()
+    return True if wanted and b"fault" not in collection_path.read_bytes() else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _asks_for_faults(config: pytest.Config) -> bool:
+    return str(config.option.markexpr).startswith("fault")
+
+
+@pytest.hookimpl(trylast=True)  # what `-m` leaves
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected(items)
+    if _asks_for_faults(config):
+        further = further_shapes(items)
+        items[:] = [item for item in items if item not in further]
+        config.hook.pytest_deselected(items=further)
     longest = {item.path for item in items if any(item.iter_markers("tensorflow")) or any(item.iter_markers("long"))}
     items.sort(key=lambda item: item.path not in longest)  # so that no worker begins one when the others are done
 

@@ -114,5 +114,5 @@ def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = 
 
 
 def variations(values: Sequence[Any], core: int = 1) -> list[Any]:
-    """One fault in several shapes: the first (`core` of them) in every suite, the others in `make faults` alone."""
+    """One fault in several shapes: the first (`core` of them) in every suite, the others in `make soak` alone."""
     return [*values[:core], *(pytest.param(value, marks=pytest.mark.long) for value in values[core:])]

@@ -57,6 +57,22 @@ def collected(items: list[pytest.Item]) -> None:
             item.user_properties.append((MARK, mark.args[0]))
 
 
+def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The long tests among these all of whose faults another one of these shows in another shape, a short one if there is one."""
+    shown: set[str] = set()
+    further = []
+    for item in sorted(items, key=_is_long):
+        faults = {str(mark.args[0]) for mark in item.iter_markers(MARK)}
+        if faults and faults <= shown and _is_long(item):
+            further.append(item)
+        shown |= faults
+    return further
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return any(item.iter_markers("long"))
+
+
 def _rows(tests: dict[str, tuple[list[str], str, float]]) -> dict[str, tuple[str, float]]:
     """fault -> (the worst of its tests' results, their seconds)."""
     rows: dict[str, tuple[str, float]] = {}
