@@ -24,9 +24,9 @@ check: setup
 test: check
 	$(PY) -m pytest -m "not long and not soak" $(SIDE_BY_SIDE) --durations=10 $(TESTS) || $(PY) -m pytest -m "not long and not soak" --last-failed --last-failed-no-failures none $(TESTS)
 
-# What users' machines, files and hands do wrong, one test each, or the shapes that `make test` has of it; ends with a table. They wait even more.
+# What users' machines, files and hands do wrong, one test each, or the shapes that `make test` has of it; ends with a table.
 faults: setup
-	$(PY) -m pytest -m "fault and not soak" $(SIDE_BY_SIDE) -n 7 $(TESTS) || $(PY) -m pytest -m "fault and not soak" --last-failed --last-failed-no-failures none $(TESTS)
+	$(PY) -m pytest -m "fault and not soak" $(SIDE_BY_SIDE) $(TESTS) || $(PY) -m pytest -m "fault and not soak" --last-failed --last-failed-no-failures none $(TESTS)
 
 # Every shape of every fault, and all that a host may answer; what minders know, merged a million times; then random misfortunes for so long, each walk from a seed that is printed.
 MINUTES := 10

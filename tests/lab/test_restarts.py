@@ -119,7 +119,7 @@ def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(
     assert_nothing_left(operator, run, "mirrored-keras")
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.fault("36 a ps of a coordinator is killed, real TensorFlow")
 def test_a_ps_takes_the_coordinator_with_it_and_leaves_the_workers(operator: Tfdeploy) -> None:

@@ -148,7 +148,7 @@ def told(operator: Tfdeploy, run: str) -> set[str]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.fault("39 no alarm for an import of TensorFlow and a long validation")
 def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_token_is(operator: Tfdeploy) -> None:
