@@ -10,6 +10,7 @@ import json
 import marshal
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -297,6 +298,15 @@ def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -
         over.set()
         for each in writers:
             each.join()
+
+
+def test_a_file_that_was_replaced_between_two_looks_has_no_second_name(tmp_path: Path) -> None:
+    path = tmp_path / "some.pyc"
+    with path.open("wb") as file:
+        path.unlink()
+        about = os.fstat(file.fileno())
+    assert about.st_nlink == 0
+    ownership._check_entry(about, str(path), str(tmp_path), stat.S_IFREG)
 
 
 @pytest.mark.parametrize(

@@ -211,10 +211,10 @@ def _open(name: str, path: str, workdir: str, above: Any = None) -> int:
 
 
 def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> None:
-    """Ours, of that kind, under one name, and not to be written to by anybody else."""
+    """Ours, of that kind, under one name (or none any more), and not to be written to by anybody else."""
     found = stat.S_IFMT(about.st_mode)
     right = found == kind and _is_trusted(about.st_uid)
-    if right and not about.st_mode & OTHERS_WRITE and (about.st_nlink == 1 or kind == stat.S_IFDIR):
+    if right and not about.st_mode & OTHERS_WRITE and (about.st_nlink < 2 or kind == stat.S_IFDIR):
         return
     if found == stat.S_IFLNK:
         why = "link"

@@ -54,7 +54,7 @@ def marks(agent: str, ours: Tuple[int, int]) -> str:
                     raise PermissionError(entry.path)
                 if stat.S_ISDIR(about.st_mode):
                     folders.append(entry.path)
-                elif not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+                elif not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
                     raise PermissionError(entry.path)
                 elif counts:
                     said = (entry.path[len(agent) :], about.st_ino, about.st_size, about.st_ctime_ns)
