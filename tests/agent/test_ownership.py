@@ -278,6 +278,21 @@ def test_all_of_the_agent_is_read_once_and_then_only_what_changed(workdir: Path,
     assert arrive(workdir) == ("have", {}) and is_as_seen(at, name)
 
 
+BLOCK_BYTES = 4096
+
+
+@pytest.mark.fault("44 a full disk cuts the agent's bytecode short, and has room again")
+def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> None:
+    """Python before 3.13 leaves it so. What fits into one block is written as a whole or not at all."""
+    lengths = {each: each.stat().st_size for each in bytecode(workdir).parent.glob("*.pyc")}
+    long = [each for each, length in lengths.items() if length > BLOCK_BYTES]
+    for each in long:
+        os.truncate(each, BLOCK_BYTES)
+    assert long and bytecode(workdir) not in long
+    assert arrive(workdir) == ("have", {})
+    assert [each.name for each in long if each.exists() and each.stat().st_size < lengths[each]] == []
+
+
 def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -> None:
     """As every host of a shared workdir does at its first start. They write beside the place, and rename."""
     folder, over = bytecode(workdir).parent, threading.Event()

@@ -9,9 +9,12 @@ import importlib
 import os
 import sys
 
-from tfdeploy.agent import AGENT_DIR
-from tfdeploy.agent.annotations import List
-from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent import AGENT_DIR, bytecode
+
+bytecode.mend_cut()  # this module is too short to be cut, and whatever follows may be
+
+from tfdeploy.agent.annotations import List  # noqa: E402
+from tfdeploy.agent.ownership import NotOurs  # noqa: E402
 
 WORDS = ("serve", "minder", "supervise", "bound")
 
