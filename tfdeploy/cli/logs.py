@@ -59,6 +59,7 @@ def run(flags: Flags) -> int:
     with setting.open_fleet(flags) as fleet:
         plan, only, odd = setting.run_meant(flags, fleet)
         query = _query(flags, plan, only)
+        setting.say_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         lost: dict[str, TfdeployError] = {}
         gone: dict[str, int] = {}
         writer = LogWriter(

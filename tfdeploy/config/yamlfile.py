@@ -44,9 +44,10 @@ def read_yaml(path: Path) -> Node:
 def shown(path: Path) -> str:
     """The path as people know it: relative where it lies below the current folder."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        below = path.relative_to(Path.cwd())
     except (ValueError, OSError):
         return str(path)
+    return str(below if below.parts else path)
 
 
 def _read_text(path: Path) -> str:
@@ -56,6 +57,8 @@ def _read_text(path: Path) -> str:
         raw = path.read_bytes()
     except FileNotFoundError as error:
         raise ConfigError("no such file", where=shown(path), next="check the path, or tfdeploy init to write one") from error
+    except IsADirectoryError as error:
+        raise ConfigError("a folder, not a file", where=shown(path), next="name a file that can be read") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"cannot be read: {reason}", where=shown(path), next="name a file that can be read") from error

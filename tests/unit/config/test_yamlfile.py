@@ -110,7 +110,7 @@ def test_missing_folder_huge_and_unreadable(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="no such file") as caught:
         read_yaml(Path("nowhere.yaml"))
     assert (caught.value.where, "tfdeploy init" in caught.value.next) == ("nowhere.yaml", True)
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match="a folder, not a file"):
         read_yaml(tmp_path)
     with open("huge.yaml", "wb") as file:  # noqa: PTH123 - a sparse file
         file.truncate(1 << 40)
