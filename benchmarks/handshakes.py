@@ -20,9 +20,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from tfdeploy.agent import sockets, tls, wire  # noqa: E402
-from tfdeploy.agent.knowledge import Knowledge  # noqa: E402
-from tfdeploy.agent.mesh import Mesh  # noqa: E402
+from tfdeploy.agent import wire  # noqa: E402
+from tfdeploy.agent.host import sockets  # noqa: E402
+from tfdeploy.agent.mesh import tls  # noqa: E402
+from tfdeploy.agent.mesh.mesh import Mesh  # noqa: E402
+from tfdeploy.agent.mesh.shared_state import Knowledge  # noqa: E402
 from tfdeploy.operations.certificates import certificates  # noqa: E402
 
 NAMES = ["n1", "n2"]

@@ -76,9 +76,9 @@ scale = {scale}
 members = agentzip._members
 def slow(package):
     for name, text in members(package):
-        if name == "tfdeploy/agent/verbs.py":
+        if name == "tfdeploy/agent/serve/dispatch.py":
             text += {SLOW.encode()!r}
-        if name == "tfdeploy/agent/mesh.py":
+        if name == "tfdeploy/agent/mesh/mesh.py":
             text = text.replace(b"GONE_S = 6.0", b"GONE_S = %r" % (6.0 * scale))
         yield name, text
 agentzip._members = slow

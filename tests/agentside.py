@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.agent import hostfolder, layout, wire
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.run import find
 
 WITHIN_S = 20.0
 
@@ -79,7 +80,7 @@ def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **sta
     folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
     task = Path(layout.task_dir(str(workdir), "job", run, "n1", "worker:0"))
     task.mkdir(parents=True)
-    boot = boot or hostfolder.boot_id()
+    boot = boot or find.boot_id()
     spec = wire.TaskSpec("worker:0", "worker", 0, ["true"], {}, port=2222)
     part = wire.HostPart(run, "job", "async", "n1", "digest", "r1", tasks=[spec])
     state = wire.HostRunState(run, "job", "n1", phase=phase, boot_id=boot)

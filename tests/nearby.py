@@ -17,8 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.agent import family, frames, hostfolder, layout, paths, proc, serve, verbs
-from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent import frames, layout
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import find, folder, task_processes
+from tfdeploy.agent.serve import dispatch, server
+from tfdeploy.agent.serve.call import Call, Context, VerbError
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.verb import Flow, Verb
@@ -38,7 +41,7 @@ class NearChannel:
 
     def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
         self._host, self._context, self._fleet = host, context, fleet
-        self.hello = checked(serve.hello(context), Hello, "hello", host.name)
+        self.hello = checked(server.hello(context), Hello, "hello", host.name)
 
     def call(self, verb: Verb[Any], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
         fence = self._fleet.fences.get(self._host.name, {}).get((args or {}).get("job", "")) if verb.fenced else None
@@ -46,7 +49,7 @@ class NearChannel:
         self._fleet.asked.append((self._host.name, verb.name))
 
         def do() -> Any:
-            return verbs.find_verb(verb.name)(Call(self._context, header["args"], blob))
+            return dispatch.find_verb(verb.name)(Call(self._context, header["args"], blob))
 
         done: deque[Any] = deque()
 
@@ -79,7 +82,7 @@ class NearStream:
         self.value: Any = None
         self._host, self._flow = host, flow
         self._items: list[tuple[dict[str, Any], bytes]] = []
-        self._ended = verbs.find_verb(flow.name)(Call(context, args, b"", lambda *item: self._items.append(item)))
+        self._ended = dispatch.find_verb(flow.name)(Call(context, args, b"", lambda *item: self._items.append(item)))
 
     def __iter__(self) -> Iterator[tuple[Any, bytes]]:
         for item, blob in self._items:
@@ -150,24 +153,26 @@ class NearFleet:
 
     def call(self, host: str, verb: str, **args: Any) -> Any:
         """As another operator would."""
-        return verbs.find_verb(verb)(Call(self.contexts[host], args))
+        return dispatch.find_verb(verb)(Call(self.contexts[host], args))
 
-    def paths(self, host: str, job: str, run: str) -> paths.RunPaths:
-        return paths.RunPaths(layout.host_dir(self.contexts[host].workdir, job, run, host))
+    def paths(self, host: str, job: str, run: str) -> folder.RunPaths:
+        return folder.RunPaths(layout.host_dir(self.contexts[host].workdir, job, run, host))
 
     def alive(self, run: str, job: str) -> dict[str, list[int]]:
         """Host -> what carries this run's marks there (hosts with nothing left out)."""
-        table = proc.everyone()
-        found = {name: sorted(proc.marked(family.marks(self.paths(name, job, run)), table)) for name in self.contexts}
+        table = processes.everyone()
+        found = {
+            name: sorted(processes.marked(task_processes.marks(self.paths(name, job, run)), table)) for name in self.contexts
+        }
         return {name: pids for name, pids in found.items() if pids}
 
     def end_all(self) -> None:
         for context in self.contexts.values():
-            for job in hostfolder.job_names(context.workdir):
-                for run in hostfolder.run_names(context.workdir, job):
+            for job in find.job_names(context.workdir):
+                for run in find.run_names(context.workdir, job):
                     try:
-                        verbs.find_verb("run.stop")(Call(context, {"run": run, "job": job, "grace_s": 0.0}))
-                        verbs.find_verb("run.abort")(Call(context, {"run": run, "job": job, "purge": True}))
+                        dispatch.find_verb("run.stop")(Call(context, {"run": run, "job": job, "grace_s": 0.0}))
+                        dispatch.find_verb("run.abort")(Call(context, {"run": run, "job": job, "purge": True}))
                     except VerbError:
                         pass
         self.close()

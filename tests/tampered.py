@@ -59,7 +59,7 @@ exec "$TAMPERED_REAL" "$@"
 
 @contextmanager
 def tampered_agent(lab: Lab, host: str, added: Mapping[str, str]) -> Iterator[None]:
-    """`added`: module ("tfdeploy.agent.verbs") -> Python that runs at its end, in the sessions and in what they start."""
+    """`added`: module (as "tfdeploy.agent.wire") -> Python that runs at its end, in the sessions and in what they start."""
     home = on_host(lab, host, 'printf %s "$HOME"')
     assert home == "/home/lab" or home.startswith(str(lab.root)), "not a home of this machine"
     folder = f"{home}/tampered"

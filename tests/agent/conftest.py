@@ -18,8 +18,12 @@ from agentside import Client
 from conditions import wait_for
 
 import tfdeploy
-from tfdeploy.agent import control, family, layout, manifests, paths, proc, wire
-from tfdeploy.agent.call import Call, Context
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import folder as run_folder
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.serve import release_manifest, run_control
+from tfdeploy.agent.serve.call import Call, Context
 
 PACKAGE = Path(tfdeploy.__file__).parent
 JOB, RELEASE = "digits", "c0ffee"
@@ -80,14 +84,14 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
 
 
-def entry_of(folder: Path, path: Path) -> manifests.Entry:
+def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
     """As release.commit would have written it."""
     name = str(path.relative_to(folder))
     if path.is_symlink():
-        return manifests.Entry(name, "link", 0, "", os.readlink(path))
+        return release_manifest.Entry(name, "link", 0, "", os.readlink(path))
     about = path.stat()
     kind = "exec" if about.st_mode & 0o100 else "file"
-    return manifests.Entry(name, kind, about.st_size, hashlib.sha256(path.read_bytes()).hexdigest(), "", about.st_mtime_ns)
+    return release_manifest.Entry(name, kind, about.st_size, hashlib.sha256(path.read_bytes()).hexdigest(), "", about.st_mtime_ns)
 
 
 class HostUnderTest:
@@ -99,15 +103,15 @@ class HostUnderTest:
         self.release.mkdir(parents=True)
 
     def call(self, verb: str, **args: Any) -> Any:
-        return control.VERBS[verb](Call(self.context, args))
+        return run_control.VERBS[verb](Call(self.context, args))
 
     def commit_release(self) -> None:
         """What lies in it now is what was sent."""
         if self.release.is_dir():
-            manifests.save(str(self.release) + ".json", [entry_of(self.release, path) for path in files_of(self.release)])
+            release_manifest.save(str(self.release) + ".json", [entry_of(self.release, path) for path in files_of(self.release)])
 
-    def paths(self, run: str) -> paths.RunPaths:
-        return paths.RunPaths(layout.host_dir(self.context.workdir, JOB, run, self.name))
+    def paths(self, run: str) -> run_folder.RunPaths:
+        return run_folder.RunPaths(layout.host_dir(self.context.workdir, JOB, run, self.name))
 
 
 class Cluster:
@@ -188,8 +192,8 @@ class Cluster:
 
     def alive(self, run: str) -> list[int]:
         """Everything that carries the marker of this run, on any of these hosts."""
-        table = proc.everyone()
-        return [pid for host in self.hosts.values() for pid in proc.marked(family.marks(host.paths(run)), table)]
+        table = processes.everyone()
+        return [pid for host in self.hosts.values() for pid in processes.marked(task_processes.marks(host.paths(run)), table)]
 
     def clean(self) -> None:
         """Every process of every run, by what our own files say of it."""
@@ -199,10 +203,10 @@ class Cluster:
                     host.call("run.stop", run=run, job=JOB, grace_s=0.0)
         for run in self.runs:
             for host in self.hosts.values():
-                who = family.minder(host.paths(run))
+                who = task_processes.minder(host.paths(run))
                 if who is not None:
-                    proc.send(who, signal.SIGKILL)
-                    wait_until(lambda who=who: not proc.same(who))
+                    processes.send(who, signal.SIGKILL)
+                    wait_until(lambda who=who: not processes.same(who))
             assert wait_until(lambda run=run: not self.alive(run))
 
 
@@ -221,7 +225,7 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cluster]]:
     """hosts("n1", "n2") is a cluster of two hosts; everything it started is gone at the end."""
-    monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
+    monkeypatch.setattr(run_folder, "AGENT_DIR", agent_dir)
     made: list[Cluster] = []
 
     def make(*names: str) -> Cluster:

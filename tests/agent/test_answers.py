@@ -14,10 +14,11 @@ from typing import Any, get_args
 import pytest
 from answering import unknown, verbs
 
-from tfdeploy.agent import serve, wire
-from tfdeploy.agent.call import Call, Context, VerbError
-from tfdeploy.agent.complaints import complaint
-from tfdeploy.agent.verbs import MODULES, find_verb
+from tfdeploy.agent import wire
+from tfdeploy.agent.serve import server
+from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.dispatch import MODULES, find_verb
+from tfdeploy.agent.serve.error_codes import complaint
 from tfdeploy.model.answers import shapes
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
@@ -172,7 +173,7 @@ def test_tensorboard(hosts: Any, tmp_path: Path) -> None:
 
 
 def test_every_verb_is_asked_here_and_the_agent_knows_no_other() -> None:
-    held = {name for module in set(MODULES.values()) for name in importlib.import_module("tfdeploy.agent." + module).VERBS}
+    held = {name for module in set(MODULES.values()) for name in importlib.import_module("tfdeploy.agent.serve." + module).VERBS}
     assert set(VERBS) == held | {"ping"}
     text = Path(__file__).read_text()
     assert [verb for verb in VERBS if f', "{verb}"' not in text] == []
@@ -180,7 +181,7 @@ def test_every_verb_is_asked_here_and_the_agent_knows_no_other() -> None:
 
 def test_hello_and_what_the_agent_refuses(host: Context) -> None:
     os.makedirs(host.workdir)
-    assert unknown(json.loads(json.dumps(serve.hello(host))), Hello) == []
+    assert unknown(json.loads(json.dumps(server.hello(host))), Hello) == []
     errors: list[Exception] = [ValueError("x"), VerbError("disk", "full", details={"free_bytes": 1}), OSError(28, "full", "/x")]
     holder = {"holder": {"user": "me", "pid": 1}, "operation": "sync"}
     errors += [VerbError("locked", "by me", details=holder), VerbError("setup_failed", "no", details={"lines": ["a"]})]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.agent import boards, layout
-from tfdeploy.agent.paths import RunPaths
+from tfdeploy.agent import layout
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import tensorboard
 
 
 @pytest.mark.parametrize(
@@ -25,4 +26,4 @@ def test_the_plan_here_says_which_python(tmp_path: Path, plan: object, python: s
     Path(paths.run_dir).mkdir(parents=True)
     if plan is not None:
         (Path(paths.run_dir) / "plan.json").write_text(json.dumps(plan))
-    assert boards._planned_python(paths) == python
+    assert tensorboard._planned_python(paths) == python

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import collect, layout, wire
-from tfdeploy.agent.call import Call, Context, VerbError
-from tfdeploy.agent.loglayout import LogWriter
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.serve import fetch
+from tfdeploy.agent.serve.call import Call, Context, VerbError
 
 
 @pytest.fixture
@@ -22,9 +23,7 @@ def ask(tmp_path: Path) -> Callable[..., tuple[list[Any], Any]]:
 
     def call(verb: str, **args: Any) -> tuple[list[Any], Any]:
         items: list[Any] = []
-        value = collect.VERBS[verb](
-            Call(Context(str(tmp_path), ""), {"job": "j", **args}, item=lambda item, _: items.append(item))
-        )
+        value = fetch.VERBS[verb](Call(Context(str(tmp_path), ""), {"job": "j", **args}, item=lambda item, _: items.append(item)))
         return items, value
 
     return call
@@ -75,7 +74,7 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 ) -> None:
     (keep / "checkpoint").write_text("names one")
     (keep / "model-1").write_text("1")
-    look, seen = collect._row, []
+    look, seen = fetch._row, []
 
     def replacing(root: str, path: str) -> Any:
         found = look(root, path)
@@ -87,7 +86,7 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
             (keep / "model-1").unlink()
         return found
 
-    monkeypatch.setattr(collect, "_row", replacing)
+    monkeypatch.setattr(fetch, "_row", replacing)
     items, _ = ask("fetch.list", what="keep", keep=["ckpt"])
     found = rows(items)
     assert set(found) == {"ckpt/checkpoint", "ckpt/model-2"}

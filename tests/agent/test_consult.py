@@ -14,11 +14,15 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import consult, door, knock, sockets, supply, tls, wire
-from tfdeploy.agent.doctor import OPEN
-from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.mesh import Mesh
-from tfdeploy.agent.vitals import Sign
+from tfdeploy.agent import wire
+from tfdeploy.agent.health import peers, reach
+from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.health.diagnose import OPEN
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.mesh import keep_transfer, tls
+from tfdeploy.agent.mesh import listener as mesh_listener
+from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
 PEERS = [wire.Peer(f"worker:{index}", "worker", name) for index, name in enumerate(NAMES)]
@@ -32,7 +36,7 @@ def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[N
     def answer() -> None:
         plain, _ = listener.accept()
         with contextlib.suppress(OSError), tls.contexts(certs)[0].wrap_socket(plain, server_side=True) as channel:
-            door.receive(channel)
+            mesh_listener.receive(channel)
             while not over.wait(every_s):
                 channel.sendall(b" ")
         listener.close()
@@ -51,12 +55,12 @@ def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[N
 def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     hosts: Any, monkeypatch: pytest.MonkeyPatch, every_s: float
 ) -> None:
-    monkeypatch.setattr(door, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 1.0)
     cluster = hosts(*NAMES)
     part = wire.HostPart("r1", "digits", "async", "n1", "d", "c", peers=PEERS)
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
     listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
-    colleague = consult.Colleague()
+    colleague = peers.Colleague()
     colleague.know({"worker:2": Sign(7.0)})
 
     def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
@@ -66,19 +70,19 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
         own = wire.from_wire(wire.HostPart, {**wire.to_wire(part), "host": name})
         return Mesh(own, cluster.certs[name], listeners[name], Knowledge(), lambda: None, offer)
 
-    told: list[consult.Told] = []
+    told: list[peers.Told] = []
     with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):
-        asking = threading.Thread(target=lambda: told.append(consult.consult(mesh, part, ["n2", "n3"])))
+        asking = threading.Thread(target=lambda: told.append(peers.consult(mesh, part, ["n2", "n3"])))
         with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
             asking.start()
             cluster.wait_until(lambda: told, 5.0, "all have answered, or had the time for it")
         asking.join(10)
-    assert told == [consult.Told({"worker:2": Sign(7.0)}, {"n2": knock.NO_ANSWER, "n3": OPEN})]
+    assert told == [peers.Told({"worker:2": Sign(7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
 
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:
     over, began = threading.Event(), time.monotonic()
-    knock.ask_all(lambda _: over.wait(20), range(10), 0.3)
+    reach.ask_all(lambda _: over.wait(20), range(10), 0.3)
     assert time.monotonic() - began < 2.0
     over.set()
 
@@ -95,7 +99,7 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(host
     giving = threading.Thread(target=give)
     giving.start()
     with tls.contexts(cluster.certs["n1"])[1].wrap_socket(ours) as channel:
-        channel.settimeout(supply.PATIENCE_S)
-        assert tls.read_line(channel, supply.MOST_LINE_BYTES, 20.0) == listing
-        assert channel.recv(8) == b"contents" and channel.gettimeout() == supply.PATIENCE_S
+        channel.settimeout(keep_transfer.PATIENCE_S)
+        assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0) == listing
+        assert channel.recv(8) == b"contents" and channel.gettimeout() == keep_transfer.PATIENCE_S
     giving.join(10)

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import complaints, family, layout, proc, wire
-from tfdeploy.agent.call import Call, Context, VerbError
-from tfdeploy.agent.verbs import find_verb
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.serve import error_codes
+from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.dispatch import find_verb
 
 
 class Data:
@@ -91,7 +94,7 @@ def test_data_without_room(tmp_path: Path) -> None:
     with pytest.raises(VerbError) as caught:
         data.call("data.begin", bytes=1 << 60)
     assert caught.value.code == "disk" and caught.value.details["needed_bytes"] == 1 << 60
-    assert caught.value.details["free_bytes"] <= complaints.free_of("/")["free_bytes"] + (1 << 50)
+    assert caught.value.details["free_bytes"] <= error_codes.free_of("/")["free_bytes"] + (1 << 50)
     assert not data.folder.exists()
 
 
@@ -162,9 +165,9 @@ def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_d
     cluster.launch("r1", FOREVER)
     paths = cluster.hosts["n1"].paths("r1")
     tasks = cluster.alive("r1")
-    os.kill(family.supervisor(paths, "worker:0").pid, signal.SIGSTOP)  # it would end its task
-    for who in (family.minder(paths), family.supervisor(paths, "worker:0")):
-        proc.send(who, signal.SIGKILL)
+    os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGSTOP)  # it would end its task
+    for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
+        processes.send(who, signal.SIGKILL)
     said = refusal(cluster)
     if cluster.alive("r1"):  # they may have ended between the kills and the question
         assert said == WORDS

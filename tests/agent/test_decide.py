@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.decide import (
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge
+from tfdeploy.agent.minder.decide import (
     DECIDED,
     STOPPED_BY_OPERATOR,
     Abort,
@@ -20,7 +21,6 @@ from tfdeploy.agent.decide import (
     _next_attempt,
     decide,
 )
-from tfdeploy.agent.knowledge import MAX_ROUND, Knowledge
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 PEERS = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n1")]

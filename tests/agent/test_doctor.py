@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.doctor import Facts, Finding, diagnose, suspects
-from tfdeploy.agent.vitals import Sign
+from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.health.diagnose import Facts, Finding, diagnose, suspects
 from tfdeploy.agent.wire import Peer
 
 PEERS = {

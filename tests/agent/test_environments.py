@@ -15,9 +15,11 @@ import pytest
 from conditions import wait_for
 from wheels import make_wheel
 
-from tfdeploy.agent import asked, atomic, environment_use, environments, installing, layout, probe
-from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent import layout
+from tfdeploy.agent.host import atomic, installed
 from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent.serve import env, env_install, env_usage, probe
+from tfdeploy.agent.serve.call import Call, Context, VerbError
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
 
@@ -37,7 +39,7 @@ class Host:
     def call(self, verb: str, digest: str = "d1", job: str = "job", **args: Any) -> Any:
         given = {"job": job, "digest": digest, "python": sys.executable, "files": FILES, "main": "requirements.txt"}
         given.update({"wheels": "setup-wheels"}, **args)
-        return environments.VERBS[verb](Call(self.context, given, b"", lambda item, _: self.said.append(item), self.cancelled))
+        return env.VERBS[verb](Call(self.context, given, b"", lambda item, _: self.said.append(item), self.cancelled))
 
     def lines(self) -> list[str]:
         return [item["line"] for item in self.said if "line" in item]
@@ -45,7 +47,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setattr(asked, "UV_PLACES", ("no-uv-here",))
+    monkeypatch.setattr(installed, "UV_PLACES", ("no-uv-here",))
     make_wheel(tmp_path / "elsewhere", "beta", "7.7")
     (tmp_path / "pip.conf").write_text(f"[install]\nfind-links = {tmp_path}/elsewhere\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))  # what a host says must not add to the wheels
@@ -74,7 +76,7 @@ def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Pat
     if whole:
         atomic.write_json(str(folder) + ".json", {})
     if used_by:
-        environment_use.mark(str(folder), used_by)
+        env_usage.mark(str(folder), used_by)
     return folder
 
 
@@ -82,7 +84,7 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
     assert host.call("env.state")["ready"] is False
     made = host.call("env.make")
     assert made["ready"] and made["by"] == "pip" and made["packages"] == {"alpha": "1.0", "beta": "2.1"}
-    python = environments.python_of(made["folder"])
+    python = env.python_of(made["folder"])
     done = subprocess.run([python, "-c", "import alpha, beta; print(alpha.VERSION)"], capture_output=True, text=True, check=True)
     assert done.stdout == "1.0\n"
     assert any("alpha" in line for line in host.lines())
@@ -92,9 +94,9 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
     host.said.clear()
     assert host.call("env.state") == made and host.call("env.make") == made
     assert host.said == [] and os.stat(made["folder"]).st_mtime_ns == before
-    found = environments.find(host.context.workdir, "d1", made["python_version"], sys.executable)
+    found = env.find(host.context.workdir, "d1", made["python_version"], sys.executable)
     assert found == made["folder"]
-    assert environments.find(host.context.workdir, "d2", made["python_version"], sys.executable) is None
+    assert env.find(host.context.workdir, "d2", made["python_version"], sys.executable) is None
 
     os.unlink(python)
     assert host.call("env.state")["ready"] is False  # it was whole, and does not run any more
@@ -158,7 +160,7 @@ def test_uv_does_it_where_there_is_one(host: Host, tmp_path: Path, monkeypatch: 
     """The words that uv is given."""
     log = tmp_path / "said"
     text = f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv --without-pip "$4"; fi'
-    monkeypatch.setattr(asked, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
+    monkeypatch.setattr(installed, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
     made = host.call("env.make")
     first, second = log.read_text().splitlines()
     assert made["by"] == "uv" and first == f"venv --python {sys.executable} {made['folder']}"
@@ -169,7 +171,7 @@ def test_uv_does_it_where_there_is_one(host: Host, tmp_path: Path, monkeypatch: 
 
 
 def test_the_real_uv_makes_the_same_environment_from_wheels(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked, "UV_PLACES", (str(Path(sys.executable).with_name("uv")),))
+    monkeypatch.setattr(installed, "UV_PLACES", (str(Path(sys.executable).with_name("uv")),))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     made = host.call("env.make")
     assert (made["by"], made["ready"]) == ("uv", True)
@@ -205,7 +207,7 @@ def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path
 
     args = {"job": "job", "digest": "d1", "python": str(python), "files": FILES, "main": "requirements.txt"}
     with pytest.raises(VerbError, match="given up"):
-        environments.make(Call(host.context, args, b"", given_up, host.cancelled))
+        env.make(Call(host.context, args, b"", given_up, host.cancelled))
     assert host.context.closing == {}
     assert not any(path.is_dir() for path in host.root.iterdir())
     for pid in pids.read_text().split():
@@ -239,11 +241,11 @@ def test_the_last_few_of_each_job_stay_and_those_of_live_runs(host: Host) -> Non
     atomic.write_json(str(run / "state.json"), {"phase": "committed"})
     with busy.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        environment_use.remove_old(host.context.workdir, names[0], 3)
+        env_usage.remove_old(host.context.workdir, names[0], 3)
     left = sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "")
     assert left == sorted([*names[:3], names[4], names[5], "f" * 16])
     atomic.write_json(str(run / "state.json"), {"phase": "ended"})
-    environment_use.remove_old(host.context.workdir, names[0], 3)
+    env_usage.remove_old(host.context.workdir, names[0], 3)
     assert sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "") == sorted(
         [*names[:3], names[5]]
     )
@@ -276,7 +278,7 @@ def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Hos
 @pytest.mark.fault("60 an environment that others may write to")
 def test_an_environment_that_others_may_write_to_is_not_run(host: Host, tmp_path: Path) -> None:
     trapped = tmp_path / "trapped"
-    name = environments.name_of("d1", ".".join(map(str, sys.version_info[:3])), sys.executable)
+    name = env.name_of("d1", ".".join(map(str, sys.version_info[:3])), sys.executable)
     script(host.root / name / "bin/python", f"touch {trapped}\n")
     (host.root / f"{name}.json").write_text("{}")
     (host.root / name).chmod(0o777)
@@ -306,5 +308,5 @@ def test_what_is_no_package_and_version_is_not_told(tmp_path: Path) -> None:
         "pip-23",
     ):
         (folder / f"{name}.dist-info").mkdir(parents=True)
-    found = installing.packages_of(str(tmp_path / "e"))
+    found = env_install.packages_of(str(tmp_path / "e"))
     assert found == {"numpy": "1.26.4", "tf": "2.21.0.dev20260101+cuda12", "typing-extensions": "4.9.0"}

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import atomic, room, runs, unwritten
+from tfdeploy.agent.host import atomic, reserved_space
+from tfdeploy.agent.run import unwritten_ends
+from tfdeploy.agent.serve import run_status
 
 FILLS = "while [ ! -e go ]; do sleep 0.05; done; head -c 8000000 /dev/zero >checkpoint || exit 5; exit 0"
 MANY = "while [ ! -e go ]; do sleep 0.05; done; i=0; while (: >file$i) 2>/dev/null; do i=$((i + 1)); done; exit 5"
@@ -49,7 +51,10 @@ def test_a_task_that_dies_of_a_full_disk_has_died(small_disk: Path, hosts: Any, 
     states = cluster.wait_ended("r1")
     assert is_full(small_disk)
     assert {state.abort_reason for state in states.values()} == {"worker:1 on n1 failed with exit code 5"}
-    assert {row["task"]: row["outcome"] for row in runs.describe(paths)["tasks"]} == {"worker:1": "failed", "ps:0": "stopped"}
+    assert {row["task"]: row["outcome"] for row in run_status.describe(paths)["tasks"]} == {
+        "worker:1": "failed",
+        "ps:0": "stopped",
+    }
     assert cluster.status("r1", "worker:0").outcome == "stopped" and cluster.alive("r1") == []
 
 
@@ -82,22 +87,22 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: Any)
 
 def test_a_pid_is_looked_at_before_it_is_believed(small_disk: Path, hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that cannot be written to at all, and no room is left."""
-    monkeypatch.setattr(unwritten, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(unwritten_ends, "PATIENCE_S", 0.5)
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
     status = cluster.wait_state("r1", "worker:0", "running")
     paths = cluster.hosts["n1"].paths("r1")
-    assert runs.task_status(paths, "worker:0").state == "running"
+    assert run_status.task_status(paths, "worker:0").state == "running"
     for each in Path(paths.host_dir).rglob("*.room"):
         each.unlink()
     filled(small_disk)
     os.kill(status.pid, signal.SIGKILL)
     cluster.wait_until(lambda: not os.path.exists(f"/proc/{status.pid}"))
-    seen = runs.task_status(paths, "worker:0")
-    assert paths.status("worker:0").state == "running" and (seen.state, seen.reason) == ("lost", unwritten.WORDS)
+    seen = run_status.task_status(paths, "worker:0")
+    assert paths.status("worker:0").state == "running" and (seen.state, seen.reason) == ("lost", unwritten_ends.WORDS)
     os.unlink(small_disk / "filler")
     assert cluster.wait_state("r1", "worker:0", "ended").outcome == "killed"
-    assert runs.task_status(paths, "worker:0").outcome == "killed"
+    assert run_status.task_status(paths, "worker:0").outcome == "killed"
 
 
 # --- the room itself
@@ -111,51 +116,51 @@ def filled(disk: Path) -> None:
 
 def test_room_is_used_again_and_again_and_readers_always_find_a_whole_file(small_disk: Path) -> None:
     path = str(small_disk / "status.json")
-    room.set_aside(path, room.STATUS_BYTES)
-    room.write_json(path, {"n": 0})
+    reserved_space.set_aside(path, reserved_space.STATUS_BYTES)
+    reserved_space.write_json(path, {"n": 0})
     filled(small_disk)
     for number in range(1, 9):
-        room.write_json(path, {"n": number, "reason": "x" * 90 * number})
+        reserved_space.write_json(path, {"n": number, "reason": "x" * 90 * number})
         assert (atomic.read_json(path) or {})["n"] == number
     os.unlink(small_disk / "filler")
-    room.write_json(path, {"n": 9})
+    reserved_space.write_json(path, {"n": 9})
     assert Path(path).read_bytes() == b'{"n":9}'
 
 
 def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> None:
     path = str(small_disk / "status.json")
-    room.set_aside(path, room.STATUS_BYTES)
-    room.write_json(path, {"n": 0})
+    reserved_space.set_aside(path, reserved_space.STATUS_BYTES)
+    reserved_space.write_json(path, {"n": 0})
     os.link(path, path + ".old")
     filled(small_disk)
-    room.write_json(path, {"n": 1})  # killed before the room had become the file
-    os.rename(path + room.ROOM, path + ".old")
-    room.write_json(path, {"n": 2})  # and after that
-    room.write_json(path, {"n": 3})
+    reserved_space.write_json(path, {"n": 1})  # killed before the room had become the file
+    os.rename(path + reserved_space.ROOM, path + ".old")
+    reserved_space.write_json(path, {"n": 2})  # and after that
+    reserved_space.write_json(path, {"n": 3})
     assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == ["filler", "status.json", "status.json.room"]
 
 
 def test_without_room_it_is_refused_and_the_file_stays(small_disk: Path) -> None:
     path = str(small_disk / "status.json")
-    room.write_json(path, {"n": 0})
+    reserved_space.write_json(path, {"n": 0})
     filled(small_disk)
     with pytest.raises(OSError):
-        room.write_json(path, {"n": 1})
+        reserved_space.write_json(path, {"n": 1})
     assert atomic.read_json(path) == {"n": 0} and sorted(os.listdir(small_disk)) == ["filler", "status.json"]
 
 
 def test_a_journal_gets_its_room_once(small_disk: Path) -> None:
     path = str(small_disk / "journal")
-    room.set_aside(path, room.JOURNAL_BYTES)
+    reserved_space.set_aside(path, reserved_space.JOURNAL_BYTES)
     filled(small_disk)
     for number in range(2):
-        room.append_line(path, {"n": number})
+        reserved_space.append_line(path, {"n": number})
     assert [json.loads(line)["n"] for line in Path(path).read_text().splitlines()] == [0, 1]
 
 
 def test_what_a_room_cannot_hold_takes_its_block(small_disk: Path) -> None:
     path = str(small_disk / "state.json")
-    room.set_aside(path, 100)
+    reserved_space.set_aside(path, 100)
     filled(small_disk)
-    room.write_json(path, {"n": "x" * 300})
+    reserved_space.write_json(path, {"n": "x" * 300})
     assert atomic.read_json(path) == {"n": "x" * 300}

@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 from agentside import Client
 
-from tfdeploy.agent import family, indoubt, layout, paths, proc, sweep
+from tfdeploy.agent import layout
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import folder as paths
+from tfdeploy.agent.run import in_doubt, task_processes
+from tfdeploy.agent.serve import sweep
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"])}
 SECRET = {"TOKEN": "a-word-that-nobody-may-find"}
@@ -69,7 +73,7 @@ class Host:
         notes = layout.in_doubt_dir(str(self.workdir))
         found += os.listdir(notes) if os.path.isdir(notes) else []
         ours = self.cluster.hosts["n1"].paths("r1").host_dir
-        minders = [one for one in proc.everyone().values() if os.fsencode(ours) in proc.command_line(one.pid)]
+        minders = [one for one in processes.everyone().values() if os.fsencode(ours) in processes.command_line(one.pid)]
         return found + [one.command for one in minders]
 
     def nothing_left(self) -> None:
@@ -155,11 +159,15 @@ def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host:
     session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])
     session.call("run.start", run="r1", job=host.cluster.job)
     paths = host.cluster.hosts["n1"].paths("r1")
-    for who in (family.supervisor(paths, "worker:0"), family.minder(paths), family.supervisor(paths, "worker:0")):
+    for who in (
+        task_processes.supervisor(paths, "worker:0"),
+        task_processes.minder(paths),
+        task_processes.supervisor(paths, "worker:0"),
+    ):
         if who is not None:
-            proc.send(who, signal.SIGSTOP)
-    for who in (family.minder(paths), family.supervisor(paths, "worker:0")):
-        assert who is not None and proc.send(who, signal.SIGKILL)
+            processes.send(who, signal.SIGSTOP)
+    for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
+        assert who is not None and processes.send(who, signal.SIGKILL)
     host.session()
     host.cluster.wait_until(lambda: paths.state().phase == "ended", what="swept")
     assert not os.path.exists(paths.file("env.json")) and not host.cluster.alive("r1")
@@ -176,14 +184,14 @@ def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     for each in (bad, good):
         os.makedirs(os.path.join(each.host_dir, "tasks"))
         os.makedirs(layout.locks_dir(each.workdir, each.job))
-        indoubt.note(each)
+        in_doubt.note(each)
     for name, text in spoiled.items():
         Path(bad.file(name)).write_text(text)
     Path(good.file("env.json")).write_text(SECRET["TOKEN"])
     sweep.sweep(str(tmp_path))
-    assert not os.path.exists(good.file("env.json")) and not indoubt.is_in_doubt(good)
+    assert not os.path.exists(good.file("env.json")) and not in_doubt.is_in_doubt(good)
     said = capfd.readouterr().err
-    assert said.count("\n") == 1 and "run r1 of job bad is half done here and stays: " in said and indoubt.is_in_doubt(bad)
+    assert said.count("\n") == 1 and "run r1 of job bad is half done here and stays: " in said and in_doubt.is_in_doubt(bad)
 
 
 def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> None:
@@ -191,8 +199,8 @@ def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> Non
     part = host.cluster.parts("r1", TASKS)["n1"]
     session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])
     paths = host.cluster.hosts["n1"].paths("r1")
-    minder = family.minder(paths)
-    assert host.session().call("ping")["value"] and family.minder(paths) == minder
+    minder = task_processes.minder(paths)
+    assert host.session().call("ping")["value"] and task_processes.minder(paths) == minder
     for verb in ("run.start", "run.commit"):
         assert "value" in session.call(verb, run="r1", job=host.cluster.job)
     host.cluster.wait_until(lambda: os.listdir(layout.in_doubt_dir(str(host.workdir))) == [], what="no longer in doubt")

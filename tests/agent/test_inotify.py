@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.agent import inotify
+from tfdeploy.agent.host import inotify
 
 WITHIN_S = 20.0
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import consult, knock, wire
-from tfdeploy.agent.vitals import Sign
+from tfdeploy.agent import wire
+from tfdeploy.agent.health import peers, reach
+from tfdeploy.agent.health.activity import Sign
 
 
 def test_a_knock_tells_open_from_closed_and_leaves_nothing_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # as a port that is held and not listened on
         there, not_there = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, held))
-        assert knock.knock([there, not_there]) == {there: "open", not_there: "closed"}
+        assert reach.knock([there, not_there]) == {there: "open", not_there: "closed"}
         connection, _ = server.accept()
         with connection:
             assert connection.recv(1) == b""
@@ -28,21 +29,21 @@ def test_a_full_queue_and_a_bad_name_are_no_answer() -> None:
         deaf.listen(0)
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
         with socket.create_connection(deaf.getsockname()):  # it never takes this one
-            assert knock.knock([address], within_s=0.2) == {address: "no answer"}
-    assert knock.knock(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in ("open", "closed", "no answer")
+            assert reach.knock([address], within_s=0.2) == {address: "no answer"}
+    assert reach.knock(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in ("open", "closed", "no answer")
 
 
 def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
     late = socket.timeout("x")  # noqa: UP041 - another class before Python 3.10
     errors = [late, ConnectionRefusedError(111, "x"), OSError(113, "x"), ssl.SSLError(1, "x"), ValueError("x")]
-    assert [knock.word_for(error) for error in errors] == ["no answer", "closed", "no route to host", "open", "open"]
+    assert [reach.word_for(error) for error in errors] == ["no answer", "closed", "no route to host", "open", "open"]
 
 
 def test_a_name_that_means_this_host() -> None:
-    assert str(knock.leads_home("localhost:2222")).startswith("localhost resolves to ")
-    assert knock.leads_home("127.0.0.1:2222") is None  # nobody was led astray: that is what was written
-    assert knock.leads_home("192.0.2.1:2222") is None
-    assert knock.leads_home("no-such-host.invalid:2222") is None
+    assert str(reach.leads_home("localhost:2222")).startswith("localhost resolves to ")
+    assert reach.leads_home("127.0.0.1:2222") is None  # nobody was led astray: that is what was written
+    assert reach.leads_home("192.0.2.1:2222") is None
+    assert reach.leads_home("no-such-host.invalid:2222") is None
 
 
 ADDRESSES = ["10.0.0.1:2222", "n2.example.org:2223"]
@@ -60,7 +61,7 @@ PROXIES: dict[str, tuple[dict[str, str], str | None]] = {
 @pytest.mark.parametrize("case", PROXIES)
 def test_a_proxy_between(case: str) -> None:
     env, name = PROXIES[case]
-    assert knock.proxy_between(env, ADDRESSES) == name
+    assert reach.proxy_between(env, ADDRESSES) == name
 
 
 PART = wire.HostPart(
@@ -71,7 +72,7 @@ GOOD = Sign(3.0, ("ps:0",), 1.0, 7, 0, False, False)
 
 def test_a_host_speaks_for_its_own_tasks_only() -> None:
     said = {"signs": {"worker:0": GOOD._asdict(), "ps:0": GOOD._asdict(), "worker:9": GOOD._asdict()}}
-    assert consult._checked(said, PART, "n2") == {"worker:0": GOOD}
+    assert peers._checked(said, PART, "n2") == {"worker:0": GOOD}
 
 
 @pytest.mark.parametrize(
@@ -79,4 +80,4 @@ def test_a_host_speaks_for_its_own_tasks_only() -> None:
 )
 def test_what_are_no_signs_is_refused(said: Any) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
-        consult._checked(said, PART, "n2")
+        peers._checked(said, PART, "n2")

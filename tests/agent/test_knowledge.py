@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import knowledge
-from tfdeploy.agent.door import MAX_MESSAGE_BYTES
-from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.ledger import Ledger
-from tfdeploy.agent.paths import RunPaths
+from tfdeploy.agent.mesh import shared_state
+from tfdeploy.agent.mesh.listener import MAX_MESSAGE_BYTES
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.minder.store import Ledger
+from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.wire import HostPart, Peer
 
 PEERS = [Peer("worker:0", "worker", "n1", True), Peer("worker:1", "worker", "n2"), Peer("ps:0", "ps", "n3")]
@@ -47,7 +47,7 @@ def test_join_does_not_care_for_order_or_repetition() -> None:
 
 def test_it_survives_the_wire() -> None:
     for piece in PIECES:
-        assert knowledge.from_json(json.loads(json.dumps(piece.as_json())), BY_TASK) == piece
+        assert shared_state.from_json(json.loads(json.dumps(piece.as_json())), BY_TASK) == piece
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_it_survives_the_wire() -> None:
 )
 def test_nonsense_is_refused(nonsense: Any) -> None:
     with pytest.raises(ValueError):
-        knowledge.from_json(nonsense, BY_TASK)
+        shared_state.from_json(nonsense, BY_TASK)
 
 
 def test_long_reasons_are_cut() -> None:
     said = {"abort": dict(ABORT, reason="x" * 100000)}
-    assert len(knowledge.from_json(said, BY_TASK).abort["reason"]) == 300
+    assert len(shared_state.from_json(said, BY_TASK).abort["reason"]) == 300
 
 
 def test_a_clock_that_is_wrong_makes_no_host_mute() -> None:
     for said, heard in ((-7200, 0.0), (1e12, 253402300799.0), (-0.0, 0.0)):
-        found = knowledge.from_json({"decided": said}, BY_TASK).decided
+        found = shared_state.from_json({"decided": said}, BY_TASK).decided
         assert (found, str(found)) == (heard, str(heard))
 
 
@@ -126,14 +126,14 @@ BAD = {"outcome": "failed", "time": 5.0, "exit_code": 1}
 
 
 def test_the_earliest_death_is_the_cause() -> None:
-    found = knowledge.first_death(PEERS, ended(worker_0=dict(BAD, time=7.0), worker_1=BAD, ps_0=dict(BAD, time=6.0)))
+    found = shared_state.first_death(PEERS, ended(worker_0=dict(BAD, time=7.0), worker_1=BAD, ps_0=dict(BAD, time=6.0)))
     assert found is not None and (found["task"], found["host"]) == ("worker:1", "n2")
 
 
 def test_a_death_after_the_decision_is_none_and_before_it_is_one() -> None:
-    assert knowledge.first_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0))) is None
-    assert knowledge.first_death(PEERS, ended(worker_0=GOOD, worker_1=BAD)) is not None
-    assert knowledge.first_death(PEERS, ended(worker_1=dict(BAD, outcome="stopped"))) is None
+    assert shared_state.first_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0))) is None
+    assert shared_state.first_death(PEERS, ended(worker_0=GOOD, worker_1=BAD)) is not None
+    assert shared_state.first_death(PEERS, ended(worker_1=dict(BAD, outcome="stopped"))) is None
 
 
 def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from agentside import Client
 
-from tfdeploy.agent import layout, manifests, wire
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.serve import release_manifest
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import for_hosts, read_shown
 from tfdeploy.model.inventory import Host, Inventory
@@ -64,7 +65,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: Callable[..., Cl
     plan = large_plan(str(tmp_path), tuple(sorted(here.free_ports(3))))
     release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
     release.mkdir(parents=True)
-    manifests.save(f"{release}.json", [])
+    release_manifest.save(f"{release}.json", [])
     shared = json.dumps({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)}).encode()
     part = wire.to_wire(host_parts(plan, {})["n1"])
     client, which = serve(), {"job": JOB, "run": RUN}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.agent import lastwords
-from tfdeploy.agent.loglayout import LOG
+from tfdeploy.agent.log import lastwords
+from tfdeploy.agent.log.format import LOG
 
 ERROR = b"""tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, proc
-from tfdeploy.agent.atomic import read_json
-from tfdeploy.agent.call import VerbError
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.serve.call import VerbError
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 PS_AND_TWO = {
@@ -169,8 +170,8 @@ def test_a_killed_minder_is_replaced_and_the_run_goes_on(hosts: Any) -> None:
     cluster.launch("r1", PS_AND_TWO)
     cluster.wait_state("r1", "ps:0", "running")
     first = cluster.state("r1", "n1")
-    who = proc.Identity(first.boot_id, first.minder_pid, first.minder_start_ticks)
-    assert proc.send(who, signal.SIGKILL)
+    who = processes.Identity(first.boot_id, first.minder_pid, first.minder_start_ticks)
+    assert processes.send(who, signal.SIGKILL)
     cluster.wait_until(lambda: cluster.state("r1", "n1").minder_pid != first.minder_pid)
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
@@ -183,7 +184,7 @@ def test_a_killed_supervisor_takes_its_task_along(hosts: Any) -> None:
     orphan = "(setsid sh -c 'sleep 999' </dev/null >/dev/null 2>&1 &) ; exec sleep 1000"
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", orphan]), "ps:0": ("n1", FOREVER)})
     cluster.wait_state("r1", "worker:0", "running")
-    assert proc.send(family.supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL)
+    assert processes.send(task_processes.supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL)
     state = cluster.wait_ended("r1")["n1"]
     status = cluster.status("r1", "worker:0")
     assert (status.state, status.outcome, status.reason) == ("lost", "lost", "its supervisor was killed")
@@ -221,11 +222,11 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: Any) -> None:
     cluster.wait_state("r1", "ps:0", "running")
     away = cluster.hosts["n3"].paths("r1")
     state = away.state()
-    assert proc.send(family.supervisor(away, "worker:1"), signal.SIGSTOP)
-    assert proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGSTOP)
+    assert processes.send(task_processes.supervisor(away, "worker:1"), signal.SIGSTOP)
+    assert processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGSTOP)
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1", "n1", "n2")
     assert cluster.status("r1", "ps:0").outcome == "stopped"
-    proc.send(family.supervisor(away, "worker:1"), signal.SIGCONT)
-    proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGCONT)
+    processes.send(task_processes.supervisor(away, "worker:1"), signal.SIGCONT)
+    processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGCONT)
     cluster.wait_ended("r1", "n3")

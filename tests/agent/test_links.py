@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, links, proc, wire
-from tfdeploy.agent.call import Call, VerbError
+from tfdeploy.agent import wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.serve import run_links
+from tfdeploy.agent.serve.call import Call, VerbError
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
 
 
 def shut(host: Any, run: str, job: str) -> list[tuple[str, str, str]]:
-    found = links.VERBS["run.links"](Call(host.context, {"run": run, "job": job}))["shut"]
+    found = run_links.VERBS["run.links"](Call(host.context, {"run": run, "job": job}))["shut"]
     return [(each["host"], each["task"], each["why"]) for each in found]
 
 
@@ -33,8 +36,8 @@ def test_hosts_that_have_prepared_reach_each_other(hosts: Any) -> None:
 def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: Any) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", TASKS)
-    minder = family.minder(cluster.hosts["n2"].paths("r1"))
-    assert minder is not None and proc.send(minder, signal.SIGKILL)
+    minder = task_processes.minder(cluster.hosts["n2"].paths("r1"))
+    assert minder is not None and processes.send(minder, signal.SIGKILL)
     gone = [("n2", "", "closed")]
     cluster.wait_until(lambda: shut(cluster.hosts["n1"], "r1", cluster.job) == gone, what="n2's minder has gone")
 
@@ -83,8 +86,8 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
             one.bind(("127.0.0.1", 0))
         deaf.listen(0)
         with socket.create_connection(deaf.getsockname()):  # it never takes this one
-            doors = [links._Door("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}") for one in (held, deaf)]
-            assert [each["why"] for each in links._knock(doors)] == ["no answer"]
+            doors = [run_links._Door("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}") for one in (held, deaf)]
+            assert [each["why"] for each in run_links._knock(doors)] == ["no answer"]
 
 
 def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
@@ -95,10 +98,10 @@ def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
 
 def test_every_host_begins_with_its_neighbour() -> None:
     part = part_of("n2", 4, ps=4)
-    found = [(door.host, door.task) for door in links._doors(part, links._asked(part))]
+    found = [(door.host, door.task) for door in run_links._doors(part, run_links._asked(part))]
     assert found == [("n3", ""), ("n3", "ps:3"), ("n0", ""), ("n0", "ps:0"), ("n1", ""), ("n1", "ps:1")]
 
 
 def test_of_many_hosts_each_asks_the_next_and_those_that_serve() -> None:
-    asked = links._asked(part_of("n30", 1000, ps=2))
+    asked = run_links._asked(part_of("n30", 1000, ps=2))
     assert asked == [*(f"n{number}" for number in range(31, 34)), "n0", "n1"]

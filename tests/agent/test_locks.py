@@ -16,11 +16,13 @@ import pytest
 from agentside import Client
 from conditions import wait_for
 
-from tfdeploy.agent import fences, layout, locks
-from tfdeploy.agent.call import Call, Context, VerbError
-from tfdeploy.agent.complaints import complaint
-from tfdeploy.agent.paths import is_locked
-from tfdeploy.agent.verbs import FENCED
+from tfdeploy.agent import layout
+from tfdeploy.agent.run.folder import is_locked
+from tfdeploy.agent.serve import lock as serve_lock
+from tfdeploy.agent.serve import lock_fences
+from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.dispatch import FENCED
+from tfdeploy.agent.serve.error_codes import complaint
 
 WITHIN_S = 20.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
@@ -109,20 +111,20 @@ def test_waiting_for_a_lock_can_be_cancelled(serve: Callable[..., Client]) -> No
 def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": WITHIN_S}
     first, second, third = (Call(Context(str(tmp_path), ""), args) for _ in range(3))
-    locks.lock(first)
+    serve_lock.lock(first)
     flock = fcntl.flock
 
     def after_the_holder_left(fd: int, how: int) -> None:
         if first.context.closing:
-            locks.unlock(first)  # between the second one's open and its flock: that file has no name any more
+            serve_lock.unlock(first)  # between the second one's open and its flock: that file has no name any more
         flock(fd, how)
 
-    monkeypatch.setattr(locks.fcntl, "flock", after_the_holder_left)
-    locks.lock(second)
+    monkeypatch.setattr(serve_lock.fcntl, "flock", after_the_holder_left)
+    serve_lock.lock(second)
     third.args["wait_s"] = 0
     with pytest.raises(VerbError, match="busy"):
-        locks.lock(third)
-    locks.unlock(second)
+        serve_lock.lock(third)
+    serve_lock.unlock(second)
 
 
 # --- its number
@@ -198,13 +200,13 @@ def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(serv
 
 
 def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "OUTLIVED_S", 0.0)
+    monkeypatch.setattr(serve_lock, "OUTLIVED_S", 0.0)
     before, again = Context(str(tmp_path), ""), Context(str(tmp_path), "")
-    mine = locks.lock(Call(before, {"job": "job", "operation": "sync", "holder": HOLDER}))["fence"]
+    mine = serve_lock.lock(Call(before, {"job": "job", "operation": "sync", "holder": HOLDER}))["fence"]
     with pytest.raises(VerbError, match="sync by ann@desk") as caught:
-        locks.check_fence(Call(again, {"job": "job", "fence": mine}))
+        serve_lock.check_fence(Call(again, {"job": "job", "fence": mine}))
     assert caught.value.code == "locked"
-    locks.unlock(Call(before, {"job": "job"}))
+    serve_lock.unlock(Call(before, {"job": "job"}))
 
 
 def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: Callable[..., Client]) -> None:
@@ -236,11 +238,11 @@ def test_no_number_comes_twice_also_where_the_file_was_lost(serve: Callable[...,
 
 def test_the_number_of_a_clock_that_was_set_back_is_still_higher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "locks" / "here.lock")
-    fences.count(path, HOLDER)
-    before = fences.current(path)
-    monkeypatch.setattr(fences.time, "time", lambda: 1.0)
-    fences.count(path, BOB)
-    assert fences.current(path) == before + 1 and fences.last_taker(path) == BOB
+    lock_fences.count(path, HOLDER)
+    before = lock_fences.current(path)
+    monkeypatch.setattr(lock_fences.time, "time", lambda: 1.0)
+    lock_fences.count(path, BOB)
+    assert lock_fences.current(path) == before + 1 and lock_fences.last_taker(path) == BOB
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
@@ -251,9 +253,9 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
         raise OSError(number, os.strerror(number))
 
     args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": 0}
-    monkeypatch.setattr(locks.fcntl, "flock", no_flock)
+    monkeypatch.setattr(serve_lock.fcntl, "flock", no_flock)
     with pytest.raises(OSError) as caught:
-        locks.lock(Call(Context(str(tmp_path), ""), args))
+        serve_lock.lock(Call(Context(str(tmp_path), ""), args))
     said = complaint(caught.value)
     assert said["code"] == "refused" and str(tmp_path) in said["where"] and "`workdir:`" in said["next"]
     assert not is_locked(str(tmp_path))

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import loglayout
-from tfdeploy.agent.loglayout import LogWriter
-from tfdeploy.agent.logreader import LogReader, Piece
-from tfdeploy.agent.logseek import start_of_last, start_of_since
+from tfdeploy.agent.log import format
+from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.log.reader import LogReader, Piece
+from tfdeploy.agent.log.seek import start_of_last, start_of_since
 
 
 def read_all(folder: Path, offset: int = 0, limit: int = 1 << 18) -> list[Piece]:
@@ -134,8 +134,8 @@ def test_a_writer_that_died_while_rotating(tmp_path: Path, renamed: int) -> None
     writer = LogWriter(str(tmp_path), 1 << 20)
     writer.append(b"a" * 500, 0, 1, 1.0)
     writer.close()
-    for name in [loglayout.INDEX, loglayout.LOG][:renamed]:
-        (tmp_path / name).rename(tmp_path / (name + loglayout.OLD))
+    for name in [format.INDEX, format.LOG][:renamed]:
+        (tmp_path / name).rename(tmp_path / (name + format.OLD))
     assert joined(read_all(tmp_path)) == b"a" * 500
     again = LogWriter(str(tmp_path), 1 << 20)
     again.append(b"b" * 500, 1, 2, 2.0)
@@ -172,10 +172,10 @@ def test_a_full_disk_is_survived_and_counted(tmp_path: Path, monkeypatch: pytest
         patch.setattr(os, "write", full)
         for number in range(100):
             writer.append(b"12345", 1, 1, 2.0 + number)
-    index_bytes = (tmp_path / loglayout.INDEX).stat().st_size
+    index_bytes = (tmp_path / format.INDEX).stat().st_size
     writer.append(b"later", 0, 2, 300.0)
     assert writer.lost_bytes == 200 and writer.end == len(b"first ") + 300 + 5
-    assert index_bytes <= 102 * loglayout.RECORD.size
+    assert index_bytes <= 102 * format.RECORD.size
     assert attributed(read_all(tmp_path)) == [(0, 1, b"first "), (1, 1, b"123" * 100), (0, 2, b"later")]
 
 
@@ -190,7 +190,7 @@ def test_a_record_whose_bytes_were_lost_gives_way_to_the_next(tmp_path: Path, mo
         patch.setattr(os, "write", full)
         for number in range(100):
             writer.append(b"lost", 1, 1, 2.0 + number)
-    assert (tmp_path / loglayout.INDEX).stat().st_size <= 2 * loglayout.RECORD.size
+    assert (tmp_path / format.INDEX).stat().st_size <= 2 * format.RECORD.size
     pieces = [reader.read()]
     writer.append(b"later", 0, 2, 300.0)
     pieces.append(reader.read())

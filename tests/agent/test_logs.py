@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import hostfolder, layout, logs, wire
-from tfdeploy.agent.call import Call, Context, VerbError
-from tfdeploy.agent.loglayout import LogWriter
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.run import find
+from tfdeploy.agent.serve import logs
+from tfdeploy.agent.serve.call import Call, Context, VerbError
 
 
 class Host:
@@ -31,7 +33,7 @@ class Host:
         (self.folder / "part.json").write_text(
             json.dumps(wire.to_wire(wire.HostPart("run", "job", "async", "n1", "d", "r", tasks=specs)))
         )
-        state = wire.HostRunState("run", "job", "n1", phase="committed", boot_id=hostfolder.boot_id())
+        state = wire.HostRunState("run", "job", "n1", phase="committed", boot_id=find.boot_id())
         (self.folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
 
     def hold(self, path: Path) -> None:
@@ -43,7 +45,7 @@ class Host:
         return Path(layout.task_dir(self.context.workdir, "job", "run", "n1", task))
 
     def status(self, task: str, **fields: Any) -> None:
-        status = wire.TaskStatus("run", task, "n1", boot_id=hostfolder.boot_id(), **fields)
+        status = wire.TaskStatus("run", task, "n1", boot_id=find.boot_id(), **fields)
         temporary = self.task_dir(task) / "new"
         temporary.write_text(json.dumps(wire.to_wire(status)))
         temporary.rename(self.task_dir(task) / "status.json")

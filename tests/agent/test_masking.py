@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tfdeploy.agent.masking import Mask
+from tfdeploy.agent.log.redact import Mask
 
 KEYS = ["hunter2!", "hunter2!-and-more", "abab", "a line\nof a longer one", "xyz"]
 

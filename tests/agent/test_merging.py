@@ -10,8 +10,9 @@ import os
 import random
 from typing import Any
 
-from tfdeploy.agent import knowledge, untrusted, wire
-from tfdeploy.agent.knowledge import ABORT_KINDS, Knowledge
+from tfdeploy.agent import wire
+from tfdeploy.agent.mesh import bounded_json, shared_state
+from tfdeploy.agent.mesh.shared_state import ABORT_KINDS, Knowledge
 
 MERGES = int(os.environ.get("TFDEPLOY_SOAK_MERGES", "20000"))
 SEED = int(os.environ.get("TFDEPLOY_MERGE_SEED", "0")) or random.randrange(1, 1 << 30)
@@ -55,12 +56,12 @@ def _some_of(chance: random.Random, needed: dict[str, Any], more: dict[str, Any]
 
 
 def heard(said: dict[str, Any]) -> Knowledge:
-    return knowledge.from_json(untrusted.parse(json.dumps(said).encode("ascii")), PEERS, HOSTS)
+    return shared_state.from_json(bounded_json.parse(json.dumps(said).encode("ascii")), PEERS, HOSTS)
 
 
 def same(one: Knowledge, other: Knowledge) -> bool:
     """To the last letter: by their digests two hosts tell whether they know the same."""
-    return one == other and knowledge._text(one.as_json()) == knowledge._text(other.as_json())
+    return one == other and shared_state._text(one.as_json()) == shared_state._text(other.as_json())
 
 
 def test_joining_does_not_depend_on_order_grouping_or_repetition() -> None:

@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 from conditions import wait_for
 
-from tfdeploy.agent import door, gate, sockets, tls, wire
-from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.mesh import Mesh
+from tfdeploy.agent import wire
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.mesh import handshake_gate, tls
+from tfdeploy.agent.mesh import listener as mesh_listener
+from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
 
@@ -129,10 +132,10 @@ def test_who_goes_says_so_to_those_where_nothing_runs_any_more(three: Any) -> No
 
 @pytest.mark.fault("57 garbage and silence between the minders")
 def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 0.5)
     one, two = three.join("n1"), three.join("n2")
     port = three.hosts["n1"].mesh_port
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(door.MAX_STRANGERS + 10)]
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(mesh_listener.MAX_STRANGERS + 10)]
     for index, plain in enumerate(silent):
         if index % 2:
             try:
@@ -146,11 +149,13 @@ def test_garbage_and_silence_do_not_stop_it(three: Any, monkeypatch: pytest.Monk
 
 
 def test_strangers_hang_up_no_member(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MOST_WAITING", 32)
+    monkeypatch.setattr(handshake_gate, "MOST_WAITING", 32)
     one = three.join("n1")
     with channel_to(three, three.certs["n2"]) as guest:  # a checkpoint may be on its way there for minutes
         three.wait_until(lambda: one._door._guests, 5.0)
-        strangers = [socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(gate.MOST_WAITING + 1)]
+        strangers = [
+            socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(handshake_gate.MOST_WAITING + 1)
+        ]
         assert strangers[0].recv(1) == b""
         guest.sendall(message(Knowledge(committed=True).as_json()))
         assert guest.recv(65536)
@@ -162,9 +167,9 @@ def test_one_member_has_a_bounded_number_of_connections(three: Any) -> None:
     one = three.join("n1")
     certs = three.certs["n2"]
     with contextlib.ExitStack() as stack:
-        for _ in range(door.MOST_OF_ONE):
+        for _ in range(mesh_listener.MOST_OF_ONE):
             stack.enter_context(channel_to(three, certs))
-        three.wait_until(lambda: len(one._door._guests) == door.MOST_OF_ONE, 10.0)
+        three.wait_until(lambda: len(one._door._guests) == mesh_listener.MOST_OF_ONE, 10.0)
         assert speak(three, certs, message(Knowledge().as_json())) == b""
         assert speak(three, three.certs["n3"], message(Knowledge().as_json(), host="n3"))
     three.wait_until(lambda: speak(three, certs, message(Knowledge().as_json())), 10.0)
@@ -209,7 +214,7 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: A
         three.wait_until(lambda: flood.begun > 200, 20.0)
         two.tell(Knowledge(committed=True))
         three.wait_until(lambda: one.known().committed, 15.0)
-    a_second, most = gate.STRANGERS
+    a_second, most = handshake_gate.STRANGERS
     assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (len(handshakes), flood.begun)
 
 
@@ -217,7 +222,7 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy() -> None:
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        one = gate.Gate(listener, "wanted", lambda plain: plain.close())
+        one = handshake_gate.Gate(listener, "wanted", lambda plain: plain.close())
         stack.callback(one.close)
         look = one._look
         one._look = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
@@ -231,13 +236,13 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy() -> None:
         for _ in range(1000):  # less than is looked at of a first message
             for each in strangers:
                 each.sendall(b"\x00")
-        assert looks and len(looks) <= (time.monotonic() - begun) / gate._PAUSE_S + 2
+        assert looks and len(looks) <= (time.monotonic() - begun) / handshake_gate._PAUSE_S + 2
 
 
 def test_a_word_to_this_host_alone_lets_a_member_through(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "STRANGERS", (0.0, 0.0))
+    monkeypatch.setattr(handshake_gate, "STRANGERS", (0.0, 0.0))
     one, two = three.join("n1"), three.join("n2")
-    assert gate.token("ca", "n1") != gate.token("ca", "n2") != gate.token("other", "n2")
+    assert handshake_gate.token("ca", "n1") != handshake_gate.token("ca", "n2") != handshake_gate.token("other", "n2")
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""  # no token
     two.tell(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 10.0)
@@ -301,7 +306,7 @@ def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: An
 
 
 def test_a_host_that_refuses_is_told_from_one_that_is_silent(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 0.1)
     one = three.join("n1")
     with sockets.claim(three.hosts["n2"].mesh_port) as silent:
         silent.listen()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import minder
-from tfdeploy.agent.rounds import Ailment
+from tfdeploy.agent.health.monitor import Ailment
+from tfdeploy.agent.minder import minder
 from tfdeploy.agent.wire import TaskStatus
 
 

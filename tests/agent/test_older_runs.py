@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.call import Call, Context
-from tfdeploy.agent.verbs import find_verb
+from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire, unpack
 from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.planform import plan_from_file

@@ -245,11 +245,11 @@ def unnoticed(path: Path) -> None:
 
 
 DAMAGES = {
-    "60 edited, of its old size and time": lambda agent: unnoticed(agent / "tfdeploy/agent/serve.py"),
+    "60 edited, of its old size and time": lambda agent: unnoticed(agent / "tfdeploy/agent/serve/server.py"),
     "60 edited, the look itself": lambda agent: unnoticed(agent / "tfdeploy/agent/seen.py"),
-    "60 emptied": lambda agent: (agent / "tfdeploy/agent/serve.py").write_bytes(b""),
-    "60 edited": lambda agent: other_code(agent / "tfdeploy/agent/serve.py"),
-    "60 missing": lambda agent: (agent / "tfdeploy/agent/serve.py").unlink(),
+    "60 emptied": lambda agent: (agent / "tfdeploy/agent/serve/server.py").write_bytes(b""),
+    "60 edited": lambda agent: other_code(agent / "tfdeploy/agent/serve/server.py"),
+    "60 missing": lambda agent: (agent / "tfdeploy/agent/serve/server.py").unlink(),
     "60 a module of a library's name": lambda agent: other_code(agent / "json.py"),
     "60 a package of a library's name": lambda agent: ((agent / "json").mkdir(), other_code(agent / "json/__init__.py")),
     "60 bytecode without a source": lambda agent: (agent / "json.pyc").write_bytes(b"\0" * 20),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from tfdeploy.agent import listeners, sockets
+from tfdeploy.agent.host import listeners, sockets
 
 
 def free_port() -> int:

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import layout, prepare, proc, workplace
-from tfdeploy.agent.call import VerbError
+from tfdeploy.agent import layout
+from tfdeploy.agent.host import processes
 from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent.run import workdir
+from tfdeploy.agent.serve import run_prepare
+from tfdeploy.agent.serve.call import VerbError
 
 FOREVER = ["sleep", "1000"]
 TASKS = {"worker:0": ("n1", FOREVER)}
@@ -64,18 +67,18 @@ def test_twenty_at_once_are_one(hosts: Any) -> None:
 
 def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = hosts("n1")
-    monkeypatch.setattr(prepare, "MINDER_WITHIN_S", 0.1)
+    monkeypatch.setattr(run_prepare, "MINDER_WITHIN_S", 0.1)
     part = cluster.parts("r1", TASKS)["n1"]
     begun, go_on, answers = threading.Event(), threading.Event(), []
-    whole = workplace.make_cwd
+    whole = workdir.make_cwd
 
     def slow(*words: Any) -> None:
         begun.set()
         assert go_on.wait(20)
-        monkeypatch.setattr(prepare, "MINDER_WITHIN_S", 20.0)
+        monkeypatch.setattr(run_prepare, "MINDER_WITHIN_S", 20.0)
         whole(*words)
 
-    monkeypatch.setattr(workplace, "make_cwd", slow)
+    monkeypatch.setattr(workdir, "make_cwd", slow)
 
     def one() -> None:
         answers.append(cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs=cluster.certs["n1"]))
@@ -140,7 +143,7 @@ def test_a_filesystem_without_named_pipes_is_named(hosts: Any, monkeypatch: pyte
 
     cluster = hosts("n1")
     with monkeypatch.context() as patched:
-        patched.setattr(prepare.os, "mkfifo", no_fifo)
+        patched.setattr(run_prepare.os, "mkfifo", no_fifo)
         error = refused(cluster, "r1")
     assert error.code == "refused" and "named pipes" in str(error.next) and "`workdir:`" in str(error.next)
     assert nothing_left(cluster, "r1")
@@ -259,7 +262,7 @@ def test_the_minder_holds_nothing_of_ours_open(hosts: Any) -> None:
     minder = cluster.state("r1", "n1").minder_pid
     files = {os.readlink(f"/proc/{minder}/fd/{number}") for number in range(3)}
     assert files == {"/dev/null", cluster.hosts["n1"].paths("r1").file("minder.log")}
-    one = proc.entry(minder)
+    one = processes.entry(minder)
     assert one is not None and one.parent != os.getpid()
 
 

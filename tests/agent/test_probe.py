@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import asked, complaints, keeping, listeners, loopback, probe, sockets
-from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent.host import hosts_file, installed, listeners, sockets
+from tfdeploy.agent.run import keep_folders
+from tfdeploy.agent.serve import error_codes, probe
+from tfdeploy.agent.serve.call import Call, Context, VerbError
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import read
 from tfdeploy.model.facts import HostFacts
@@ -222,9 +224,9 @@ def test_bad_ranges(tmp_path: Path, ports: Any) -> None:
 
 def test_keep_folders(tmp_path: Path) -> None:
     folder = tmp_path / "job" / "keep" / "out" / "checkpoints"
-    assert keeping.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
+    assert keep_folders.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
     (folder / "deep").mkdir(parents=True)
-    assert keeping.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
+    assert keep_folders.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
     text = 'model_checkpoint_path: "/some/where/model.ckpt-%d"\nall_model_checkpoint_paths: "model.ckpt-1"\n'
     for path, step, when in ((folder / "checkpoint", 1200, 2000), (folder / "deep" / "checkpoint", 7, 1000)):
         path.write_text(text % step)
@@ -239,7 +241,7 @@ def test_keep_folders(tmp_path: Path) -> None:
     assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [said]
     for path in ("../x", "/etc", "", "a/../../b"):
         with pytest.raises(VerbError):
-            keeping.keep_facts(str(tmp_path), "job", [path])
+            keep_folders.keep_facts(str(tmp_path), "job", [path])
 
 
 @pytest.mark.parametrize(("name", "step"), [(f"model.ckpt-{1 << 53}", 1 << 53), ("model.ckpt-1795250000000000000", None)])
@@ -259,8 +261,8 @@ def test_a_disk_may_be_very_large(free: int, tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: said)
         found = read(facts(tmp_path), HostFacts)
-        no = read(complaints.complaint(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
-    assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, complaints.MOST_FREE)
+        no = read(error_codes.complaint(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
+    assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, error_codes.MOST_FREE)
 
 
 def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:
@@ -269,8 +271,8 @@ def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:
         "# all\n127.0.0.1 localhost\n127.0.1.1\tN1.example.org n1 # debian\n::1 six\n192.0.2.7 both\n127.0.1.1 both\nx\n"
     )
     names = ["n1", "n1.Example.org", "n2", "both", "six", "127.0.0.1"]
-    assert loopback.resolving_to_loopback(names, str(hosts)) == ["n1", "n1.Example.org", "six"]
-    assert loopback.resolving_to_loopback(names, str(tmp_path / "none")) == []
+    assert hosts_file.resolving_to_loopback(names, str(hosts)) == ["n1", "n1.Example.org", "six"]
+    assert hosts_file.resolving_to_loopback(names, str(tmp_path / "none")) == []
 
 
 def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,9 +284,9 @@ def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked, "WITHIN_S", 0.3)
+    monkeypatch.setattr(installed, "WITHIN_S", 0.3)
     pid_file = tmp_path / "pid"
-    question = asked.Asked(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"])
+    question = installed.Asked(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"])
     code, _, words = question.answer()
     child = int(pid_file.read_text())
     os.kill(child, signal.SIGKILL)  # it is still there: nobody waited for its end

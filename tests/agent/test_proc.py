@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conditions import wait_for
 
-from tfdeploy.agent import proc, sockets, traffic
+from tfdeploy.agent.host import processes, sockets, tcp_diag
 
 
 @pytest.fixture
@@ -33,32 +33,32 @@ def child() -> Iterator[Callable[..., Any]]:
 
 
 def test_a_process_knows_itself() -> None:
-    me = proc.identity(os.getpid())
-    assert me is not None and proc.same(me)
-    assert proc.identity(2**22 + 1) is None
+    me = processes.identity(os.getpid())
+    assert me is not None and processes.same(me)
+    assert processes.identity(2**22 + 1) is None
 
 
 def test_a_name_with_parentheses_is_read_right(child: Any, tmp_path: Any) -> None:
     odd = tmp_path / "a) Z 1 (b"
     os.symlink("/bin/sleep", odd)
-    one = proc.entry(child(str(odd), "100").pid)
+    one = processes.entry(child(str(odd), "100").pid)
     assert one is not None and one.parent == os.getpid() and one.state != "Z"
 
 
 @pytest.mark.parametrize("lie", [{"start_ticks": 1}, {"boot_id": "another-boot"}])
 def test_another_identity_with_this_pid_is_never_signalled(child: Any, lie: Any) -> None:
     bystander = child("sleep", "100")
-    who = proc.identity(bystander.pid)
+    who = processes.identity(bystander.pid)
     assert who is not None
-    assert not proc.send(who._replace(**lie), signal.SIGKILL)
+    assert not processes.send(who._replace(**lie), signal.SIGKILL)
     assert bystander.poll() is None
-    assert proc.send(who, signal.SIGKILL) and bystander.wait() == -signal.SIGKILL
+    assert processes.send(who, signal.SIGKILL) and bystander.wait() == -signal.SIGKILL
 
 
 def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
     """The kernel is made to give the same pid to a bystander."""
     first = child("sleep", "100")
-    who = proc.identity(first.pid)
+    who = processes.identity(first.pid)
     assert who is not None
     first.kill()
     first.wait()
@@ -68,14 +68,14 @@ def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
         except OSError:
             pytest.skip("only root may choose the next pid")
         stranger = child("sleep", "100")
-        again = proc.identity(stranger.pid)
+        again = processes.identity(stranger.pid)
         if stranger.pid == who.pid and again != who:  # not born in the same hundredth of a second
             break
         stranger.kill()
         stranger.wait()
     else:
         pytest.skip("other processes were always faster")
-    assert not proc.same(who) and not proc.send(who, signal.SIGKILL)
+    assert not processes.same(who) and not processes.send(who, signal.SIGKILL)
     assert stranger.poll() is None
 
 
@@ -84,16 +84,16 @@ def test_descendants_and_marked(child: Any) -> None:
     script = "setsid sleep 100 & sleep 100 & echo ready; wait"
     shell = child("sh", "-c", script, stdout=subprocess.PIPE, env=dict(os.environ, **mark), start_new_session=True)
     shell.stdout.readline()
-    table = proc.everyone()
-    below = proc.descendants([shell.pid], table)
+    table = processes.everyone()
+    below = processes.descendants([shell.pid], table)
     try:
         assert len(below) == 2
-        assert proc.marked(mark, table) >= below | {shell.pid}
-        assert proc.marked(dict(mark, OTHER="x"), table) == set()
+        assert processes.marked(mark, table) >= below | {shell.pid}
+        assert processes.marked(dict(mark, OTHER="x"), table) == set()
         with pytest.raises(ValueError):
-            proc.marked({}, table)
+            processes.marked({}, table)
     finally:
-        proc.send_all(below, table, signal.SIGKILL)
+        processes.send_all(below, table, signal.SIGKILL)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the environment of others")
@@ -105,11 +105,11 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
         "sh", "-c", "setpriv --reuid 4711 sleep 100 & echo ready; wait", stdout=subprocess.PIPE, env=dict(os.environ, **mark)
     )
     own.stdout.readline()
-    wait_for(lambda: proc.environment(stranger.pid) == mark, 20, "the stranger has begun")
-    table = proc.everyone()
-    assert stranger.pid not in proc.marked(mark, table) and own.pid in proc.marked(mark, table)
-    assert proc.descendants([own.pid], table)  # what changed its user is still below what started it
-    proc.send_all(proc.descendants([own.pid], table), table, signal.SIGKILL)
+    wait_for(lambda: processes.environment(stranger.pid) == mark, 20, "the stranger has begun")
+    table = processes.everyone()
+    assert stranger.pid not in processes.marked(mark, table) and own.pid in processes.marked(mark, table)
+    assert processes.descendants([own.pid], table)  # what changed its user is still below what started it
+    processes.send_all(processes.descendants([own.pid], table), table, signal.SIGKILL)
 
 
 def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(child: Any, tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_loo
     again = tmp_path / "again.py"
     again.write_text(f"import os\nos.execv({sys.executable!r}, [{sys.executable!r}, '-S', '-E', {str(again)!r}])\n")
     restless = {child(sys.executable, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid for _ in range(3)}
-    table = {pid: one for pid in restless if (one := proc.entry(pid)) is not None}
-    wait_for(lambda: proc.marked(mark, table) == restless, 20, "all of them have begun")
+    table = {pid: one for pid in restless if (one := processes.entry(pid)) is not None}
+    wait_for(lambda: processes.marked(mark, table) == restless, 20, "all of them have begun")
     for _ in range(500):
-        assert proc.marked(mark, table) == restless
+        assert processes.marked(mark, table) == restless
 
 
 def free_port() -> int:
@@ -168,7 +168,7 @@ def test_a_port_that_somebody_has_is_not_held(address: str, options: Any) -> Non
 @pytest.mark.parametrize("kernel", ["sock_diag", "none"])
 def test_who_listens_is_read_and_not_tried(child: Any, monkeypatch: pytest.MonkeyPatch, kernel: str, family: str) -> None:
     if kernel == "none":
-        monkeypatch.setattr(traffic, "listening", lambda: None)
+        monkeypatch.setattr(tcp_diag, "listening", lambda: None)
     port = free_port()
     held = sockets.hold(port)
     script = (

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.agent import programs, wire
+from tfdeploy.agent import wire
+from tfdeploy.agent.serve import run_program
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
 
     def told(*argv: str, **env: str) -> str | None:
         spec = wire.TaskSpec("worker:0", "worker", 0, list(argv), env=env, path_prepend=[str(tmp_path / "env/bin")])
-        found = programs.wrong(spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")})
+        found = run_program.wrong(spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")})
         return None if found is None else ": ".join(found)
 
     return told

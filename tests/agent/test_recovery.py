@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
-from tfdeploy.agent.knowledge import MAX_ROUND, Knowledge, ending_of, from_json
-from tfdeploy.agent.recovery import CLEARED, SERVED, SUPPLIED, account, first_words, new_round, recover
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, ending_of, from_json
+from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
+from tfdeploy.agent.minder.restart import CLEARED, SERVED, SUPPLIED, account, first_words, new_round, recover
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 ROUND = {"n": 2, "time": 90.0, "task": "ps:0", "reason": "ps:0 on n1 killed", "count": 1, "quick": 0, "delay_s": 1.0}

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import layout, releases, retention, wire
-from tfdeploy.agent.call import Call, Context, VerbError
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.ownership import NotOurs
-from tfdeploy.agent.verbs import find_verb
+from tfdeploy.agent.serve import release as serve_release
+from tfdeploy.agent.serve import release_retention
+from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.dispatch import find_verb
 
 Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
 
@@ -245,13 +247,13 @@ def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch:
 
 
 def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 5, "free_inodes": None})
+    monkeypatch.setattr(serve_release, "free_of", lambda path: {"free_bytes": 5, "free_inodes": None})
     with pytest.raises(VerbError) as caught:
         host.begin("r1", TREE)
     assert caught.value.code == "disk" and caught.value.details["free_bytes"] == 5
     assert caught.value.details["needed_bytes"] == sum(row[2] for row in rows(TREE))
     assert os.listdir(host.releases) == []
-    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 1 << 30, "free_inodes": 2})
+    monkeypatch.setattr(serve_release, "free_of", lambda path: {"free_bytes": 1 << 30, "free_inodes": 2})
     with pytest.raises(VerbError, match="inodes"):
         host.begin("r1", TREE)
 
@@ -264,9 +266,11 @@ def test_halves_of_files_go_where_they_take_the_room_of_the_whole(host: Host, mo
     half.write_bytes(content[:600])
     host.begin("r1", {"a.bin": content})
     assert half.exists()
-    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 500 if half.exists() else 1100, "free_inodes": None})
+    monkeypatch.setattr(
+        serve_release, "free_of", lambda path: {"free_bytes": 500 if half.exists() else 1100, "free_inodes": None}
+    )
     assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not half.exists()
-    monkeypatch.setattr(releases, "free_of", lambda path: {"free_bytes": 500, "free_inodes": None})
+    monkeypatch.setattr(serve_release, "free_of", lambda path: {"free_bytes": 500, "free_inodes": None})
     with pytest.raises(VerbError, match="1000 bytes more, and 500 are free"):
         host.begin("r1", {"a.bin": content})
 
@@ -302,7 +306,7 @@ def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
         os.rename(stale + end, other + end)
     fresh = host.begin("r9", {"a": b"9"})["staging"]
     for path in (other, other + ".json"):
-        os.utime(path, (1, time.time() - retention.STALE_S - 1))
+        os.utime(path, (1, time.time() - release_retention.STALE_S - 1))
     os.rename(fresh, fresh.replace("-r9", "-elsewhere-r9"))
     host.sync("r7", {"a": b"7"}, keep_releases=3)
     left = {name for name in os.listdir(host.releases) if not name.endswith(".json")}
@@ -347,7 +351,9 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(host: Host, monke
     for path in ("train.py", "run.sh"):
         os.utime(host.releases / "r1" / path, ns=(5, 5))
     assert host.call("release.state", "r1") == {"present": True}
-    monkeypatch.setattr("tfdeploy.agent.staging.content_of", lambda path, size: None)  # from now on it would be damaged
+    monkeypatch.setattr(
+        "tfdeploy.agent.serve.release_staging.content_of", lambda path, size: None
+    )  # from now on it would be damaged
     assert host.call("release.state", "r1") == {"present": True}
 
 

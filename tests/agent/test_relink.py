@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, layout, locks, paths, probe, proc, relink
-from tfdeploy.agent.atomic import write_json
-from tfdeploy.agent.call import Call
+from tfdeploy.agent import layout
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import write_json
+from tfdeploy.agent.run import folder as run_folder
+from tfdeploy.agent.run import keep_links, task_processes
+from tfdeploy.agent.serve import lock, probe
+from tfdeploy.agent.serve.call import Call
 
 AGAIN: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4], "keep": ["out/logs"]}
 WIPES = {
@@ -74,9 +78,9 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: Any, who: str) -> 
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", words])}, recovery=recovery, **AGAIN)
     at = cluster.hosts["n1"].paths("r1")
     cluster.wait_until(lambda: Path(at.cwd, "wiped").exists())
-    killed = [family.supervisor(at, "worker:0"), *([family.minder(at)] if who == "all" else [])]
+    killed = [task_processes.supervisor(at, "worker:0"), *([task_processes.minder(at)] if who == "all" else [])]
     for one in killed:
-        proc.send(one, signal.SIGKILL)
+        processes.send(one, signal.SIGKILL)
     if who == "supervisor":
         cluster.wait_ended("r1")
         assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")
@@ -87,9 +91,9 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: Any, who: str) -> 
         host = cluster.hosts["n1"]
         asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
         assert probe.probe(Call(host.context, asked))["keep"][0]["newest"] == 10**9  # who does not hold the lock changes nothing
-        locks.lock(Call(host.context, {"job": cluster.job}))
+        lock.lock(Call(host.context, {"job": cluster.job}))
         facts = probe.probe(Call(host.context, asked))
-        locks.unlock(Call(host.context, {"job": cluster.job}))
+        lock.unlock(Call(host.context, {"job": cluster.job}))
         assert facts["keep"][0]["newest"] > 10**9
         assert any(said.startswith("run r1: out/logs was replaced") for said in facts["problems"])
     assert (logs / "model").read_text() == "new\n"
@@ -152,7 +156,7 @@ class Left:
     """A run whose task has ended, with what the program left."""
 
     def __init__(self, root: Path) -> None:
-        self.paths = paths.RunPaths(layout.host_dir(str(root), "job", "r1", "n1"))
+        self.paths = run_folder.RunPaths(layout.host_dir(str(root), "job", "r1", "n1"))
         self.keep = Path(layout.keep_dir(str(root), "job", ""))
         self.logs, self.place = self.keep / "logs", Path(self.paths.cwd, "logs")
         self.logs.mkdir(parents=True)
@@ -172,7 +176,7 @@ class Left:
                 os.utime(self.place / name, (at, at))
 
     def restore(self) -> str:
-        return "\n".join(relink.restore(self.paths, ["logs"]))
+        return "\n".join(keep_links.restore(self.paths, ["logs"]))
 
     def aside(self) -> list[Any]:
         beside = sorted(each for each in self.keep.iterdir() if each.name.startswith("logs.aside-"))
@@ -235,7 +239,7 @@ def test_a_link_elsewhere_is_not_followed(left: Left, tmp_path: Path) -> None:
 def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     Path(left.paths.cwd, "out").symlink_to(tmp_path / "elsewhere")
-    said = relink.restore(left.paths, ["out/logs"])[0]
+    said = keep_links.restore(left.paths, ["out/logs"])[0]
     assert "cannot be taken into `keep`: " in said and "a link is in the way" in said
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

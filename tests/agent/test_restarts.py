@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import control, family, layout
-from tfdeploy.agent.atomic import read_json
-from tfdeploy.agent.call import Call
-from tfdeploy.agent.paths import is_locked
+from tfdeploy.agent import layout
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.run.folder import is_locked
+from tfdeploy.agent.serve import run_control
+from tfdeploy.agent.serve.call import Call
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
@@ -62,7 +64,7 @@ def test_who_watches_is_told_of_a_death_once(hosts: Any) -> None:
         {"run": "r1", "job": cluster.job},
         item=lambda header, blob: told.append((header["task"]["attempt"], header["task"]["state"])) if "task" in header else None,
     )
-    watcher = threading.Thread(target=control.VERBS["run.watch"], args=(call,))
+    watcher = threading.Thread(target=run_control.VERBS["run.watch"], args=(call,))
     watcher.start()
     for number in (1, 2, 3):
         cluster.wait_until(lambda number=number: (number, "running") in told)
@@ -184,7 +186,7 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: Any) ->
             cluster.wait_until(lambda task=task, wanted=wanted: attempt(cluster, "r1", task) == wanted, 20.0)
         assert cluster.state("r1", "n2").minder_pid != before
     assert cluster.status("r1", "worker:0").round == 3
-    assert not family.members(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
+    assert not task_processes.members(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
 
 
 def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: Any) -> None:
@@ -216,6 +218,6 @@ def test_a_minder_that_dies_while_no_task_runs_on_its_host_is_replaced(hosts: An
     cluster.wait_state("r1", "worker:1", "running")
     killed(cluster, "r1", "worker:1")
     cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n2").again)
-    cluster.wait_until(lambda: not is_locked(family.supervisor_lock(cluster.hosts["n2"].paths("r1"), "worker:1")))
+    cluster.wait_until(lambda: not is_locked(task_processes.supervisor_lock(cluster.hosts["n2"].paths("r1"), "worker:1")))
     os.kill(cluster.state("r1", "n2").minder_pid, signal.SIGKILL)
     cluster.wait_until(lambda: attempt(cluster, "r1", "worker:1") == (2, "running"), 30.0)

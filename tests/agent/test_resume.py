@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, proc, resume, runs, wire
-from tfdeploy.agent.atomic import write_json
-from tfdeploy.agent.call import Call, VerbError
-from tfdeploy.agent.paths import is_locked
+from tfdeploy.agent import wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import write_json
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.run.folder import is_locked
+from tfdeploy.agent.serve import run_resume, run_status
+from tfdeploy.agent.serve.call import Call, VerbError
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
 PS_AND_WORKER = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER)}
@@ -24,12 +27,14 @@ def power_cut(cluster: Any, run: str, host: str) -> None:
     """Nothing of the run is left on that host, and what it wrote was written in an earlier boot."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
-    ours = {pid for pid in proc.everyone() if os.fsencode(paths.host_dir) in proc.command_line(pid)}  # also who stands by
-    everyone = [who for pid in ours | family.members(paths, tasks)[0] if (who := proc.identity(pid))]
+    ours = {
+        pid for pid in processes.everyone() if os.fsencode(paths.host_dir) in processes.command_line(pid)
+    }  # also who stands by
+    everyone = [who for pid in ours | task_processes.members(paths, tasks)[0] if (who := processes.identity(pid))]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
-            proc.send(who, number)
-    cluster.wait_until(lambda: not any(map(proc.same, everyone)))
+            processes.send(who, number)
+    cluster.wait_until(lambda: not any(map(processes.same, everyone)))
     state = paths.state()
     state.boot_id, state.marks = "an earlier boot", dict.fromkeys(state.marks, 1e9)
     write_json(paths.file("state.json"), wire.to_wire(state))
@@ -41,7 +46,7 @@ def power_cut(cluster: Any, run: str, host: str) -> None:
 
 
 def resumed(cluster: Any, run: str, host: str) -> Any:
-    return resume.resume(Call(cluster.hosts[host].context, {"run": run, "job": cluster.job}))
+    return run_resume.resume(Call(cluster.hosts[host].context, {"run": run, "job": cluster.job}))
 
 
 def stands(cluster: Any, run: str, task: str) -> tuple[int, str]:
@@ -56,7 +61,7 @@ def test_a_task_alone_starts_again_and_the_others_go_on(hosts: Any) -> None:
         cluster.wait_state("r1", task, "running")
     power_cut(cluster, "r1", "n2")
     paths = cluster.hosts["n2"].paths("r1")
-    seen = runs.describe(paths)
+    seen = run_status.describe(paths)
     assert (seen["live"], seen["left"]) == (False, True)
     assert [(row["state"], row["reason"]) for row in seen["tasks"]] == [("lost", "host rebooted")]
     assert resumed(cluster, "r1", "n2") == {"resumed": True}
@@ -64,7 +69,7 @@ def test_a_task_alone_starts_again_and_the_others_go_on(hosts: Any) -> None:
     assert resumed(cluster, "r1", "n2") == {"resumed": False}
     assert stands(cluster, "r1", "ps:0") == (1, "running")
     assert cluster.log("r1", "worker:0") == "attempt 1\nattempt 2\n"
-    assert paths.state().boot_id == proc.boot_id() and paths.state().marks["prepared"] < 1e9
+    assert paths.state().boot_id == processes.boot_id() and paths.state().marks["prepared"] < 1e9
     assert cluster.hosts["n1"].paths("r1").state().ended_tasks["worker:0"]["reason"] == "host rebooted"
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     assert cluster.wait_ended("r1")["n2"].stop_requested
@@ -94,7 +99,7 @@ def test_all_hosts_at_once(hosts: Any) -> None:
     for host in cluster.hosts:
         power_cut(cluster, "r1", host)
     resumed(cluster, "r1", "n1")
-    words = runs.task_status
+    words = run_status.task_status
     paths = cluster.hosts["n1"].paths("r1")
     cluster.wait_until(lambda: words(paths, "ps:0").state == "pending")
     assert words(paths, "ps:0").reason == "once another host of the run answers, starts again: host rebooted"
@@ -152,7 +157,7 @@ def test_nothing_starts_before_commit(hosts: Any, verbs: tuple[str, ...]) -> Non
         resumed(cluster, "r1", "n2")
     assert refused.value.code == "ended"
     assert cluster.wait_ended("r1", "n1")["n1"].abort_reason
-    assert not proc.marked(family.marks(cluster.hosts["n2"].paths("r1")), proc.everyone())
+    assert not processes.marked(task_processes.marks(cluster.hosts["n2"].paths("r1")), processes.everyone())
 
 
 def test_a_run_that_came_later_is_not_disturbed(hosts: Any) -> None:

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from agentside import Client, make_run
 
-from tfdeploy.agent import hostfolder, layout, runs, sound, wire
-from tfdeploy.agent.call import Call, Context
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.record import replace
+from tfdeploy.agent.run import check_files, find
+from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.model.answers.runs import RUNS
 from tfdeploy.transport.stream import checked
 
@@ -68,7 +70,7 @@ def test_why_there_is_another_attempt(
     tmp_path: Path, gang: bool, attempt: int, of_round: int, died: dict[str, Any], why: str | None
 ) -> None:
     task = make_run(tmp_path, "run", "committed", state="running", attempt=attempt, round=of_round)
-    paths = runs.run_paths(str(tmp_path), "job", "run")
+    paths = run_status.run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     state = replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
@@ -76,7 +78,7 @@ def test_why_there_is_another_attempt(
     (Path(paths.host_dir) / "part.json").write_text(json.dumps(wire.to_wire(part)))
     with (task / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert runs.task_status(paths, "worker:0").began_again == why
+        assert run_status.task_status(paths, "worker:0").began_again == why
 
 
 def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,16 +89,16 @@ def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monk
         (task / "status.json").write_text(json.dumps(ended))
         return False
 
-    monkeypatch.setattr(runs, "is_locked", ends_now)
-    paths = runs.run_paths(str(tmp_path), "job", "run")
-    assert paths is not None and runs.task_status(paths, "worker:0").outcome == "succeeded"
+    monkeypatch.setattr(run_status, "is_locked", ends_now)
+    paths = run_status.run_paths(str(tmp_path), "job", "run")
+    assert paths is not None and run_status.task_status(paths, "worker:0").outcome == "succeeded"
 
 
 def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = make_run(tmp_path, "run", "committed", state="ended", outcome="killed", attempt=1)
-    paths = runs.run_paths(str(tmp_path), "job", "run")
+    paths = run_status.run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     file = Path(paths.host_dir) / "state.json"
     state = paths.state()
@@ -118,7 +120,7 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
         monkeypatch.setattr(type(paths), name, then(getattr(type(paths), name)))
     with (task / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert runs.task_status(paths, "worker:0").state == "starting"
+        assert run_status.task_status(paths, "worker:0").state == "starting"
 
 
 def test_runs_of_all_jobs_newest_first_and_their_plans(serve: Callable[..., Client], tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None
         peers = [{"task": task, "role": "worker", "host": "n2", "deciding": task == "worker:999"} for task in ended]
         (folder / "part.json").write_text(json.dumps({**part, "peers": peers}))
         os.utime(folder / "part.json", (number, number))
-    rows = runs.runs(Call(Context(str(tmp_path), ""), {"job": "job"}))
+    rows = run_status.runs(Call(Context(str(tmp_path), ""), {"job": "job"}))
     assert [row["run"] for row in rows] == [f"r-{number:02}" for number in reversed(range(60))]
     assert [len(row["host_state"]["ended_tasks"]) for row in rows] == [1000] * 20 + [1] * 40
     assert rows[-1]["host_state"]["ended_tasks"] == {"worker:999": ended["worker:999"]}
@@ -164,8 +166,8 @@ def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
         (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
         state = wire.HostRunState("run", "job", host, boot_id=boot, hostname=name)
         (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
-    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n2"
-    assert hostfolder.own_host(str(tmp_path), "job", "none") is None
+    assert find.own_host(str(tmp_path), "job", "run") == "n2"
+    assert find.own_host(str(tmp_path), "job", "none") is None
 
 
 def _state(workdir: Path, host: str, **said: Any) -> None:
@@ -177,49 +179,49 @@ def _state(workdir: Path, host: str, **said: Any) -> None:
 
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
     """One hostname, one machine id: in this life by the boot, after a reboot by what the session's inventory calls them."""
-    here = hostfolder.origin()
+    here = find.origin()
     _state(tmp_path, "n1", **{**here, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **here)
-    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n2"
-    assert hostfolder.own_host(str(tmp_path), "job", "run", "n1") == "n2"  # whatever an inventory says
+    assert find.own_host(str(tmp_path), "job", "run") == "n2"
+    assert find.own_host(str(tmp_path), "job", "run", "n1") == "n2"  # whatever an inventory says
     _state(tmp_path, "n2", **{**here, "boot_id": "b2", "place": "p2"})
-    assert hostfolder.own_host(str(tmp_path), "job", "run", "n2") == "n2"
-    assert hostfolder.own_host(str(tmp_path), "job", "run", "n1") == "n1"
+    assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
+    assert find.own_host(str(tmp_path), "job", "run", "n1") == "n1"
     _state(tmp_path, "n1", **{**here, "place": "another container"})
-    assert hostfolder.own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
+    assert find.own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
     _state(tmp_path, "n1", **here)
     _state(tmp_path, "n2", **here)  # one machine under two names
-    assert hostfolder.own_host(str(tmp_path), "job", "run", "n2") == "n2"
+    assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
 
 
 def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, looked = sound.wrong, []
+    whole, looked = check_files.wrong, []
     for number in range(50):
         _state(tmp_path, f"n{number}", boot_id=f"b{number}", hostname=f"h{number}", place=f"p{number}")
-    _state(tmp_path, "n7", **hostfolder.origin())
-    monkeypatch.setattr(sound, "wrong", lambda *args: (looked.append(args[3]), whole(*args))[1])
+    _state(tmp_path, "n7", **find.origin())
+    monkeypatch.setattr(check_files, "wrong", lambda *args: (looked.append(args[3]), whole(*args))[1])
     for told in ("n7", "", "as others call it", "n9"):
-        assert hostfolder.own_host(str(tmp_path), "job", "run", told) == "n7"
+        assert find.own_host(str(tmp_path), "job", "run", told) == "n7"
     assert looked == ["n7"] * 4
-    assert hostfolder.damaged(str(tmp_path), "job", "run") is None and len(looked) == 5
+    assert find.damaged(str(tmp_path), "job", "run") is None and len(looked) == 5
     _garbage(Path(layout.host_dir(str(tmp_path), "job", "run", "n0")))
     (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").unlink()
     (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").symlink_to("state.json")
-    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n7"
-    assert hostfolder.damaged(str(tmp_path), "job", "run") is None
+    assert find.own_host(str(tmp_path), "job", "run") == "n7"
+    assert find.damaged(str(tmp_path), "job", "run") is None
 
 
 def test_of_two_parts_of_this_machine_the_one_that_is_whole_counts(tmp_path: Path) -> None:
-    here = hostfolder.origin()
+    here = find.origin()
     _state(tmp_path, "n1", **here)
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n1")))
     _state(tmp_path, "n2", **{**here, "boot_id": "b1", "place": "p1"})
-    assert hostfolder.own_host(str(tmp_path), "job", "run") == "n2"
+    assert find.own_host(str(tmp_path), "job", "run") == "n2"
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n2")))
-    assert hostfolder.own_host(str(tmp_path), "job", "run") is None
-    assert "state.json: ended_tasks is wrong" in str(hostfolder.damaged(str(tmp_path), "job", "run"))
+    assert find.own_host(str(tmp_path), "job", "run") is None
+    assert "state.json: ended_tasks is wrong" in str(find.damaged(str(tmp_path), "job", "run"))
 
 
 def _garbage(folder: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from agentside import Client, make_run
 
 from tfdeploy import __version__
-from tfdeploy.agent import hostfolder, wire
-from tfdeploy.agent.loglayout import LogWriter
+from tfdeploy.agent import wire
+from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.run import find
 
 WITHIN_S = 20.0
 
@@ -21,7 +22,7 @@ def test_it_greets_and_says_where_it_is(serve: Callable[..., Client], tmp_path: 
     client = serve(SSH_CONNECTION="192.0.2.1 1 192.0.2.2 22")
     assert client.greeting == wire.GREETING + b"\n"
     assert client.hello["workdir"] == str(tmp_path) and client.hello["agent"] == os.path.basename(agent_dir)
-    assert client.hello["version"] == __version__ and client.hello["boot_id"] == hostfolder.boot_id()
+    assert client.hello["version"] == __version__ and client.hello["boot_id"] == find.boot_id()
     assert client.hello["ssh_connection"] == "192.0.2.1 1 192.0.2.2 22" and client.hello["pid"] == client.process.pid
     assert client.call("ping")["value"]["clock"] >= client.hello["clock"]
     assert client.close() == 0

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.agent.actions import View
-from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.paths import take_lock
-from tfdeploy.agent.recovery import recover
-from tfdeploy.agent.staff import Staff
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.minder.actions import View
+from tfdeploy.agent.minder.restart import recover
+from tfdeploy.agent.minder.supervisors import Staff
+from tfdeploy.agent.run.folder import take_lock
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 ROUND = {"n": 2, "time": 1.0, "task": "worker:0", "reason": "died", "count": 1, "quick": 0, "delay_s": 0.0}

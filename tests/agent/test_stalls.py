@@ -7,7 +7,8 @@ import signal
 import sys
 from typing import Any
 
-from tfdeploy.agent import runs, wire
+from tfdeploy.agent import wire
+from tfdeploy.agent.serve import run_status
 
 WORK = ["sh", "-c", "while :; do echo step; sleep 0.2; done"]
 SLEEP = ["sh", "-c", "exec sleep 1000"]
@@ -21,7 +22,7 @@ WAITS = [
 
 def health(cluster: Any, run: str, task: str) -> str | None:
     host = next(host for host in cluster.hosts.values() if task in [spec.task for spec in host.paths(run).part().tasks])
-    status: wire.TaskStatus = runs.task_status(host.paths(run), task)
+    status: wire.TaskStatus = run_status.task_status(host.paths(run), task)
     return f"{status.health}: {status.health_reason}" if status.health else None
 
 

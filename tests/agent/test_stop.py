@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, proc, runs
-from tfdeploy.agent.call import VerbError
-from tfdeploy.agent.paths import RunPaths, is_locked, take_lock
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.run.folder import RunPaths, is_locked, take_lock
+from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve.call import VerbError
 
 STUBBORN = """
 import os, signal, sys, time
@@ -51,12 +53,12 @@ def launch_stubborn(cluster: Any, run: str = "r1") -> int:
     cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
     cluster.wait_until(lambda: "ready" in cluster.log(run, "worker:0"))
     cluster.wait_until(lambda: len(all_of(cluster, run)) >= 5)
-    return int(family.supervisor(cluster.hosts["n1"].paths(run), "worker:0").pid)
+    return int(task_processes.supervisor(cluster.hosts["n1"].paths(run), "worker:0").pid)
 
 
-def all_of(cluster: Any, run: str) -> list[proc.Identity]:
-    pids, _ = family.members(cluster.hosts["n1"].paths(run), ["worker:0"])
-    return [who for who in map(proc.identity, pids) if who is not None]
+def all_of(cluster: Any, run: str) -> list[processes.Identity]:
+    pids, _ = task_processes.members(cluster.hosts["n1"].paths(run), ["worker:0"])
+    return [who for who in map(processes.identity, pids) if who is not None]
 
 
 def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: Any, bystander: Any) -> None:
@@ -65,7 +67,7 @@ def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: Any, bystand
     everyone = all_of(cluster, "r1")
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.3)
     assert answer["survivors"] == [] and answer["seconds"] >= 0.3
-    assert not any(proc.same(who) for who in everyone)
+    assert not any(processes.same(who) for who in everyone)
     assert bystander.poll() is None
     status = cluster.status("r1", "worker:0")
     assert (status.outcome, status.reason) == ("stopped", "stopped by an operator")
@@ -105,18 +107,18 @@ def test_stop_works_with_its_helpers_dead(hosts: Any, bystander: Any, supervisor
     paths = cluster.hosts["n1"].paths("r1")
     everyone = all_of(cluster, "r1")
     state = paths.state()
-    supervisor = family.supervisor(paths, "worker:0")
-    proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGKILL)
+    supervisor = task_processes.supervisor(paths, "worker:0")
+    processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGKILL)
     if supervisor_too:
-        hidden = {who.pid for who in everyone if family.FOLDER_MARK not in proc.environment(who.pid)}
-        proc.send(supervisor, signal.SIGKILL)
+        hidden = {who.pid for who in everyone if task_processes.FOLDER_MARK not in processes.environment(who.pid)}
+        processes.send(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
         for pid in hidden:  # without supervisor, minder and marker nothing says that it was ours
-            who = proc.identity(pid)
-            assert who is not None and proc.send(who, signal.SIGKILL)
+            who = processes.identity(pid)
+            assert who is not None and processes.send(who, signal.SIGKILL)
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
-    assert not any(proc.same(who) for who in everyone)
+    assert not any(processes.same(who) for who in everyone)
     assert cluster.status("r1", "worker:0").outcome == "stopped"
     assert cluster.state("r1", "n1").phase == "ended" and bystander.poll() is None
 
@@ -145,7 +147,7 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(hosts
 def stop_at_once(cluster: Any) -> list[int]:
     """What is alive of r1 after it."""
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
-    assert answer["survivors"] == [] and not runs.is_live(cluster.hosts["n1"].paths("r1"))
+    assert answer["survivors"] == [] and not run_status.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
 
 
@@ -153,14 +155,14 @@ def test_what_is_seen_while_it_ends_is_no_survivor(hosts: Any, bystander: Any, m
     """A process gives its memory back before it is gone: on a busy host that takes a while."""
     cluster = hosts("n1")
     launch_stubborn(cluster)
-    members, looks = family.members, [0]
+    members, looks = task_processes.members, [0]
 
     def seen(paths: RunPaths, tasks: list[str]) -> Any:
         found, table = members(paths, tasks)
         looks[0] += not found
         return (found or ({bystander.pid} if looks[0] < 3 else set())), table
 
-    monkeypatch.setattr(family, "members", seen)
+    monkeypatch.setattr(task_processes, "members", seen)
     assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"] == []
     assert looks[0] == 3
 
@@ -169,10 +171,10 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: Any, bystan
     cluster = hosts("n1")
     supervisor = launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
-    assert any(family.FOLDER_MARK not in proc.environment(who.pid) for who in everyone)
+    assert any(task_processes.FOLDER_MARK not in processes.environment(who.pid) for who in everyone)
     os.kill(supervisor, signal.SIGKILL)
     cluster.wait_ended("r1")
-    assert not any(proc.same(who) for who in everyone) and bystander.poll() is None
+    assert not any(processes.same(who) for who in everyone) and bystander.poll() is None
 
 
 def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_beside_it(hosts: Any, bystander: Any) -> None:
@@ -185,7 +187,7 @@ def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_
     assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(caught.value.next)
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
-    cluster.wait_until(lambda: not any(proc.same(who) for who in everyone))
+    cluster.wait_until(lambda: not any(processes.same(who) for who in everyone))
     assert bystander.poll() is None
     with pytest.raises(VerbError):
         cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
@@ -196,7 +198,7 @@ def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: Any, bystander: A
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
     shutil.rmtree(cluster.hosts["n1"].paths("r1").run_dir)
-    cluster.wait_until(lambda: not any(proc.same(who) for who in everyone), 40.0)
+    cluster.wait_until(lambda: not any(processes.same(who) for who in everyone), 40.0)
     assert bystander.poll() is None
 
 
@@ -218,7 +220,7 @@ def test_an_identity_that_is_not_ours_is_not_touched(hosts: Any, bystander: Any)
     paths = cluster.hosts["n1"].paths("r1")
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
     status, state = paths.status("worker:0"), paths.state()
-    cluster.wait_until(lambda: family.supervisor(paths, "worker:0") is None)
+    cluster.wait_until(lambda: task_processes.supervisor(paths, "worker:0") is None)
     status.state, status.pid, status.supervisor_pid = "running", bystander.pid, bystander.pid
     paths.write_status(status)
     state.phase, state.boot_id = "committed", "another-boot"
@@ -230,7 +232,7 @@ def test_an_identity_that_is_not_ours_is_not_touched(hosts: Any, bystander: Any)
 
 def write_state(paths: Any, state: Any) -> None:
     from tfdeploy.agent import wire
-    from tfdeploy.agent.atomic import write_json
+    from tfdeploy.agent.host.atomic import write_json
 
     write_json(paths.file("state.json"), wire.to_wire(state))
 
@@ -264,7 +266,7 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: Any) -> None:
     half, other = (Path(paths.task_dir("worker:0"), name) for name in (".status.json.4f04141b72ed.tmp", ".stop.json.1.tmp"))
     for path in (half, other):
         path.write_text("{")
-    os.kill(family.supervisor(paths, "worker:0").pid, signal.SIGKILL)
+    os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGKILL)
     cluster.wait_ended("r1")
     assert not half.exists() and other.exists()  # that may be somebody's who writes it now
 
@@ -274,17 +276,17 @@ def test_a_supervisor_that_is_being_started_is_no_orphan(hosts: Any, monkeypatch
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")
-    supervisor = family.supervisor(paths, "worker:0").pid
-    monkeypatch.setattr(family, "supervisor", lambda *_: None)  # it has not signed yet
-    real, looks = proc.command_line, []
+    supervisor = task_processes.supervisor(paths, "worker:0").pid
+    monkeypatch.setattr(task_processes, "supervisor", lambda *_: None)  # it has not signed yet
+    real, looks = processes.command_line, []
 
     def words(pid: int) -> bytes:
         looks.append(pid)
         return b"" if pid == supervisor and looks.count(pid) < 3 else real(pid)
 
-    monkeypatch.setattr(proc, "command_line", words)
-    assert supervisor not in family.members(paths, ["worker:0"])[0]
+    monkeypatch.setattr(processes, "command_line", words)
+    assert supervisor not in task_processes.members(paths, ["worker:0"])[0]
     spelt = paths.host_dir.replace("/digits/", "/./digits/")
-    assert supervisor not in family.members(RunPaths(spelt), ["worker:0"])[0]
+    assert supervisor not in task_processes.members(RunPaths(spelt), ["worker:0"])[0]
     monkeypatch.undo()
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)

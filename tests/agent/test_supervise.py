@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import control, family, proc
-from tfdeploy.agent.call import Call
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.serve import run_control
+from tfdeploy.agent.serve.call import Call
 
 LISTEN = """
 import socket, sys, time
@@ -168,7 +170,7 @@ def test_watch_tells_each_change_and_ends_with_the_run(hosts: Any) -> None:
     cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
     items: list[Any] = []
     call = Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda header, blob: items.append(header))
-    watcher = threading.Thread(target=control.VERBS["run.watch"], args=(call,))
+    watcher = threading.Thread(target=run_control.VERBS["run.watch"], args=(call,))
     watcher.start()
 
     def seen(*wanted: str) -> bool:
@@ -191,10 +193,10 @@ def test_watch_ends_when_nobody_is_left(hosts: Any) -> None:
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     paths = cluster.hosts["n1"].paths("r1")
     state = paths.state()
-    proc.send(proc.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), 9)
-    proc.send(family.supervisor(paths, "worker:0"), 9)
+    processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), 9)
+    processes.send(task_processes.supervisor(paths, "worker:0"), 9)
     items: list[Any] = []
-    control.VERBS["run.watch"](
+    run_control.VERBS["run.watch"](
         Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda h, b: items.append(h))
     )
     assert [item["task"]["state"] for item in items if "task" in item][-1] == "lost"

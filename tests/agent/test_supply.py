@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import layout, sockets, supply, wire
-from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.mesh import Mesh
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.mesh import keep_transfer
+from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.mesh.shared_state import Knowledge
 
 
 def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> None:
@@ -24,7 +26,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> 
     (keep["n1"] / "checkpoint").write_text("of the run that is over")
     (keep["n2"] / "checkpoint").write_text("of the next run")
     asked, answer = threading.Event(), threading.Event()
-    meshes, offers = {}, supply.Offers(cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part())
+    meshes, offers = {}, keep_transfer.Offers(cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part())
 
     def answer_late(*question: Any) -> None:
         asked.set()
@@ -37,7 +39,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> 
             part, cluster.certs[name], sockets.claim(host.mesh_port, 20.0), Knowledge(), lambda: None, answer_late
         )
     paths = cluster.hosts["n2"].paths("r1")
-    supplier = supply.Supplier(paths, paths.part(), meshes["n2"])
+    supplier = keep_transfer.Supplier(paths, paths.part(), meshes["n2"])
     try:
         assert not supplier.has_come(2) and asked.wait(20)
         supplier.give_up()
@@ -50,7 +52,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> 
             one.close()
 
 
-def carried(path: Path, file: supply.File, folder: Path, change: Callable[[bytes], bytes] = bytes) -> bytes:
+def carried(path: Path, file: keep_transfer.File, folder: Path, change: Callable[[bytes], bytes] = bytes) -> bytes:
     """What arrives of `path` as `file`, where the wire makes `change` of its bytes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -58,7 +60,7 @@ def carried(path: Path, file: supply.File, folder: Path, change: Callable[[bytes
         def give() -> None:
             there, back = socket.socketpair()
             with there, back, back.makefile("rb") as arriving:
-                supply._send(there, str(path), file[1])  # type: ignore[arg-type]
+                keep_transfer._send(there, str(path), file[1])  # type: ignore[arg-type]
                 there.shutdown(socket.SHUT_WR)
                 ours.sendall(change(arriving.read()))
             ours.shutdown(socket.SHUT_WR)
@@ -66,7 +68,7 @@ def carried(path: Path, file: supply.File, folder: Path, change: Callable[[bytes
         giving = threading.Thread(target=give)
         giving.start()
         try:
-            supply._receive(theirs, str(folder), file)  # type: ignore[arg-type]
+            keep_transfer._receive(theirs, str(folder), file)  # type: ignore[arg-type]
         finally:
             giving.join()
     return (folder / file[0]).read_bytes()
@@ -93,4 +95,4 @@ def test_what_was_cut_short_since_it_was_listed_is_not_sent(tmp_path: Path) -> N
     (tmp_path / "model").write_bytes(b"x" * 10)
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(ValueError, match="shorter by now"):
-        supply._send(ours, str(tmp_path / "model"), 11)  # type: ignore[arg-type]
+        keep_transfer._send(ours, str(tmp_path / "model"), 11)  # type: ignore[arg-type]

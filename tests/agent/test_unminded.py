@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import family, knowledge, proc, resume, runs, unminded, wire
-from tfdeploy.agent.actions import Abort, Lose, Own, Unminded, View
-from tfdeploy.agent.call import Call
-from tfdeploy.agent.decide import decide
-from tfdeploy.agent.knowledge import Knowledge
+from tfdeploy.agent import wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.mesh import shared_state
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.minder import unminded
+from tfdeploy.agent.minder.actions import Abort, Lose, Own, Unminded, View
+from tfdeploy.agent.minder.decide import decide
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.serve import run_resume, run_status
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
@@ -72,11 +77,11 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
     words = "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h (restart.wait)"
     assert abort == Abort("failed", words)
     assert known.ended["worker:1"]["time"] == 50.0  # when it went: the first death, if others died of it
-    assert knowledge.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
+    assert shared_state.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
 
 
 def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -> None:
-    most = knowledge.MAX_ROUND
+    most = shared_state.MAX_ROUND
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
     known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
     actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
@@ -85,7 +90,7 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
         assert isinstance(action, (Unminded, Lose))
         known = unminded.learn(PART, known, action, 100.0)
     assert known.ended["worker:1"]["outcome"] == "lost"
-    assert knowledge.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
+    assert shared_state.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
 
 
 def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
@@ -111,12 +116,12 @@ def kill_all(cluster: Any, run: str, host: str) -> None:
     """kill -9 of the minder, of the supervisors and so of the tasks of one host, in one moment."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
-    ours = {pid for pid in proc.everyone() if os.fsencode(paths.host_dir) in proc.command_line(pid)}
-    everyone = [who for pid in ours | family.members(paths, tasks)[0] if (who := proc.identity(pid))]
+    ours = {pid for pid in processes.everyone() if os.fsencode(paths.host_dir) in processes.command_line(pid)}
+    everyone = [who for pid in ours | task_processes.members(paths, tasks)[0] if (who := processes.identity(pid))]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
-            proc.send(who, number)
-    cluster.wait_until(lambda: not any(map(proc.same, everyone)))
+            processes.send(who, number)
+    cluster.wait_until(lambda: not any(map(processes.same, everyone)))
 
 
 def start(cluster: Any, kind: str, **fields: Any) -> dict[str, Any]:
@@ -135,14 +140,14 @@ def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(hosts
     kill_all(cluster, "r1", "n2")
     cluster.wait_until(lambda: "n2" in cluster.state("r1", "n1").unminded, 30.0)
     paths = cluster.hosts["n2"].paths("r1")
-    (row,) = runs.describe(paths)["tasks"]
+    (row,) = run_status.describe(paths)["tasks"]
     assert (row["state"], row["outcome"], row["reason"]) == (
         "lost",
         "lost",
         "nobody minds it: its minder and its supervisor died",
     )
     assert cluster.state("r1", "n1").abort_reason is None and cluster.status("r1", "worker:0").state == "running"
-    resume.resume(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
+    run_resume.resume(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
     cluster.wait_until(lambda: not cluster.state("r1", "n1").unminded, 30.0)
     status = cluster.wait_state("r1", "worker:1", "running")
     cluster.wait_until(lambda: cluster.status("r1", "worker:1").attempt == 2, 30.0)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import consult, untrusted, wire
-from tfdeploy.agent.door import MAX_MESSAGE_BYTES
+from tfdeploy.agent import wire
+from tfdeploy.agent.health import peers
+from tfdeploy.agent.mesh import bounded_json
+from tfdeploy.agent.mesh.listener import MAX_MESSAGE_BYTES
 
 DEEP = MAX_MESSAGE_BYTES // 2
 
@@ -44,16 +46,16 @@ DEEP = MAX_MESSAGE_BYTES // 2
 def test_what_is_no_bounded_value_is_refused_quickly(text: bytes) -> None:
     begun = time.thread_time()
     with pytest.raises(ValueError):
-        untrusted.parse(text)
+        bounded_json.parse(text)
     assert time.thread_time() - begun < 2.0
 
 
 def test_the_deepest_that_is_read_fits_into_a_small_stack() -> None:
-    text = b"[" * untrusted.MAX_DEPTH + b"]" * untrusted.MAX_DEPTH
+    text = b"[" * bounded_json.MAX_DEPTH + b"]" * bounded_json.MAX_DEPTH
     found: list[Any] = []
     before = threading.stack_size(128 << 10)
     try:
-        one = threading.Thread(target=lambda: found.append(untrusted.parse(text)))
+        one = threading.Thread(target=lambda: found.append(bounded_json.parse(text)))
         one.start()
         one.join()
     finally:
@@ -64,14 +66,14 @@ def test_the_deepest_that_is_read_fits_into_a_small_stack() -> None:
 def test_brackets_and_quotes_inside_strings_do_not_count() -> None:
     for letters in ("[" * 100, '"' * 99, "\\" * 99, '\\"[' * 50, "{}],:" * 50):
         for value in ({"reason": letters}, {letters: [letters, 1]}, [letters] * 3):
-            assert untrusted.parse(json.dumps(value).encode("ascii")) == value
+            assert bounded_json.parse(json.dumps(value).encode("ascii")) == value
 
 
 def test_what_python_writes_is_read() -> None:
     chance = random.Random(7)
     for _ in range(500):
         value = _some(chance, 4)
-        assert untrusted.parse(json.dumps(value).encode("ascii")) == value
+        assert bounded_json.parse(json.dumps(value).encode("ascii")) == value
 
 
 def _some(chance: random.Random, depth: int) -> Any:
@@ -90,11 +92,11 @@ SIGN = {"still_s": 1, "waits": ["worker:0"], "waiting_s": 0, "stopped": 0, "disk
 
 
 def test_the_signs_of_another_host_are_values_of_one_type() -> None:
-    (sign,) = consult._checked({"signs": {"worker:1": SIGN}, "more": 1}, PART, "n2").values()
-    assert sign == consult.Sign(1.0, ("worker:0",)) and isinstance(sign.still_s, float)
-    told = consult._checked({"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2")
+    (sign,) = peers._checked({"signs": {"worker:1": SIGN}, "more": 1}, PART, "n2").values()
+    assert sign == peers.Sign(1.0, ("worker:0",)) and isinstance(sign.still_s, float)
+    told = peers._checked({"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2")
     assert told["worker:1"].waits == ("worker:0",)
-    assert consult._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}  # not its own task
+    assert peers._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}  # not its own task
 
 
 @pytest.mark.parametrize(
@@ -111,4 +113,4 @@ def test_the_signs_of_another_host_are_values_of_one_type() -> None:
 )  # fmt: skip
 def test_signs_that_are_none_are_refused(nonsense: Any) -> None:
     with pytest.raises(ValueError):
-        consult._checked(nonsense, PART, "n2")
+        peers._checked(nonsense, PART, "n2")

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import proc, traffic, vitals, wire
-from tfdeploy.agent.chatter import Said, sort_out
-from tfdeploy.agent.loglayout import LogWriter
-from tfdeploy.agent.paths import RunPaths
-from tfdeploy.agent.vitals import Sign, Vitals
+from tfdeploy.agent import wire
+from tfdeploy.agent.health import activity
+from tfdeploy.agent.health.activity import Sign, Vitals
+from tfdeploy.agent.host import processes, tcp_diag
+from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.log.tf_messages import Said, sort_out
+from tfdeploy.agent.run.folder import RunPaths
 
 WAITING = b"2026-11-21 07:00:00.1: I x.cc:1] CreateSession still waiting for response from worker: /job:%s/replica:0/task:%d\n"
 SAID = {
@@ -81,7 +83,7 @@ class Patient:
     def look(self, passed_s: float) -> Sign:
         self.now += passed_s
         return self.vitals.look(
-            self.now, lambda: {self.process.pid} | proc.descendants([self.process.pid], proc.everyone()), traffic.look
+            self.now, lambda: {self.process.pid} | processes.descendants([self.process.pid], processes.everyone()), tcp_diag.look
         )
 
     def say(self, text: bytes) -> None:
@@ -217,13 +219,13 @@ def test_traffic_tells_of_each_connection_and_listener() -> None:
         other, _ = server.accept()
         with other:
             inode = os.fstat(one.fileno()).st_ino
-            before = traffic.look()
+            before = tcp_diag.look()
             assert before is not None
             one.sendall(b"x" * 1000)
             assert len(other.recv(2000)) == 1000
             other.sendall(b"x" * 500)
             assert len(one.recv(2000)) == 500
-            after = traffic.look()
+            after = tcp_diag.look()
             assert after is not None and after.moved[inode] - before.moved[inode] == 1500
             assert after.listening[os.fstat(server.fileno()).st_ino] == server.getsockname()[1]
 
@@ -232,7 +234,9 @@ def test_the_tree_of_a_task_is_all_below_its_supervisor() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         status = wire.TaskStatus("r1", "worker:0", "n1", supervisor_pid=os.getpid())
-        assert child.pid in vitals.tree(status, proc.everyone()) and os.getpid() not in vitals.tree(status, proc.everyone())
-        assert vitals.tree(wire.TaskStatus("r1", "worker:0", "n1"), proc.everyone()) == set()
+        assert child.pid in activity.tree(status, processes.everyone()) and os.getpid() not in activity.tree(
+            status, processes.everyone()
+        )
+        assert activity.tree(wire.TaskStatus("r1", "worker:0", "n1"), processes.everyone()) == set()
     finally:
         child.communicate(b"\n")

@@ -12,8 +12,9 @@ import pytest
 from conditions import wait_for
 from nearby import NearFleet
 
-from tfdeploy.agent import paths, wire
-from tfdeploy.agent.call import VerbError
+from tfdeploy.agent import wire
+from tfdeploy.agent.run import folder
+from tfdeploy.agent.serve.call import VerbError
 from tfdeploy.model.heard import unheard
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
@@ -40,7 +41,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     """ps on n1, the deciding worker on n2. Neither believes the other's certificate: they are cut from each other."""
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(agentzip.agent_zip())).extractall(agent_dir)
-    monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
+    monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(carrying, "WAIT_S", 1.0)
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(launching, "certificates", lambda run, hosts: each_its_own)
@@ -88,7 +89,7 @@ def test_nonsense_is_no_word(fleet: NearFleet, tmp_path: Path) -> None:
         with pytest.raises(VerbError) as refused:
             fleet.call("n1", "run.tell", run="r1", job="cut", known=nonsense)
         assert refused.value.code == "bad_argument"
-    paths.RunPaths.wake(fleet.paths("n1", "cut", "r1"))
+    folder.RunPaths.wake(fleet.paths("n1", "cut", "r1"))
     assert set(fleet.alive("r1", "cut")) == {"n1", "n2"}
 
 

@@ -15,7 +15,7 @@ import pytest
 from conditions import wait_for
 from nearby import NearFleet, held_until
 
-from tfdeploy.agent import paths
+from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.operations import launch as launching
@@ -79,7 +79,7 @@ def replace_record(part: Any, fields: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def operator(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
-    monkeypatch.setattr(paths, "AGENT_DIR", agent_dir)
+    monkeypatch.setattr(run_folder, "AGENT_DIR", agent_dir)
     fleet = NearFleet(tmp_path, agent_dir, "n1", "n2")
     yield Operator(fleet, tmp_path, monkeypatch)
     fleet.around = lambda host, verb, do: do()

@@ -66,7 +66,7 @@ def lying(operator: Tfdeploy, verb: str, form: str) -> Iterator[None]:
     text = json.dumps({verb: FORMS[form]})
     on_host(operator.lab, LIAR, f"cat > /tmp/lies.json <<'EOF'\n{text}\nEOF")
     try:
-        with tampered_agent(operator.lab, LIAR, {"tfdeploy.agent.serve": LIES_AS_IT_IS_TOLD}):
+        with tampered_agent(operator.lab, LIAR, {"tfdeploy.agent.serve.server": LIES_AS_IT_IS_TOLD}):
             yield
     finally:
         on_host(operator.lab, LIAR, "rm -f /tmp/lies.json")

@@ -16,18 +16,18 @@ bytecode.mend_cut()  # this module is too short to be cut, and whatever follows 
 from tfdeploy.agent.annotations import List  # noqa: E402
 from tfdeploy.agent.ownership import NotOurs  # noqa: E402
 
-WORDS = ("serve", "minder", "supervise", "bound")
+MODULES = {"serve": "serve.server", "bound": "serve.bound", "minder": "minder.minder", "supervise": "supervise.supervisor"}
 
 
 def main(argv: List[str]) -> int:
     """Runs `argv[0]` with the rest as its arguments, and ends the process: our threads may be left as they are."""
-    if not argv or argv[0] not in WORDS:
-        sys.stderr.write("usage: (%s) ...\n" % "|".join(WORDS))
+    if not argv or argv[0] not in MODULES:
+        sys.stderr.write("usage: (%s) ...\n" % "|".join(MODULES))
         return 2
     if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     try:
-        code = importlib.import_module("tfdeploy.agent." + argv[0]).main(argv[1:])
+        code = importlib.import_module("tfdeploy.agent." + MODULES[argv[0]]).main(argv[1:])
     except NotOurs as error:
         sys.stderr.write("%s; mend it by: %s\n" % (error.what, error.next))
         code = 3

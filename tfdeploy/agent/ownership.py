@@ -19,7 +19,10 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-_PACKAGES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", "tfdeploy/runtime/__pycache__")
+_ROOMS = ("health", "host", "log", "mesh", "minder", "run", "serve", "supervise")  # of the agent
+_CACHES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", "tfdeploy/runtime/__pycache__") + tuple(
+    "tfdeploy/agent/%s/__pycache__" % room for room in _ROOMS
+)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RACY_NS = 2_000_000_000  # a file that changed so lately may change again and show the same time
@@ -110,7 +113,7 @@ def check_agent(folder: str, lately: bool = False) -> None:
     if agents != AGENTS:
         return
     if lately:
-        check(workdir, *(os.path.join(AGENTS, name, inner) for inner in _PACKAGES))
+        check(workdir, *(os.path.join(AGENTS, name, inner) for inner in _CACHES))
     elif not has_agent(workdir, name):
         raise NotOurs("damaged", folder, workdir)
 

@@ -25,7 +25,7 @@ SETTLE_S = 2.0
 class Status:
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
-    left: tuple[str, ...] = ()  # hosts that lost all of a run that goes on: see resume.py
+    left: tuple[str, ...] = ()  # hosts that lost all of a run that goes on: see run_resume.py
     unheard: tuple[str, tuple[str, ...]] | None = None  # who knows that it is over, and who has not heard: see carrying.py
 
 

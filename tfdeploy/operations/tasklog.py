@@ -42,7 +42,7 @@ class TaskLog:
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # None: nothing read yet
         self.ended = False
-        self.left = False  # nobody minds the run there any more: see resume.py
+        self.left = False  # nobody minds the run there any more: see run_resume.py
         self.gone_bytes = 0
         self.followed = False  # what was asked for last
         self._give_up: float | None = None

@@ -29,7 +29,7 @@ class Watch:
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
-        self.left: set[str] = set()  # hosts where nobody minds the run though it has not ended: see resume.py
+        self.left: set[str] = set()  # hosts where nobody minds the run though it has not ended: see run_resume.py
         self._settled: set[str] = set()
         self._state: str | None = None
         self._cause: str | None = None

@@ -1,7 +1,7 @@
 """Where a program deletes or renames one of its `keep` folders, read from its syntax trees: a note of the plan.
 
 In a task's working directory that folder is a link. What the program puts in its place is taken into `keep` when the task
-ends (agent/relink.py), and what earlier runs saved is set aside: training then starts from zero.
+ends (agent/run/keep_links.py), and what earlier runs saved is set aside: training then starts from zero.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Cause: in a task's working directory a `keep` folder is a link. `shutil.rmtree` refuses a link, and TensorFlow's
 DeleteRecursively deletes all that lies behind it and then fails with FailedPreconditionError (file_system.cc: it ends with
-DeleteDir of the link). Here only the link goes; the agent (relink.py) takes in what the program puts in its place.
+DeleteDir of the link). Here only the link goes; the agent (keep_links.py) takes in what the program puts in its place.
 """
 
 from __future__ import annotations

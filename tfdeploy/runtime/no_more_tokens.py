@@ -23,7 +23,7 @@ _sessions: List[Any] = []  # weak references to what this process has opened
 
 
 def chief_has_finished() -> bool:
-    folder = os.environ.get("TFDEPLOY_TASK_FOLDER")  # agent/minder.py writes there
+    folder = os.environ.get("TFDEPLOY_TASK_FOLDER")  # agent/minder/minder.py writes there
     return folder is not None and os.path.exists(os.path.join(folder, "decided"))
 
 

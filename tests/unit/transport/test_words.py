@@ -130,7 +130,7 @@ def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> 
     import zipfile
 
     names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
-    assert {"__main__.py", "tfdeploy/__init__.py", "tfdeploy/errors.py", "tfdeploy/agent/serve.py"} <= set(names)
+    assert {"__main__.py", "tfdeploy/__init__.py", "tfdeploy/errors.py", "tfdeploy/agent/serve/server.py"} <= set(names)
     assert not [found for found in names if "__pycache__" in found or not found.endswith(".py")]
     assert agentzip.agent_name() == agentzip.agent_name()
     others = [{"a": b"2", "b": b""}, {"a": b"1"}, {"a": b"1b"}, {"a": b"", "b": b"1"}, {"a": b"1", "c": b""}]

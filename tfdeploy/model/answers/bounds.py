@@ -13,7 +13,7 @@ _PLAIN = r"[^\x00-\x1f\x7f]"
 
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]  # foreign bytes may be in it: only `ui` shows it
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
-Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]  # as agent/call.py has it
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]  # as agent/serve/call.py has it
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
 TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]  # "" for none: msgspec merges a union of strings
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]

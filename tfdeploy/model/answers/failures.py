@@ -1,4 +1,4 @@
-"""How the agent says no: see agent/complaints.py."""
+"""How the agent says no: see agent/serve/error_codes.py."""
 
 from __future__ import annotations
 

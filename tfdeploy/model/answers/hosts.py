@@ -7,7 +7,7 @@ from tfdeploy.model.answers.verb import Answer, Nothing, Verb
 
 
 class Hello(Answer):
-    """The first frame of a session; see agent/serve.py."""
+    """The first frame of a session; see agent/serve/server.py."""
 
     version: Line
     agent: Line

@@ -1,0 +1,160 @@
+"""Signs of life of one task: its output, its CPU, what it reads and writes, the bytes on its connections. Judges nothing.
+
+Looks at the dearer signs only while the cheaper ones are missing. A little of each counts for nothing: threads that wait
+and heartbeats between servers are no progress.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Callable, Dict, Optional, Set, Tuple
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.tcp_diag import Traffic
+from tfdeploy.agent.log.tf_messages import Chatter
+from tfdeploy.agent.run.folder import RunPaths
+
+BUSY_SHARE = 0.02  # of a core
+BUSY_BYTES_S = 1000.0  # of one connection, or of one process's files
+QUIET_S = 25.0  # who says for longer no more that it waits does not wait any more; TensorFlow says it every 10 s
+_TICKS_S = float(os.sysconf("SC_CLK_TCK"))
+
+
+class Sign(NamedTuple):
+    """What a host says of one of its tasks."""
+
+    still_s: float = 0.0  # since it was last seen to do anything
+    waits: Tuple[str, ...] = ()  # the tasks that TensorFlow says it waits for
+    waiting_s: float = 0.0  # for how long it has said so and nothing else
+    stopped: int = 0  # pid of a process that was stopped (SIGSTOP)
+    disk: int = 0  # pid of a process that waits for a disk
+    listens: Optional[bool] = None  # on its port; None: not looked at, or it never did
+    starting: bool = False
+
+
+class Spent(NamedTuple):
+    cpu_s: float  # with its children that have ended
+    file_bytes: int
+    state: str
+
+
+class Vitals:
+    """Of one attempt. `look` from time to time, and always with the same clock."""
+
+    def __init__(self, paths: RunPaths, spec: wire.TaskSpec, now: float) -> None:
+        self._port = spec.port
+        self._chatter = Chatter(paths.task_dir(spec.task))
+        self._looked = self._alive = now
+        self._spent: Dict[int, Spent] = {}
+        self._moved: Optional[Dict[int, int]] = None
+        self._waits: Dict[str, float] = {}  # task -> when that was last said
+        self._waits_since: Optional[float] = None
+        self._listened = False
+
+    def look(self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]) -> Sign:
+        """`tree`: the pids of the task now; `traffic`: of the whole host. Both are asked only if need be."""
+        passed_s, self._looked = max(now - self._looked, 0.001), now
+        said = self._chatter.look()
+        listens: Optional[bool] = None
+        busy = said.own
+        if busy:
+            self._spent, self._moved = {}, None
+        else:
+            pids = tree()
+            before, self._spent = self._spent, _all_spent(pids)
+            busy = _busy(before, self._spent, passed_s)
+            if busy:
+                self._moved = None
+            else:
+                listens, busy = self._on_the_wire(_inodes(pids), traffic(), passed_s)
+        if busy:
+            self._alive = now
+        self._wait(said.waits, said.own, now)
+        waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
+        return Sign(now - self._alive, tuple(self._waits), waiting_s, self._first("Tt"), self._first("D"), listens)
+
+    def _on_the_wire(self, inodes: Set[int], seen: Optional[Traffic], passed_s: float) -> Tuple[Optional[bool], bool]:
+        """Whether it listens, and whether it talks."""
+        if seen is None:
+            return None, False
+        before, self._moved = self._moved, {inode: seen.moved[inode] for inode in inodes if inode in seen.moved}
+        return self._listens(inodes, seen), _talks(before, self._moved, passed_s)
+
+    def _listens(self, inodes: Set[int], seen: Traffic) -> Optional[bool]:
+        now = self._port is not None and any(seen.listening.get(inode) == self._port for inode in inodes)
+        self._listened = self._listened or now
+        return now if self._listened else None
+
+    def _wait(self, waits: Tuple[str, ...], own: bool, now: float) -> None:
+        if own:
+            self._waits = {}
+        self._waits.update(dict.fromkeys(waits, now))
+        self._waits = {task: last for task, last in self._waits.items() if now - last <= QUIET_S}
+        if not self._waits:
+            self._waits_since = None
+        elif self._waits_since is None or own:
+            self._waits_since = now
+
+    def _first(self, states: str) -> int:
+        return min((pid for pid, spent in self._spent.items() if spent.state in states), default=0)
+
+
+def _busy(before: Dict[int, Spent], after: Dict[int, Spent], passed_s: float) -> bool:
+    if not before:
+        return False
+    cpu_s = sum(now.cpu_s - (before[pid].cpu_s if pid in before else 0.0) for pid, now in after.items())
+    files = [now.file_bytes - (before[pid].file_bytes if pid in before else 0) for pid, now in after.items()]
+    return cpu_s > BUSY_SHARE * passed_s or max(files, default=0) > BUSY_BYTES_S * passed_s
+
+
+def _talks(before: Optional[Dict[int, int]], after: Dict[int, int], passed_s: float) -> bool:
+    if before is None:
+        return False
+    return any(count - before.get(inode, 0) > BUSY_BYTES_S * passed_s for inode, count in after.items())
+
+
+def _all_spent(pids: Set[int]) -> Dict[int, Spent]:
+    looked = ((pid, _spent(pid)) for pid in pids)
+    return {pid: spent for pid, spent in looked if spent is not None}
+
+
+def _spent(pid: int) -> Optional[Spent]:
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+        cpu_s = sum(map(int, words[11:15])) / _TICKS_S
+        state = words[0].decode("ascii")
+    except (OSError, ValueError, IndexError):
+        return None
+    try:
+        with open("/proc/%d/io" % pid, "rb") as file:
+            lines = file.read().split()
+        return Spent(cpu_s, int(lines[1]) + int(lines[3]), state)  # rchar and wchar
+    except (OSError, ValueError, IndexError):
+        return Spent(cpu_s, 0, state)
+
+
+def _inodes(pids: Set[int]) -> Set[int]:
+    """Of the sockets that these processes hold."""
+    found: Set[int] = set()
+    for pid in pids:
+        folder = "/proc/%d/fd" % pid
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            try:
+                target = os.readlink(folder + "/" + name)
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                found.add(int(target[8:-1]))
+    return found
+
+
+def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
+    """The living processes of a task: all below its supervisor."""
+    return set() if status.supervisor_pid is None else processes.descendants([status.supervisor_pid], table)

@@ -1,0 +1,200 @@
+"""Which tasks of this host stand still, and why: what is known of all tasks -> findings in words. Pure.
+
+Reads no clock, no file and no network (monitor.py does), so that every diagnosis is a row in a table of tests. Who only
+serves or waits by profession does not stand still, unless it is frozen; who waits for a culprit is none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Set
+from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.mesh.shared_state import is_final, serves
+
+WAITING_S = 20.0  # of saying nothing but that it waits
+FIRST_S = 10.0  # who stood still so much earlier than the others is what they wait for
+TOGETHER = ("sync", "mirrored")  # modes in which each step waits for the slowest
+_NAMED_MOST = 3
+OPEN, CLOSED = "open", "closed"
+
+
+class Facts(NamedTuple):
+    """`signs`: of own tasks, and of others as far as their hosts were heard lately. `ports`, `hosts`: what a knock on a
+    task's port or a host's mesh port found: "open", "closed" or why there was no answer; not there: not tried."""
+
+    host: str
+    mode: str
+    after_s: float
+    peers: Dict[str, wire.Peer]
+    signs: Dict[str, Sign]
+    ended: Dict[str, Dict[str, Any]] = {}  # as in knowledge.Knowledge
+    ports: Dict[str, str] = {}
+    hosts: Dict[str, str] = {}
+    loopback: Dict[str, str] = {}  # task -> "n3 resolves to 127.0.1.1": how this host calls it, wrongly
+    proxies: Dict[str, str] = {}  # own task -> "http_proxy": goes through a proxy to the others
+
+
+class Finding(NamedTuple):
+    reason: str
+    culprit: bool  # starting it again may help
+
+
+def suspects(facts: Facts) -> Set[str]:
+    """The tasks of this host that may stand still: worth a closer look."""
+    return {task for task, sign in facts.signs.items() if facts.peers[task].host == facts.host and _is_late(facts, sign)}
+
+
+def diagnose(facts: Facts) -> Dict[str, Finding]:
+    """Own task -> what is wrong with it. A task that is not in it is well, as far as can be seen."""
+    found = {}
+    for task in sorted(suspects(facts)):
+        finding = _diagnose(facts, task)
+        if finding is not None:
+            found[task] = finding
+    return found
+
+
+def _is_late(facts: Facts, sign: Sign) -> bool:
+    return not sign.starting and (sign.still_s >= facts.after_s or sign.waiting_s >= min(WAITING_S, facts.after_s))
+
+
+def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
+    sign = facts.signs[task]
+    if sign.stopped:
+        return Finding(_frozen(facts, task), True)
+    if not trains(facts.peers[task]):
+        return None
+    named = [other for other in sign.waits if other in facts.peers and other != task]
+    if not named and facts.mode in TOGETHER and any(_works(facts, other) for other in _others(facts, task)):
+        return None  # the others compute, and it waits for them
+    blamed = _blame(facts, task, named or list(_others(facts, task)), bool(named))
+    if blamed:
+        return Finding("waits for " + "; ".join(blamed[:_NAMED_MOST]) + _more(blamed), False)
+    if named and all(_works(facts, other) or _starts(facts, other) for other in named):
+        return None  # they have not come that far yet
+    if task in facts.proxies:
+        return Finding("%s is set in its environment, and no_proxy leaves out the other tasks" % facts.proxies[task], True)
+    if sign.disk:
+        return Finding("its process %d waits for a disk (state D)" % sign.disk, True)
+    if named:
+        return Finding(
+            "waits for %s, which can be reached and does not answer" % ", ".join(_at(facts, one) for one in named), True
+        )
+    return _by_itself(facts, task)
+
+
+def _by_itself(facts: Facts, task: str) -> Finding:
+    first = _stood_first(facts, task)
+    if first is not None:
+        return Finding("waits for %s, it seems, which stood still before it" % _at(facts, first), False)
+    return Finding("no output, no CPU, no traffic, and nothing is seen wrong with the others", True)
+
+
+def _stood_first(facts: Facts, task: str) -> Optional[str]:
+    mine = facts.signs[task].still_s
+    others = [
+        (facts.signs[other].still_s, other)
+        for other in _others(facts, task)
+        if other in facts.signs and trains(facts.peers[other])
+    ]
+    longest, other = max(others, default=(0.0, ""))
+    return other if longest >= mine + FIRST_S else None
+
+
+# --- what may be wrong with another task
+
+
+def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
+    """Who is seen to be in the way of `task`, and why; `named`: it says itself that it waits for these."""
+    words = ((other, _wrong_with(facts, other, named)) for other in others)
+    blamed = [_at(facts, other) + ": " + said for other, said in words if said is not None]
+    gone = [other for other in _elsewhere(facts) if facts.hosts.get(other, OPEN) not in (OPEN, CLOSED)]
+    if blamed and len(gone) > 1 and len(gone) == len(_elsewhere(facts)):
+        return ["the others: none of them can be reached from %s (%s)" % (facts.host, facts.hosts[gone[0]])]
+    return blamed
+
+
+def _wrong_with(facts: Facts, other: str, named: bool) -> Optional[str]:
+    peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
+    end = facts.ended.get(other)
+    if end is not None and is_final(end) and (named or end["outcome"] != "succeeded" or facts.mode in TOGETHER):
+        return "it has ended (%s)" % _how(end)
+    if end is not None and not is_final(end) and (sign is None or sign.starting):
+        return "it ended (%s) and starts again" % _how(end)
+    if other in facts.loopback:
+        return "wrong address: on %s %s" % (facts.host, facts.loopback[other])
+    if end is not None and is_final(end):
+        return None
+    if peer.host != facts.host and _is_silent(facts, peer.host):
+        return "%s cannot be reached from %s (%s)" % (peer.host, facts.host, facts.hosts[peer.host])
+    if sign is not None and sign.stopped:
+        return _frozen(facts, other)
+    if port not in (None, OPEN, CLOSED):
+        return "its port %s cannot be reached from %s (%s)" % (peer.address.rpartition(":")[2], facts.host, port)
+    if sign is not None and sign.listens is False or (port == CLOSED and (named or serves(peer))):
+        return "its port %s is closed: nobody listens there" % peer.address.rpartition(":")[2]
+    return None
+
+
+def _is_silent(facts: Facts, host: str) -> bool:
+    return facts.hosts.get(host, OPEN) not in (OPEN, CLOSED)
+
+
+def _frozen(facts: Facts, task: str) -> str:
+    pid = facts.signs[task].stopped
+    return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (pid, facts.peers[task].host, pid)
+
+
+def _how(end: Dict[str, Any]) -> str:
+    if end.get("exit_code") is not None and end["outcome"] == "failed":
+        return "exit code %s" % end["exit_code"]
+    if end.get("signal") is not None and end["outcome"] == "killed":
+        return "killed by signal %s" % end["signal"]
+    return str(end["outcome"]).replace("_", " ")
+
+
+# --- words about tasks
+
+
+def trains(peer: wire.Peer) -> bool:
+    """Whether standing still is no good sign: servers wait for work, an evaluator for checkpoints."""
+    return not serves(peer) and peer.role != "evaluator"
+
+
+def _works(facts: Facts, task: str) -> bool:
+    sign = facts.signs.get(task)
+    return (
+        sign is not None
+        and task not in _over(facts)
+        and trains(facts.peers[task])
+        and not _is_late(facts, sign)
+        and not sign.starting
+    )
+
+
+def _starts(facts: Facts, task: str) -> bool:
+    sign = facts.signs.get(task)
+    return sign is not None and sign.starting
+
+
+def _over(facts: Facts) -> Set[str]:
+    return {task for task, end in facts.ended.items() if is_final(end)}
+
+
+def _others(facts: Facts, task: str) -> Iterable[str]:
+    """Servers first: most often it is them that one waits for."""
+    return sorted((other for other in facts.peers if other != task), key=lambda other: (trains(facts.peers[other]), other))
+
+
+def _elsewhere(facts: Facts) -> List[str]:
+    return sorted({peer.host for peer in facts.peers.values()} - {facts.host})
+
+
+def _at(facts: Facts, task: str) -> str:
+    return "%s on %s" % (task, facts.peers[task].host)
+
+
+def _more(blamed: List[str]) -> str:
+    return "; and %d more" % (len(blamed) - _NAMED_MOST) if len(blamed) > _NAMED_MOST else ""

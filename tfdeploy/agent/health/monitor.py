@@ -1,0 +1,231 @@
+"""The doctor's rounds on one host, on a thread of the minder: look at the tasks, ask the other hosts, say what is wrong.
+
+It ends nobody and writes nothing: the minder takes `health` from here. As long as all goes well it only looks, every few
+seconds and never for more than a small share of a core; others are asked and ports knocked at once something stands still.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from typing import NamedTuple
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, List, Optional, Set
+from tfdeploy.agent.health import activity, diagnose, peers, reach
+from tfdeploy.agent.health.activity import Sign, Vitals
+from tfdeploy.agent.health.diagnose import Facts, Finding
+from tfdeploy.agent.host import processes, tcp_diag
+from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.run import clock
+from tfdeploy.agent.run.folder import RunPaths
+
+LOOK_S = (1.0, 5.0)  # between two looks, at least and at most
+CONSULT_S = 10.0
+KNOCK_S = (30.0, 300.0)  # at the same ports, growing
+COST_SHARE = 0.003  # of a core, for looking
+SURE = 2  # diagnoses in a row before a culprit may be ended
+
+
+class Ailment(NamedTuple):
+    """What HostRunState.health says of a task."""
+
+    attempt: int
+    reason: str
+    since: float  # UTC seconds: last seen to do anything
+    culprit: bool  # for certain
+
+    def as_json(self) -> Dict[str, Any]:
+        return {"word": "stalled", "attempt": self.attempt, "reason": self.reason, "since": round(self.since, 3)}
+
+
+class Rounds:
+    """`changed` is called from its thread when `health` is new."""
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        part: wire.HostPart,
+        mesh: Optional[Mesh],
+        colleague: peers.Colleague,
+        changed: Callable[[], None],
+    ) -> None:
+        self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
+        self._colleague = colleague
+        self._peers = {peer.task: peer for peer in part.peers}
+        self._specs = {spec.task: spec for spec in part.tasks}
+        self._lock = threading.Lock()
+        self._known = Knowledge()
+        self._active = False
+        self._thread: Optional[threading.Thread] = None
+        self._health: Dict[str, Ailment] = {}
+        self._vitals: Dict[str, "tuple[int, Vitals]"] = {}
+        self._sure: Dict[str, int] = {}
+        self._ports: Dict[str, str] = {}
+        self._next_consult = self._next_knock = 0.0
+        self._knock_pause_s = KNOCK_S[0]
+        self._turn = 0
+        self._failed = False
+
+    # --- for the minder
+
+    def attend(self, known: Knowledge, active: bool) -> None:
+        """What is known by now, and whether the tasks are to be looked after at all."""
+        if not self._part.stall_after_s:
+            return
+        with self._lock:
+            self._known, was, self._active = known, self._active, active
+        if active and self._thread is None:
+            thread = threading.Thread(target=self._loop, daemon=True)
+            thread.start()
+            self._thread = thread
+        if was and not active:
+            self._publish({})
+
+    def health(self) -> Dict[str, Ailment]:
+        with self._lock:
+            return self._health if self._active else {}
+
+    # --- the rounds
+
+    def _loop(self) -> None:
+        while True:
+            begun = time.thread_time()
+            with self._lock:
+                known, active = self._known, self._active
+            if active:
+                self._look_safely(known)
+            time.sleep(self._pause_s(time.thread_time() - begun))
+
+    def _look_safely(self, known: Knowledge) -> None:
+        """A bug of the doctor must neither end the rounds nor leave a wrong word standing. It is told once, in minder.log."""
+        try:
+            self.look(time.monotonic(), known)
+        except Exception:  # noqa: BLE001 - whatever it is, the run goes on
+            if not self._failed:
+                self._failed = True
+                traceback.print_exc()
+            self._publish({})
+
+    def _pause_s(self, cost_s: float) -> float:
+        after_s = self._part.stall_after_s
+        return max(min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3))
+
+    def look(self, now: float, known: Knowledge) -> None:
+        """Once. `now`: monotonic seconds."""
+        signs = self._signs(now)
+        self._colleague.know(signs)
+        facts = Facts(self._part.host, self._part.mode, self._part.stall_after_s, self._peers, signs, known.ended)
+        late = diagnose.suspects(facts)
+        if not late:
+            self._ports, self._sure, self._next_consult, self._next_knock = {}, {}, 0.0, 0.0
+            self._knock_pause_s = KNOCK_S[0]
+            self._publish({})
+        elif now >= self._next_consult:
+            self._next_consult = now + min(CONSULT_S, max(self._part.stall_after_s / 3, LOOK_S[0]))
+            self._publish(self._ailments(signs, diagnose.diagnose(self._all_about(facts, late, now))))
+        else:
+            self._publish({task: ailment for task, ailment in self._health.items() if task in late})
+
+    def _signs(self, now: float) -> Dict[str, Sign]:
+        table = _once(processes.everyone)
+        seen = _once(tcp_diag.look)
+        signs = {}
+        for task, spec in self._specs.items():
+            status = self._paths.status(task)
+            if status.state == "starting":
+                signs[task] = Sign(starting=True)
+            elif status.state == "running":
+                attempt, one = self._vitals.get(task, (0, None))
+                if one is None or attempt != status.attempt:
+                    one = Vitals(self._paths, spec, now)
+                    self._vitals[task] = (status.attempt, one)
+                signs[task] = one.look(now, self._tree(status, table), seen)
+        return signs
+
+    def _tree(self, status: wire.TaskStatus, table: Callable[[], Dict[int, processes.Entry]]) -> Callable[[], Set[int]]:
+        return lambda: activity.tree(status, table())
+
+    def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
+        """The same with what the others say, and with what is in the way to them."""
+        told = peers.Told({}, {})
+        if self._mesh is not None:
+            told = peers.consult(self._mesh, self._part, self._whom(facts, late))
+        addresses = {task: peer.address for task, peer in self._peers.items() if peer.address and peer.host != facts.host}
+        if now >= self._next_knock:
+            self._next_knock, self._knock_pause_s = now + self._knock_pause_s, min(2 * self._knock_pause_s, KNOCK_S[1])
+            first = sorted(
+                addresses, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]))
+            )
+            words = reach.knock(addresses[task] for task in first)
+            self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}
+        homes = {task: reach.leads_home(address) for task, address in addresses.items() if not _is_literal(address)}
+        return facts._replace(
+            signs={**told.signs, **facts.signs},
+            ports=self._ports,
+            hosts=told.hosts,
+            loopback={task: words for task, words in homes.items() if words is not None},
+            proxies=self._proxies(late, list(addresses.values())),
+        )
+
+    def _whom(self, facts: Facts, late: Set[str]) -> List[str]:
+        """The hosts of those that are waited for, then of the servers, then the others in turn."""
+        wanted = sorted(
+            self._peers, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]), task)
+        )
+        hosts = list(dict.fromkeys(self._peers[task].host for task in wanted if self._peers[task].host != facts.host))
+        if len(hosts) > peers.MOST_HOSTS:
+            first, rest = hosts[: peers.MOST_HOSTS // 2], hosts[peers.MOST_HOSTS // 2 :]
+            self._turn = (self._turn + peers.MOST_HOSTS // 2) % len(rest)
+            hosts = first + rest[self._turn :] + rest[: self._turn]
+        return hosts
+
+    def _is_named(self, facts: Facts, late: Set[str], task: str) -> bool:
+        return any(task in facts.signs[one].waits for one in late)
+
+    def _proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
+        table, found = processes.everyone(), {}
+        for task in late:
+            for pid in sorted(activity.tree(self._paths.status(task), table)):
+                name = reach.proxy_between(processes.environment(pid), addresses)
+                if name is not None:
+                    found[task] = name
+        return found
+
+    # --- what comes of it
+
+    def _ailments(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Ailment]:
+        self._sure = {task: self._sure.get(task, 0) + 1 for task, finding in findings.items() if finding.culprit}
+        found = {}
+        for task, finding in findings.items():
+            attempt, before = self._vitals[task][0], self._health.get(task)
+            since = clock.now(self._part) - signs[task].still_s
+            if before is not None and before.attempt == attempt:
+                since = before.since
+            found[task] = Ailment(attempt, finding.reason, since, self._sure.get(task, 0) >= SURE)
+        return found
+
+    def _publish(self, health: Dict[str, Ailment]) -> None:
+        with self._lock:
+            if health == self._health:
+                return
+            self._health = health
+        self._changed()
+
+
+def _once(ask: Callable[[], Any]) -> Callable[[], Any]:
+    """Asked at the first call, and remembered for this round."""
+    answers: List[Any] = []
+
+    def answer() -> Any:
+        if not answers:
+            answers.append(ask())
+        return answers[0]
+
+    return answer
+
+
+def _is_literal(address: str) -> bool:
+    return address.rpartition(":")[0].strip("[]").replace(".", "").replace(":", "").isdigit() or "[" in address

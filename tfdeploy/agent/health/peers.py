@@ -1,0 +1,106 @@
+"""The signs of life of tasks on other hosts, asked of their minders over the run's mesh.
+
+Asked on one connection: {"ask": {"signs": true}}; the answer is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from typing import NamedTuple
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
+from tfdeploy.agent.health import reach
+from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.health.diagnose import OPEN
+from tfdeploy.agent.mesh import bounded_json, listener, tls
+from tfdeploy.agent.mesh.mesh import Mesh
+
+MOST_HOSTS = 32  # asked in one go; of more the next ones follow
+WITHIN_S = 3 * listener.TIMEOUT_S  # for the connection, the handshake and the answer
+_MOST_BYTES = 1 << 18
+_MOST_WAITS = 64
+
+
+class Told(NamedTuple):
+    """`hosts`: host -> "open", "closed" or why it did not answer."""
+
+    signs: Dict[str, Sign]
+    hosts: Dict[str, str]
+
+
+def consult(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
+    """What these hosts say now, within WITHIN_S."""
+    signs: Dict[str, Sign] = {}
+    words: Dict[str, str] = {}
+    lock = threading.Lock()
+    where = {one.host: one for one in part.mesh}
+
+    def take(address: wire.MeshHost) -> None:
+        said, word = _ask(mesh, part, address)
+        with lock:
+            signs.update(said)
+            words[address.host] = word
+
+    asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
+    reach.ask_all(take, asked, WITHIN_S)
+    with lock:
+        return Told(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
+
+
+def _ask(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
+    try:
+        with mesh.call(address) as channel:
+            mesh.ask(channel, {"signs": True})
+            return _checked(bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)), part, address.host), OPEN
+    except (OSError, ValueError) as error:
+        return {}, reach.word_for(error)
+
+
+def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
+    """Raises ValueError on what are no signs of that host's tasks."""
+    tasks = {peer.task for peer in part.peers}
+    own = {peer.task for peer in part.peers if peer.host == host}
+    said = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
+    return {task: _sign(fields, tasks) for task, fields in said["signs"].items() if task in own}
+
+
+def _sign(value: Any, tasks: Set[str]) -> Sign:
+    return Sign(**bounded_json.fields(value, {"waits": lambda waits: _waits(waits, tasks), **_CHECKS}, ("still_s",)))
+
+
+def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
+    """What its log names may be no task of the run."""
+    if not isinstance(value, (list, tuple)):
+        raise ValueError("not a list")
+    return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
+
+
+_pid, _seconds = bounded_json.integer(0, 1 << 31), bounded_json.number(0.0, 1e12)
+_CHECKS: Dict[str, bounded_json.Check] = {
+    "still_s": _seconds,
+    "waiting_s": _seconds,
+    "stopped": _pid,
+    "disk": _pid,
+    "listens": bounded_json.truth,
+    "starting": bounded_json.truth,
+}
+
+
+class Colleague:
+    """The other side: what this host answers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._signs: Dict[str, Sign] = {}
+
+    def know(self, signs: Dict[str, Sign]) -> None:
+        with self._lock:
+            self._signs = dict(signs)
+
+    def answer(self, channel: ssl.SSLSocket) -> None:
+        with self._lock:
+            signs = {task: sign._asdict() for task, sign in self._signs.items()}
+        channel.sendall(json.dumps({"signs": signs}).encode("ascii") + b"\n")

@@ -1,0 +1,104 @@
+"""Whether somebody answers at an address of the run, without a word: a connection that is closed as soon as it stands.
+
+A server of TensorFlow must not be left with open connections, and a frozen one keeps those that were closed: knock seldom.
+Also what would lead a task astray on its way there: names that mean this host, proxies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from tfdeploy.agent.health.diagnose import CLOSED, OPEN
+
+WITHIN_S = 3.0
+AT_ONCE = 64
+NO_ANSWER = "no answer"
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which gRPC asks
+
+
+def knock(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str, str]:
+    """ "host:port" -> open, closed (nobody listens), or why there was no answer. At most 64 of them are tried."""
+    found: Dict[str, str] = {}
+    waiting: Dict[socket.socket, str] = {}
+    for address in list(addresses)[:AT_ONCE]:
+        try:
+            one, code = _begin(address)
+        except OSError as error:
+            found[address] = error.strerror or str(error)
+            continue
+        if code == errno.EINPROGRESS:
+            waiting[one] = address
+        else:
+            found[address] = _word(code)
+            one.close()
+    deadline = time.monotonic() + within_s
+    while waiting and time.monotonic() < deadline:
+        _, ready, _ = select.select([], list(waiting), [], max(0.0, deadline - time.monotonic()))
+        for one in ready:
+            found[waiting.pop(one)] = _word(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            one.close()
+    for one, address in waiting.items():
+        found[address] = NO_ANSWER
+        one.close()
+    return found
+
+
+def ask_all(ask: Callable[[Any], object], whom: Iterable[Any], within_s: float) -> None:
+    """Asks each on a thread of its own. Who has not answered `within_s` later is waited for no longer."""
+    threads = [threading.Thread(target=ask, args=(each,), daemon=True) for each in whom]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _begin(address: str) -> Tuple[socket.socket, int]:
+    name, _, port = address.rpartition(":")
+    family, kind, protocol, _, where = socket.getaddrinfo(name.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+    one = socket.socket(family, kind, protocol)
+    one.setblocking(False)
+    return one, one.connect_ex(where)
+
+
+def _word(code: int) -> str:
+    if code == errno.ETIMEDOUT:
+        return NO_ANSWER
+    return {0: OPEN, errno.ECONNREFUSED: CLOSED}.get(code) or os.strerror(code).lower()
+
+
+def word_for(error: BaseException) -> str:
+    """The same words for what a connection of our own ran into."""
+    if isinstance(error, socket.timeout):
+        return NO_ANSWER
+    if isinstance(error, ssl.SSLError):
+        return OPEN
+    return _word(error.errno) if isinstance(error, OSError) and error.errno else OPEN
+
+
+def leads_home(address: str) -> Optional[str]:
+    """ "n3 resolves to 127.0.1.1" where the name of another host means this one; None: it does not, or is no name."""
+    name = address.rpartition(":")[0].strip("[]")
+    try:
+        found = {row[4][0] for row in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return None
+    home = sorted(str(each) for each in found if str(each).startswith("127.") or each == "::1")
+    return "%s resolves to %s" % (name, home[0]) if home and name not in home else None
+
+
+def proxy_between(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
+    """The variable by which gRPC would go through a proxy to one of these addresses; None: it would not."""
+    name = next((name for name in _PROXIES if env.get(name)), None)
+    if name is None:
+        return None
+    left_out = [each.strip() for each in (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",") if each.strip()]
+    hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
+    return name if any(not any(host.endswith(end) for end in left_out) for host in hosts) else None

@@ -1,0 +1,113 @@
+"""Room set aside for what must be written on a full disk too: how a task ended, and how the run did.
+
+Beside a file lies another, FILE.room, with blanks in it. Where no block or inode is left, the words go over the blanks, the two
+change places, and the old file is the next room. Blanks behind JSON are JSON, so that readers see no difference.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+from tfdeploy.agent.annotations import Any, Optional
+from tfdeploy.agent.host import atomic
+
+ROOM = ".room"
+_OLD = ".old"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+STATUS_BYTES = JOURNAL_BYTES = 4096
+_FIRST_BYTES, _TASK_BYTES = 8192, 640  # what a minder writes, for the run and for each of its tasks
+
+
+def run_bytes(tasks: int) -> int:
+    return _FIRST_BYTES + _TASK_BYTES * tasks
+
+
+def set_aside(path: str, size_bytes: int) -> None:
+    """Raises OSError."""
+    atomic.write_bytes(path + ROOM, b" " * size_bytes)
+
+
+def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
+    """As atomic.write_json, also on a full disk. One writer per file. Raises OSError: there was no room for it."""
+    content = json.dumps(obj, separators=(",", ":")).encode("ascii")
+    try:
+        atomic.write_bytes(path, content, durable=durable)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        if not _write_over(path, content, durable):
+            _give_up(path)
+            atomic.write_bytes(path, content, durable=durable)
+
+
+def append_line(path: str, obj: Any) -> None:
+    """As atomic.append_line; a full disk gets the journal's room, once. Raises OSError."""
+    try:
+        atomic.append_line(path, obj)
+    except OSError as error:
+        if error.errno not in FULL or not _give_up(path):
+            raise
+        atomic.append_line(path, obj)
+
+
+def _give_up(path: str) -> bool:
+    """A block and an inode are free for a moment. False: they were already."""
+    try:
+        os.unlink(path + ROOM)
+    except OSError:
+        return False
+    return True
+
+
+def _write_over(path: str, content: bytes, durable: bool) -> bool:
+    """False: there is too little room, or overwriting takes new blocks too (copy on write)."""
+    descriptor = _open(path)
+    if descriptor is None:
+        return False
+    try:
+        size = os.fstat(descriptor).st_size
+        if size < len(content):
+            return False
+        atomic.write_all(descriptor, content.ljust(size))
+        if durable:
+            os.fsync(descriptor)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    _change_places(path, size)
+    return True
+
+
+def _open(path: str) -> Optional[int]:
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    for name in (ROOM, _OLD):  # the latter: killed as the two changed places
+        try:
+            descriptor = os.open(path + name, flags)
+        except OSError:
+            continue
+        if name == _OLD:
+            os.rename(path + _OLD, path + ROOM)
+        return descriptor
+    return None
+
+
+def _change_places(path: str, size: int) -> None:
+    """The room becomes the file, in one moment; what was the file becomes the room, as large where that needs no new block."""
+    try:
+        if os.path.exists(path + _OLD):
+            os.unlink(path + _OLD)
+        os.link(path, path + _OLD)
+    except OSError:  # there was no such file yet, or even a second name needs an inode here
+        os.rename(path + ROOM, path)
+        return
+    os.rename(path + ROOM, path)
+    os.rename(path + _OLD, path + ROOM)
+    try:
+        with open(path + ROOM, "ab", buffering=0) as file:
+            block = -file.tell() % 4096
+            file.write(b" " * min(block, max(0, size - file.tell())))
+    except OSError:
+        pass

@@ -1,0 +1,36 @@
+"""Whom TensorFlow blames when it ends a program: what its log says last of other tasks. Reads one file, decides nothing.
+
+A frozen worker does not die: the others of its gang do, seconds later, for want of its heartbeats (coordination service of
+TensorFlow 2.21). Their exit code alone would send everybody to the wrong host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.log.format import LOG
+
+TAIL_BYTES = 128 << 10
+_UNHEALTHY = re.compile(rb"unhealthy \(stopped sending heartbeats\):((?:\s*/job:\w+/replica:\d+/task:\d+)+)")
+_TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d+)")
+
+
+def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
+    """ "TensorFlow heard nothing more of worker:1"; None: it says nothing of the kind in the log's last `said_bytes`, which are
+    this attempt's."""
+    try:
+        with open(os.path.join(task_dir, LOG), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, said_bytes)))
+            silent = [task for task in silent_tasks(stream.read()) if task != own]
+    except OSError:
+        return None
+    return "TensorFlow heard nothing more of %s" % ", ".join(silent) if silent else None
+
+
+def silent_tasks(said: bytes) -> List[str]:
+    """Tasks whose heartbeats had stopped, in the order of their names, as the last such message has them."""
+    messages = _UNHEALTHY.findall(said)
+    named = _TASK.findall(messages[-1]) if messages else []
+    return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in named})

@@ -1,0 +1,218 @@
+"""Reads a task's log while it is written, rotated or removed: see format.py for what lies on disk.
+
+Bytes are never decoded and never sent twice; what a rotation took away before it was read is counted, not hidden.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.log.format import INDEX, LOG, OLD, RECORD, Record, unpack
+
+PIECE_BYTES = 256 << 10
+PIECE_RECORDS = 8192
+_BLOCK_BYTES = 3277 * RECORD.size
+_TRIES = 50  # looks at a rotation in progress, a millisecond apart
+
+
+class Piece(NamedTuple):
+    offset: int  # of the blob's first byte
+    records: List[List[float]]  # [offset within the blob, UTC seconds, stream, attempt]; the first one at 0
+    blob: bytes
+    gone: int  # bytes between the last piece and this one that are no longer there
+
+
+class Segment:
+    """An open pair of log and index. Stays readable after rotation and removal."""
+
+    def __init__(self, log: int, index: int, base: int) -> None:
+        self.log, self.index, self.base = log, index, base
+        found = os.fstat(log)
+        self.identity = (found.st_dev, found.st_ino)
+
+    @property
+    def end(self) -> int:
+        return self.base + os.fstat(self.log).st_size
+
+    @property
+    def count(self) -> int:
+        return os.fstat(self.index).st_size // RECORD.size
+
+    def record(self, position: int) -> Record:
+        return Record(*RECORD.unpack(os.pread(self.index, RECORD.size, position * RECORD.size)))
+
+    def close(self) -> None:
+        os.close(self.log)
+        os.close(self.index)
+
+
+def open_segments(task_dir: str) -> List[Segment]:
+    """The segments that there are, older first, all of one moment. Close them."""
+    for attempt in range(_TRIES):
+        paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
+        opened = {path: _open(path) for path in paths}
+        moved = any(not _is_at(fd, path) for path, fd in opened.items())
+        log, index, old_log, old_index = fds = list(opened.values())
+        rotating = _size(log) > 0 and _size(index) < RECORD.size
+        if (moved or rotating) and attempt < _TRIES - 1:
+            _close(fds)
+            time.sleep(0.001)
+            continue
+        if rotating:  # its writer died half way: see format.py
+            _close([index, old_log])
+            return _pair(log, old_index)
+        return _pair(old_log, old_index) + _pair(log, index)
+    raise AssertionError("not reached")
+
+
+class LogReader:
+    """`offset` is where the next piece begins: the cursor that finds the place again later, from anywhere."""
+
+    def __init__(self, task_dir: str, offset: int = 0) -> None:
+        self.offset = offset
+        self._task_dir = task_dir
+        self._segment: Optional[Segment] = None
+        self._gone = 0
+        self._records: List[Record] = []  # read from the index, not yet passed
+        self._position = 0  # the next record of the index to be read
+
+    def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
+        """What comes next, up to `limit` bytes; None: nothing more for now."""
+        if self._segment is None:
+            return self._take(limit) if self._attach() else None
+        piece = self._take(limit)
+        if piece is None and self._is_superseded():  # nobody writes to it any more: what is left, then the next one
+            piece = self._take(limit) or (self._take(limit) if self._attach() else None)
+        return piece
+
+    def end(self) -> int:
+        """Where the log ends just now."""
+        segments = open_segments(self._task_dir)
+        try:
+            return segments[-1].end if segments else self.offset
+        finally:
+            for each in segments:
+                each.close()
+
+    def close(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def _attach(self) -> bool:
+        """Opens the segment that holds `offset`, or the first one after it."""
+        self.close()
+        segments = open_segments(self._task_dir)
+        while len(segments) > 1 and self.offset >= segments[0].end:
+            segments.pop(0).close()
+        for other in segments[1:]:
+            other.close()
+        if not segments:
+            return False
+        self._segment = segments[0]
+        self.offset = min(self.offset, self._segment.end)  # a power cut took what somebody has read already
+        skipped = max(0, self._segment.base - self.offset)
+        self._gone += skipped
+        self.offset += skipped
+        self._records = []
+        self._position = max(0, find(self._segment, self.offset) - 1)
+        return True
+
+    def _is_superseded(self) -> bool:
+        try:
+            found = os.stat(os.path.join(self._task_dir, LOG))
+        except FileNotFoundError:
+            return False
+        return self._segment is not None and (found.st_dev, found.st_ino) != self._segment.identity
+
+    def _take(self, limit: int) -> Optional[Piece]:
+        segment = self._segment
+        assert segment is not None
+        end = segment.end  # before the index: every byte below it has its record
+        if end <= self.offset:
+            return None
+        blob = os.pread(segment.log, min(limit, end - self.offset), self.offset - segment.base)
+        if not blob:  # cut off meanwhile
+            return None
+        records = self._describe(segment, self.offset + len(blob), end)
+        if len(records) > PIECE_RECORDS:
+            blob = blob[: int(records[PIECE_RECORDS][0])]
+            del records[PIECE_RECORDS:]
+        piece = Piece(self.offset, records, blob, self._gone)
+        self._gone = 0
+        self.offset += len(blob)
+        return piece
+
+    def _describe(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
+        """What the index says of the bytes from `offset` to `end`."""
+        described: List[List[float]] = []
+        while True:
+            for passed, record in enumerate(self._records):
+                if record.offset >= end or len(described) > PIECE_RECORDS:
+                    del self._records[: max(0, passed - 1)]
+                    return described
+                relative = max(0, record.offset - self.offset)
+                if described and described[-1][0] == relative:
+                    described.pop()
+                described.append([relative, record.time, record.stream, record.attempt])
+            del self._records[:-1]  # the last one may reach on
+            if not self._read_index(segment, known_end):
+                return described
+
+    def _read_index(self, segment: Segment, known_end: int) -> bool:
+        """Reads on. A record that has no bytes yet may still be replaced: it is left for the next time."""
+        block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
+        records = unpack(block)
+        while records and records[-1].offset >= known_end:
+            records.pop()
+        self._position += len(records)
+        self._records += records
+        return bool(records)
+
+
+def find(segment: Segment, offset: int) -> int:
+    """How many records begin at or before `offset`."""
+    low, high = 0, segment.count
+    while low < high:
+        middle = (low + high) // 2
+        if segment.record(middle).offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _open(path: str) -> Optional[int]:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+
+
+def _is_at(fd: Optional[int], path: str) -> bool:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return fd is None
+    return fd is not None and os.path.samestat(os.fstat(fd), found)
+
+
+def _size(fd: Optional[int]) -> int:
+    return 0 if fd is None else os.fstat(fd).st_size
+
+
+def _close(fds: List[Optional[int]]) -> None:
+    for fd in fds:
+        if fd is not None:
+            os.close(fd)
+
+
+def _pair(log: Optional[int], index: Optional[int]) -> List[Segment]:
+    if log is None or index is None or _size(log) == 0 or _size(index) < RECORD.size:
+        _close([log, index])
+        return []
+    head = os.pread(index, RECORD.size, 0)
+    return [Segment(log, index, Record(*RECORD.unpack(head)).offset)]

@@ -1,0 +1,81 @@
+"""Where in a task's log to begin: at its last lines, or at a time. Reads backwards or by halving, never the whole log."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent.annotations import List
+from tfdeploy.agent.log.reader import Segment, open_segments
+
+_BLOCK_BYTES = 256 << 10
+_LEAST_BYTES = 8 << 20  # a line may be endless: this much, and
+_LINE_BYTES = 4 << 10  # this much for each line asked for, is enough of it
+
+
+def start_of_last(task_dir: str, lines: int) -> int:
+    """The offset from which at least the last `lines` lines follow, or 8 MiB + 4 KiB a line where lines are endless."""
+    segments = open_segments(task_dir)
+    try:
+        return _start_of_last(segments, lines)
+    finally:
+        for segment in segments:
+            segment.close()
+
+
+def _start_of_last(segments: List[Segment], lines: int) -> int:
+    end = segments[-1].end if segments else 0
+    if lines <= 0:
+        return end
+    missing, floor = lines, end - _LEAST_BYTES - lines * _LINE_BYTES
+    last_byte = end - 1  # a newline there ends the last line and begins none
+    for segment in reversed(segments):
+        at = min(segment.end, last_byte)
+        while at > segment.base:
+            begin = max(segment.base, at - _BLOCK_BYTES)
+            block = os.pread(segment.log, at - begin, begin - segment.base)
+            found = block.count(b"\n")
+            if found >= missing:
+                return begin + _nth_last(block, missing) + 1
+            missing, at = missing - found, begin
+            if at <= floor:
+                return at
+    return segments[0].base if segments else 0
+
+
+def _nth_last(block: bytes, count: int) -> int:
+    at = len(block)
+    for _ in range(count):
+        at = block.rindex(b"\n", 0, at)
+    return at
+
+
+def start_of_since(task_dir: str, since: float) -> int:
+    """The offset of the line in which the first byte at or after `since` (UTC seconds, this host's clock) lies."""
+    segments = open_segments(task_dir)
+    try:
+        for segment in segments:
+            position = _first_since(segment, since)
+            if position < segment.count:
+                return _line_start(segment, segment.record(position).offset)
+        return segments[-1].end if segments else 0
+    finally:
+        for segment in segments:
+            segment.close()
+
+
+def _first_since(segment: Segment, since: float) -> int:
+    low, high = 0, segment.count
+    while low < high:
+        middle = (low + high) // 2
+        if segment.record(middle).time < since:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _line_start(segment: Segment, offset: int) -> int:
+    """Back to the line's beginning, where that is near."""
+    begin = max(segment.base, offset - _BLOCK_BYTES)
+    block = os.pread(segment.log, offset - begin, begin - segment.base)
+    return begin + block.rfind(b"\n") + 1

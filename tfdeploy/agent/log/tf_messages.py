@@ -1,0 +1,74 @@
+"""What a task prints, told apart: its own words, or only that it waits for others, as TensorFlow says every few seconds.
+
+Reads at most the last of what is new, never the whole log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from tfdeploy.agent.annotations import Dict, Optional, Tuple
+from tfdeploy.agent.log.format import LOG
+
+READ_BYTES = 1 << 16  # more than this between two looks are words of its own
+_HOLD_BYTES = 4096
+_NAMED = re.compile(rb"still waiting for response from worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d+)", re.IGNORECASE)
+_UNNAMED = re.compile(rb"Waiting for model to be (?:ready|initialized)", re.IGNORECASE)
+_ENDS = re.compile(rb"[\r\n\b]+")
+
+
+class Said(NamedTuple):
+    own: bool  # something besides waiting
+    waits: Tuple[str, ...] = ()  # the tasks that it says it waits for
+
+
+def sort_out(text: bytes) -> Tuple[Said, bytes]:
+    """What whole lines say, and the rest that has no end yet."""
+    *lines, rest = _ENDS.split(text)
+    own = False
+    waits: Dict[str, None] = {}
+    for line in lines:
+        named = _NAMED.search(line)
+        if named is not None:
+            waits["%s:%d" % (named.group(1).decode("ascii"), int(named.group(2)))] = None
+        elif line.strip() and not _UNNAMED.search(line):
+            own = True
+    if len(rest) > _HOLD_BYTES:
+        own, rest = True, b""
+    return Said(own, tuple(waits)), rest
+
+
+class Chatter:
+    """Of one task's log. The first look only marks where to begin."""
+
+    def __init__(self, task_dir: str) -> None:
+        self._path = os.path.join(task_dir, LOG)
+        self._seen: Optional[Tuple[int, int]] = None  # inode, size
+        self._rest = b""
+
+    def look(self) -> Said:
+        """What was printed since the last look."""
+        try:
+            about = os.stat(self._path)
+        except OSError:
+            return Said(False)
+        before, self._seen = self._seen, (about.st_ino, about.st_size)
+        if before is None or before == self._seen:
+            return Said(False)
+        if before[0] != about.st_ino or not 0 < about.st_size - before[1] <= READ_BYTES:
+            self._rest = b""
+            return Said(True)
+        held, new = self._rest, self._read(before[1], about.st_size - before[1])
+        said, self._rest = sort_out(held + new)
+        grows = bool(held and new) and not _ENDS.search(new)  # dots without an end
+        return said._replace(own=said.own or grows)
+
+    def _read(self, offset: int, count: int) -> bytes:
+        try:
+            with open(self._path, "rb") as log:
+                log.seek(offset)
+                return log.read(count)
+        except OSError:
+            return b""

@@ -1,0 +1,156 @@
+"""Who may begin a TLS handshake at the mesh's port, decided from the first bytes: a handshake costs a thousand times as much.
+
+The first message of a member names, as the server it wants (SNI), a token that only members of the run can make: members come
+first, and of others only a few each second are let through, for an older version knows no token. Nothing is answered here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import select
+import socket
+import threading
+import time
+
+from tfdeploy.agent.annotations import Callable, Dict, Optional
+from tfdeploy.agent.host import thread_errors
+
+MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)  # handshakes a second, and how many of them at once
+MOST_WAITING = 256  # connections that have not said enough to be told apart; the oldest goes
+WAIT_S = 5.0
+_HELLO_BYTES = 4096
+_HANDSHAKE = b"\x16\x03"
+_PAUSE_S = 0.01  # between two looks while strangers come: a crowd is dealt with at once
+_AT_ONCE = 256
+
+
+def token(authority: str, host: str) -> str:
+    """By which members of the run know each other at `host`. `authority`: the PEM of the run's certificate, which is never
+    sent and which no stranger has."""
+    return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
+
+
+class Budget:
+    """So many a second, and so many more after a pause."""
+
+    def __init__(self, rate: float, most: float, now: float) -> None:
+        self._rate, self._most, self._left, self._at = rate, most, most, now
+
+    def take(self, now: float) -> bool:
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+class Gate:
+    """`listener` listens, and is ours. `admit(connection)` is called from our thread and must not wait; the connection is
+    then not ours any more."""
+
+    def __init__(self, listener: socket.socket, wanted: str, admit: Callable[[socket.socket], None]) -> None:
+        self._listener, self._wanted, self._admit = listener, wanted.encode("ascii"), admit
+        now = time.monotonic()
+        self._members, self._strangers, self._nobody = Budget(*MEMBERS, now), Budget(*STRANGERS, now), Budget(0.0, 0.0, now)
+        self._waiting: Dict[int, "tuple[socket.socket, float]"] = {}  # by descriptor, oldest first
+        self._closed = False
+        self._crowded = False
+        listener.setblocking(False)
+        self._poll = select.epoll()
+        self._poll.register(listener, select.EPOLLIN)
+        threading.Thread(target=self._loop, daemon=True).start()
+
+    def close(self) -> None:
+        self._closed = True
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)  # it wakes up
+        except OSError:
+            pass
+
+    def _loop(self) -> None:
+        while not self._closed:
+            try:
+                self._look()
+            except Exception:  # noqa: BLE001 - whatever it is, members must go on being heard
+                if not self._closed:
+                    thread_errors.tell_once("mesh port")
+                    self._make_room()
+                    time.sleep(0.1)
+        self._listener.close()
+        for plain, _ in self._waiting.values():
+            plain.close()
+        self._poll.close()
+
+    def _look(self) -> None:
+        self._crowded = False
+        ready = self._poll.poll(1.0 if self._waiting else -1)
+        for descriptor, _ in ready:
+            if descriptor == self._listener.fileno():
+                self._accept()
+            elif descriptor in self._waiting:
+                plain, _ = self._waiting[descriptor]
+                self._sort(plain)
+        self._forget_late(time.monotonic() - WAIT_S)
+        if self._crowded:
+            time.sleep(_PAUSE_S)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                plain, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            plain.setblocking(False)
+            self._sort(plain)
+
+    def _sort(self, plain: socket.socket) -> None:
+        """Lets it in, sends it away, or waits for more of its first message."""
+        budget = self._budget_for(plain)
+        if budget is None:
+            self._wait_for(plain)
+            return
+        self._leave(plain)
+        if budget.take(time.monotonic()):
+            plain.setblocking(True)
+            self._admit(plain)
+        else:
+            self._crowded = True
+            plain.close()
+
+    def _budget_for(self, plain: socket.socket) -> Optional[Budget]:
+        """None: it has not said enough."""
+        try:
+            said = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return self._nobody
+        if self._wanted in said:
+            return self._members
+        if not said or not said.startswith(_HANDSHAKE[: len(said)]):
+            return self._nobody
+        whole = 5 + int.from_bytes(said[3:5], "big") if len(said) >= 5 else _HELLO_BYTES
+        return None if len(said) < min(whole, _HELLO_BYTES) else self._strangers
+
+    def _wait_for(self, plain: socket.socket) -> None:
+        if plain.fileno() in self._waiting:  # it said more, and still not enough
+            self._crowded = True
+            return
+        self._waiting[plain.fileno()] = plain, time.monotonic()
+        self._poll.register(plain, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        if len(self._waiting) > MOST_WAITING:
+            self._make_room()
+
+    def _leave(self, plain: socket.socket) -> None:
+        if self._waiting.pop(plain.fileno(), None) is not None:
+            self._poll.unregister(plain)
+
+    def _make_room(self) -> None:
+        self._crowded = True
+        for descriptor in list(self._waiting)[:1]:
+            self._waiting.pop(descriptor)[0].close()  # epoll forgets what is closed
+
+    def _forget_late(self, began: float) -> None:
+        while self._waiting and next(iter(self._waiting.values()))[1] <= began:
+            self._make_room()

@@ -1,0 +1,110 @@
+"""What comes in at the mesh's port: connections of the run's members, few at a time, and one message on each.
+
+Nobody without a certificate of this run is answered.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, List
+from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
+
+MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
+TIMEOUT_S = 5.0
+MOST_OF_ONE = 16  # connections of one member
+MAX_STRANGERS = 32  # connections that have not shown yet that they are of this run
+
+
+class Door:
+    """`listener` is bound and becomes ours; `answer(host, channel)` is called for each of `members`, in a thread of its own.
+    It may raise OSError and ValueError. `wanted`: what members say first, see handshake_gate.py."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext,
+        members: List[str],
+        answer: Callable[[str, ssl.SSLSocket], None],
+        wanted: str,
+    ) -> None:
+        self._context = context
+        self._members = members
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._open: Dict[int, socket.socket] = {}  # oldest first
+        self._guests: Dict[int, str] = {}  # those of members: a checkpoint on its way takes its time
+        listener.listen(1024)
+        self._gate = handshake_gate.Gate(listener, wanted, self._let_in)
+
+    def close(self) -> None:
+        self._gate.close()
+
+    def _let_in(self, plain: socket.socket) -> None:
+        """Where there is no descriptor or no thread for it, it hangs up: members try again."""
+        admission = None
+        try:
+            admission = self._admit(plain)
+            threading.Thread(target=self._listen_to, args=(plain, admission), daemon=True).start()
+        except (OSError, RuntimeError, MemoryError):
+            plain.close()
+            if admission is not None:
+                self._dismiss(admission)
+
+    def _dismiss(self, admission: int) -> None:
+        with self._lock:
+            self._guests.pop(admission, None)
+            self._open.pop(admission).close()
+
+    def _admit(self, plain: socket.socket) -> int:
+        """Counts a connection; where there are too many, the oldest stranger is hung up: members need milliseconds to be none."""
+        guard = plain.dup()  # stays ours when TLS takes the socket over
+        with self._lock:
+            self._open[guard.fileno()] = guard
+            strangers = [each for number, each in self._open.items() if number not in self._guests]
+            if len(strangers) > MAX_STRANGERS:
+                try:
+                    strangers[0].shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # it hung up itself
+        return guard.fileno()
+
+    def _listen_to(self, plain: socket.socket, admission: int) -> None:
+        try:
+            with plain:
+                plain.settimeout(TIMEOUT_S)
+                with self._context.wrap_socket(plain, server_side=True) as channel:
+                    host = tls.peer_name(channel)
+                    if host in self._members and self._welcome(str(host), admission):
+                        self._answer(str(host), channel)
+        except (OSError, ValueError):
+            pass  # a stranger, or a peer that will try again
+        except Exception:  # noqa: BLE001 - a peer that will try again
+            thread_errors.tell_once("a peer's connection")
+        finally:
+            self._dismiss(admission)
+
+    def _welcome(self, host: str, admission: int) -> bool:
+        with self._lock:
+            if list(self._guests.values()).count(host) >= MOST_OF_ONE:
+                return False
+            self._guests[admission] = host
+            return True
+
+
+def receive(channel: ssl.SSLSocket) -> Any:
+    """One JSON line, within TIMEOUT_S in all. Raises OSError, ValueError."""
+    deadline = time.monotonic() + TIMEOUT_S
+    text = bytearray()
+    while not text.endswith(b"\n"):
+        tls.wait_until(channel, deadline)
+        part = channel.recv(65536)
+        text += part
+        if not part or len(text) > MAX_MESSAGE_BYTES:
+            raise ValueError("not a message")
+    return bounded_json.parse(bytes(text))

@@ -1,0 +1,268 @@
+"""What one minder knows reaches all minders of the run: mutual TLS, one port per host, one message that may be repeated.
+
+A message is one JSON line with all that the sender knows; the answer is the same from the other side. News goes to the
+peers that have something running, again with growing pauses until acknowledged; who hears news tells it on; besides, one
+random peer is asked every ten seconds. Nobody without a certificate of this run is listened to. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import ssl
+import threading
+import time
+from contextlib import contextmanager
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional
+from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.mesh import handshake_gate, shared_state, tls
+from tfdeploy.agent.mesh import listener as mesh_listener
+from tfdeploy.agent.mesh.gossip_schedule import Peer, Rota
+from tfdeploy.agent.mesh.shared_state import Knowledge
+
+SETTLE_S = 0.02  # news that come together go out together
+GONE_S = 6.0  # a port refused for so long: no minder is there any more, and none was started again (that takes 2 to 5 s)
+FAREWELL_S = 1.0  # at most, for the last words of who goes
+
+
+class Stranger(ValueError):
+    """Whoever listens there is not that host's minder of this run."""
+
+
+class Mesh:
+    """`listener` is bound and becomes ours; `changed` is called from any thread when a peer brought news."""
+
+    def __init__(
+        self,
+        part: wire.HostPart,
+        certs: Dict[str, str],
+        listener: socket.socket,
+        known: Knowledge,
+        changed: Callable[[], None],
+        offers: Optional[Callable[[str, Any, ssl.SSLSocket], None]] = None,
+    ) -> None:
+        import encodings.idna  # noqa: F401 - sockets need it, and once it has failed for want of memory it is never tried again
+
+        self._part = part
+        self._tasks = {peer.task: peer for peer in part.peers}
+        self._hosts = {one.host for one in part.mesh}
+        server, self._client = tls.contexts(certs)
+        self._changed = changed
+        self._offers = offers
+        self._lock = threading.Condition()
+        self._known = known
+        self._digest = known.digest()
+        nothing = Knowledge().digest()
+        self._peers = {one.host: Peer(one, nothing) for one in part.mesh if one.host != part.host}
+        self._begun = time.monotonic()
+        self._rota = Rota(self._peers, self._begun, part.unminded_after_s)
+        self._closed = False
+        self._authority = certs["ca"]
+        self._door = mesh_listener.Door(
+            listener, server, list(self._peers), self._answer, handshake_gate.token(self._authority, part.host)
+        )
+        threading.Thread(target=self._speak_loop, daemon=True).start()
+
+    # --- for the minder
+
+    def known(self) -> Knowledge:
+        with self._lock:
+            return self._known
+
+    def tell(self, known: Knowledge) -> None:
+        """Joins it in; what is new goes out."""
+        self._join(known)
+
+    def all_heard(self) -> bool:
+        """Whether everybody who still has something running, and somebody to hear it, knows all that we know."""
+        with self._lock:
+            return all(peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned())
+
+    def _is_gone(self, peer: Peer) -> bool:
+        """Before the commit, a host that was never heard may only be late: its minder is still to come."""
+        refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
+        return refused and (peer.heard is not None or self._known.committed)
+
+    def in_touch(self) -> bool:
+        """Whether any peer has said anything since we are here, or none is left that would."""
+        with self._lock:
+            return not self._concerned() or any(peer.heard is not None for peer in self._peers.values())
+
+    def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
+        """For each host, since when it was last heard of, counted from `since` at most."""
+        with self._lock:
+            begin = max(self._begun, since or 0.0)  # one that takes over has heard nobody yet
+            return {host: now - max(begin, peer.heard or begin) for host, peer in self._peers.items()}
+
+    def refused_s(self) -> Dict[str, float]:
+        """For each host that answers that nobody listens there: for how long it has, as far as it was asked."""
+        with self._lock:
+            refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
+            return {host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()}
+
+    def attend(self, every_s: float) -> None:
+        """From now on nobody who still has something running goes unasked for longer than that."""
+        with self._lock:
+            if self._rota.attend(every_s):
+                self._lock.notify_all()
+
+    def calm_down(self) -> None:
+        """From now on who does not answer is seldom asked. Who asks us is answered as before."""
+        with self._lock:
+            self._rota.calm_down()
+
+    def notify(self) -> None:
+        """The minder is to look again."""
+        self._changed()
+
+    def say_farewell(self) -> None:
+        """Before we go: once more to some who may wait for our end though nothing runs there any more, and would look for us
+        in vain. Who does not answer at once may find that out."""
+        with self._lock:
+            untold = [peer for peer in self._peers.values() if peer.digest != self._digest and peer.refused is None]
+        random.shuffle(untold)
+        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._rota.fanout]]
+        until = time.monotonic() + FAREWELL_S
+        try:
+            for call in calls:
+                call.start()
+        except (RuntimeError, MemoryError):  # no more threads for this user now
+            return
+        for call in calls:
+            call.join(max(0.0, until - time.monotonic()))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        self._door.close()
+
+    # --- what is known
+
+    def _join(self, other: Knowledge) -> bool:
+        with self._lock:
+            joined = self._known.join(other)
+            if joined == self._known:
+                return False
+            late = joined.is_over and joined == self._known._replace(ended=joined.ended)
+            self._known, self._digest = joined, joined.digest()
+            self._rota.news(late, time.monotonic())
+            self._lock.notify_all()
+            return True
+
+    def _concerned(self) -> List[Peer]:
+        """Peers with a task that has not ended as far as we know."""
+        running = {peer.host for task, peer in self._tasks.items() if self._comes_more(task, peer)}
+        return [peer for host, peer in self._peers.items() if host in running]
+
+    def _comes_more(self, task: str, peer: wire.Peer) -> bool:
+        fields = self._known.ended.get(task)
+        if fields is None or not shared_state.is_final(fields):
+            return True
+        # It waits until it hears that the run is over; stopped for good, it has.
+        return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
+
+    def _heard(self, host: str, value: Any) -> None:
+        """What a peer says it knows. Raises ValueError on nonsense."""
+        told = shared_state.from_json(value, self._tasks, self._hosts)
+        news = self._join(told)
+        with self._lock:
+            peer = self._peers[host]
+            peer.digest, peer.heard, peer.failures, peer.refused = told.digest(), time.monotonic(), 0, None
+            self._lock.notify_all()
+        if news:
+            self._changed()
+
+    # --- speaking
+
+    def _speak_loop(self) -> None:
+        while not self._closed:
+            try:
+                self._speak_to_some()
+            except Exception:  # noqa: BLE001 - whatever it is, the others wait for our word
+                thread_errors.tell_once("speaking to peers")
+                time.sleep(1.0)
+
+    def _speak_to_some(self) -> None:
+        """Begins what is due, or waits until something is."""
+        with self._lock:
+            now = time.monotonic()
+            concerned = self._concerned()
+            chosen = self._rota.due(concerned, self._digest, now)
+            if not chosen and not self._closed:
+                self._lock.wait(min(self._rota.pause_s(concerned, self._digest, now), mesh_listener.TIMEOUT_S))
+                return
+            for peer in chosen:
+                peer.busy, peer.tried = True, now
+        for peer in chosen:
+            try:
+                threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
+            except (RuntimeError, MemoryError):  # no more threads for this user now
+                self._missed(peer, refused=False)
+        time.sleep(SETTLE_S)
+
+    def _speak(self, peer: Peer) -> None:
+        try:
+            self._exchange(peer)
+        except (OSError, ValueError) as error:
+            self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, Stranger)))
+        except Exception:  # noqa: BLE001 - no memory, say: it is tried again
+            thread_errors.tell_once("a word to a peer")
+            self._missed(peer, refused=False)
+        finally:
+            with self._lock:
+                peer.busy = False
+                self._lock.notify_all()
+
+    def _missed(self, peer: Peer, refused: bool) -> None:
+        with self._lock:
+            peer.busy = False
+            self._rota.missed(peer, refused, time.monotonic())
+
+    def _exchange(self, peer: Peer) -> None:
+        with self.call(peer.address) as channel:
+            with self._lock:
+                said, message = self._digest, self._message()
+            channel.sendall(message)
+            value = mesh_listener.receive(channel)
+        self._heard(peer.address.host, self._body(value, peer.address.host))
+        with self._lock:
+            if said == self._digest != peer.digest:  # it heard all, and does not take all of it: of another version, say
+                peer.not_before = time.monotonic() + self._rota.longest_pause_s
+
+    @contextmanager
+    def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
+        """A connection to that host's minder, and to no other. Raises OSError, ValueError."""
+        with socket.create_connection((address.address, address.port), timeout=mesh_listener.TIMEOUT_S) as plain:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._client.wrap_socket(plain, server_hostname=handshake_gate.token(self._authority, address.host)) as channel:
+                if tls.peer_name(channel) != address.host:
+                    raise Stranger("another host answers there")
+                yield channel
+
+    def ask(self, channel: ssl.SSLSocket, question: Dict[str, Any]) -> None:
+        """Sends a question instead of what we know: the other side's `offers` answer it."""
+        body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "ask": question}
+        channel.sendall(json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n")
+
+    def _message(self) -> bytes:
+        with self._lock:
+            body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "known": self._known.as_json()}
+        return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
+
+    def _body(self, value: Any, host: str) -> Any:
+        if not isinstance(value, dict) or value.get("run") != self._part.run or value.get("from") != host:
+            raise ValueError("a message of another run or host")
+        return value.get("known")
+
+    def _answer(self, host: str, channel: ssl.SSLSocket) -> None:
+        value = mesh_listener.receive(channel)
+        if isinstance(value, dict) and "ask" in value and self._offers is not None:
+            self._body(value, host)
+            self._offers(host, value["ask"], channel)
+            return
+        self._heard(host, self._body(value, host))
+        channel.sendall(self._message())

@@ -1,0 +1,271 @@
+"""What a minder knows of its run, on all hosts: committed, how tasks ended, the gang's round, abort. Values only.
+
+Joining what two minders know is idempotent, commutative and monotone, so that it does not matter who tells whom, how
+often, or in which order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import NamedTuple
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Collection, Dict, List, Optional, Set, Tuple, Union
+from tfdeploy.agent.mesh import bounded_json
+
+MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
+ABORT_KINDS = ("abort", "failed", "stop")
+MAX_ROUND = 10**6  # of any count: nobody believes more, so nobody says more, whatever a host that lies has said before
+Fields = Dict[str, Any]
+Stand = Tuple[int, int]
+Unminded = Tuple[int, float]
+
+
+class Knowledge(NamedTuple):
+    """`abort` {"kind", "reason", "host", "time", "grace_s"?}.
+
+    `ended` task -> how its latest attempt that ended did: {"outcome", "time", "host", "up", "attempt", "round", "final", ...};
+    not `final`: it starts again. `round`: how often the gang starts, and after whose death: {"n", "time", "task", "reason",
+    "count", "quick", "delay_s"}; None: once, with the run. `stands` host -> (round, stage): how far it is with that start.
+    `decided`: when the deciding tasks had succeeded (UTC seconds), as some host found: no round that others begin undoes it.
+    `unminded` host -> (n, since, UTC seconds): nobody minds the run there while n is odd, somebody does again where it is even.
+    """
+
+    committed: bool = False
+    abort: Optional[Fields] = None
+    ended: Dict[str, Fields] = {}
+    round: Optional[Fields] = None
+    stands: Dict[str, Stand] = {}
+    decided: Optional[float] = None
+    unminded: Dict[str, Unminded] = {}
+
+    def join(self, other: "Knowledge") -> "Knowledge":
+        ended = dict(self.ended)
+        for task, fields in other.ended.items():
+            ended[task] = _later_attempt(ended.get(task), fields)
+        stands = dict(self.stands)
+        for host, stand in other.stands.items():
+            stands[host] = max(stands.get(host, stand), stand)
+        abort = self.abort if other.abort is None else _earlier(self.abort, other.abort)
+        began = _later_round(self.round, other.round)
+        times = [one.decided for one in (self, other) if one.decided is not None]
+        unminded = dict(self.unminded)
+        for host, said in other.unminded.items():
+            unminded[host] = min(unminded.get(host, said), said, key=lambda one: (-one[0], one[1]))
+        return Knowledge(self.committed or other.committed, abort, ended, began, stands, min(times, default=None), unminded)
+
+    @property
+    def round_number(self) -> int:
+        return 1 if self.round is None else int(self.round["n"])
+
+    @property
+    def is_over(self) -> bool:
+        """How tasks end from now on changes nothing for the others."""
+        return self.abort is not None or self.decided is not None
+
+    def as_json(self) -> Fields:
+        stands = {host: list(stand) for host, stand in self.stands.items()}
+        return dict(self._asdict(), stands=stands, unminded={host: list(said) for host, said in self.unminded.items()})
+
+    def digest(self) -> str:
+        return hashlib.sha256(_text(self.as_json()).encode("utf-8")).hexdigest()
+
+
+def _text(fields: Fields) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def _earlier(one: Optional[Fields], other: Fields) -> Fields:
+    if one is None:
+        return other
+    return min(one, other, key=lambda fields: (fields["time"], _text(fields)))
+
+
+def _later_attempt(one: Optional[Fields], other: Fields) -> Fields:
+    """Of one attempt what is final, then what was earlier."""
+    if one is None:
+        return other
+    return min(one, other, key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)))
+
+
+def _later_round(one: Optional[Fields], other: Optional[Fields]) -> Optional[Fields]:
+    """Of two that say why the same round began, the earlier death."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
+
+
+def _attempt(fields: Fields) -> int:
+    return int(fields.get("attempt", 1))
+
+
+def is_final(fields: Fields) -> bool:
+    return bool(fields.get("final", True))
+
+
+def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]" = ()) -> Knowledge:
+    """What a peer, or our own file, says. `hosts`: of the run, besides those of its tasks. Raises ValueError on anything that
+    is no knowledge of this run."""
+    known_hosts = {peer.host for peer in tasks.values()} | set(hosts)
+    said = bounded_json.fields(value, dict.fromkeys(Knowledge._fields, lambda one: one), ())
+    stands = bounded_json.table(said.get("stands", {}), known_hosts)
+    return Knowledge(
+        bounded_json.truth(said.get("committed", False)),
+        _checked_abort(said["abort"], known_hosts) if "abort" in said else None,
+        {task: _checked_ending(one, tasks[task]) for task, one in bounded_json.table(said.get("ended", {}), tasks).items()},
+        _checked_round(said["round"], tasks) if "round" in said else None,
+        {host: _checked_stand(stand) for host, stand in stands.items()},
+        bounded_json.time(said["decided"]) if "decided" in said else None,
+        {host: _checked_absence(one) for host, one in bounded_json.table(said.get("unminded", {}), known_hosts).items()},
+    )
+
+
+def _checked_abort(said: Any, hosts: "Set[str]") -> Fields:
+    checks = {
+        "kind": bounded_json.word(ABORT_KINDS),
+        "reason": _text_check,
+        "host": bounded_json.word(hosts),
+        "time": bounded_json.time,
+        "grace_s": _seconds,
+    }
+    return bounded_json.fields(said, checks, ("kind", "reason", "time"))
+
+
+def _checked_ending(said: Any, peer: wire.Peer) -> Fields:
+    checks = {
+        "attempt": _count,
+        "round": _count,
+        "final": bounded_json.truth,
+        "again": bounded_json.truth,
+        "outcome": bounded_json.word(wire.OUTCOMES),
+        "time": bounded_json.time,
+        "host": bounded_json.word((peer.host,)),
+        "up": bounded_json.truth,
+        "exit_code": bounded_json.integer(-(1 << 31), 1 << 31),
+        "signal": bounded_json.integer(0, 256),
+        "reason": _text_check,
+    }
+    return bounded_json.fields(said, checks, ("outcome", "time"))
+
+
+def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> Fields:
+    checks = {
+        "n": _count,
+        "time": bounded_json.time,
+        "task": bounded_json.word(tasks),
+        "reason": _text_check,
+        "count": _count,
+        "quick": _count,
+        "delay_s": _seconds,
+    }
+    return bounded_json.fields(said, checks, ("n", "time", "task", "count", "quick", "delay_s"))
+
+
+def _checked_stand(said: Any) -> Stand:
+    if not isinstance(said, (list, tuple)) or len(said) != 2:
+        raise ValueError("no stand")
+    return _count(said[0]), _stage(said[1])
+
+
+def _checked_absence(said: Any) -> Unminded:
+    if not isinstance(said, (list, tuple)) or len(said) != 2:
+        raise ValueError("no absence")
+    return _count(said[0]), bounded_json.time(said[1])
+
+
+_count, _stage = bounded_json.integer(0, MAX_ROUND), bounded_json.integer(0, 3)
+_seconds, _text_check = bounded_json.number(0.0, 1e9), bounded_json.text(MAX_TEXT)
+
+
+def after(number: int) -> int:
+    """The next of a count that is told."""
+    return min(number + 1, MAX_ROUND)
+
+
+def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Fields:
+    """What the others must know of an attempt that ended. Not `final`: the task starts again. `again`: it would have,
+    had the run not been over before: such a death is no failure of the run."""
+    fields = {
+        "attempt": min(max(1, status.attempt), MAX_ROUND),
+        "round": status.round,
+        "final": final,
+        "again": again or None,
+        "outcome": status.outcome or "lost",
+        "time": status.ended if status.ended is not None else status.started or 0.0,
+        "host": status.host,
+        "up": status.up,
+        "exit_code": status.exit_code,
+        "signal": status.signal,
+        "reason": status.reason[:MAX_TEXT] if status.reason else None,
+    }
+    return {name: one for name, one in fields.items() if one is not None}
+
+
+def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
+    """When all deciding tasks had succeeded (UTC seconds); None: they have not."""
+    if known.decided is not None:
+        return known.decided
+    times: List[float] = []
+    for peer in peers:
+        if peer.deciding:
+            fields = known.ended.get(peer.task)
+            if fields is None or fields["outcome"] != "succeeded" or too_early(peer, fields) or is_outdated(peer, fields, known):
+                return None
+            times.append(fields["time"])
+    return max(times) if times else None
+
+
+def end_of(peers: "List[wire.Peer]", known: Knowledge) -> Knowledge:
+    """Of what is known only why the run is over, and no other host needs more to end its part."""
+    death = first_death(peers, known)
+    needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
+    ended = {task: fields for task, fields in known.ended.items() if task in needed}
+    return Knowledge(known.committed, known.abort, ended, known.round, {}, known.decided)
+
+
+def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Fields]:
+    """The earliest end that fails the run, if there is one: {"task", "host", "outcome", "time", ...}."""
+    limit = decided(peers, known)
+    deaths: List[Fields] = []
+    for peer in peers:
+        fields = known.ended.get(peer.task)
+        if fields is None or not is_final(fields) or fields.get("again") or (limit is not None and fields["time"] >= limit):
+            continue  # the training was decided by then: no end after that can undo it
+        if is_death(peer, fields):
+            deaths.append(dict(fields, task=peer.task, host=peer.host))
+    return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
+
+
+def is_outdated(peer: wire.Peer, fields: Fields, known: Knowledge) -> bool:
+    """How a member of the gang ended before the gang starts again counts for nothing."""
+    return peer.gang and int(fields.get("round", 1)) < known.round_number
+
+
+def is_death(peer: wire.Peer, fields: Fields) -> bool:
+    """An end that nobody wanted. A task that we stopped has not died."""
+    return fields["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, fields)
+
+
+def too_early(peer: wire.Peer, fields: Fields) -> bool:
+    """A good exit code that is no success: a server never ends by itself, any other task must have been up."""
+    return fields["outcome"] == "succeeded" and (serves(peer) or not fields.get("up"))
+
+
+def serves(task: "Union[wire.Peer, wire.TaskSpec]") -> bool:
+    """Whether it never ends by itself. A ps does not, whatever else is said."""
+    return task.serves or task.role == "ps"
+
+
+def in_words(death: Fields) -> str:
+    """ "worker:1 on n2 failed with exit code 3"."""
+    text = "%s on %s" % (death["task"], death["host"])
+    if death["outcome"] == "succeeded":
+        text += " ended too early, with exit code 0"
+    elif death.get("exit_code") is not None and not death.get("reason"):
+        text += " %s with exit code %s" % (death["outcome"], death["exit_code"])
+    elif death.get("signal") is not None and not death.get("reason"):
+        text += " %s by signal %s" % (death["outcome"], death["signal"])
+    else:
+        text += " %s" % death["outcome"].replace("_", " ")
+    return text + (": %s" % death["reason"] if death.get("reason") else "")

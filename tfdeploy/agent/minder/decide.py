@@ -1,0 +1,162 @@
+"""When a run starts and ends on this host: (part, what is known, own tasks, clock) -> actions. Pure.
+
+Reads no clock and no file, so that every rule is a row in a table of tests. What starts again is in restart.py.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Dict, List, Optional
+from tfdeploy.agent.mesh.shared_state import after, decided, first_death, in_words, is_final, serves
+from tfdeploy.agent.minder import restart, unminded
+from tfdeploy.agent.minder.actions import Abort, Action, Bury, Commit, End, Own, Phase, Start, View
+
+__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Bury", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
+
+STOPPED_BY_OPERATOR = "stopped by an operator"
+DECIDED = "the deciding task succeeded"
+ALONE = "back after its processes were gone, and no other host of the run answered for a day"
+ASTRAY_S = 86400.0  # a host that came back waits so long to hear from another before it gives up
+
+
+def decide(view: View) -> List[Action]:
+    """What to do now. Asked again whenever something changed, and from time to time."""
+    if view.phase == "ended":
+        return []
+    news = _news(view)
+    if news:
+        return news
+    burials: List[Action] = [_bury(view, own) for own in view.own.values() if _orphaned(own)]
+    return burials + _others(view)  # what cannot be killed holds up nobody else
+
+
+def _others(view: View) -> List[Action]:
+    if view.known.abort is not None:
+        return _end_all(view)
+    if view.phase == "prepared":
+        return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
+    if view.phase == "committed" and _all_over(view):
+        return [Phase("ended")]
+    if view.astray:  # the run may be over elsewhere: nothing starts before somebody says that it is not
+        return [Abort("abort", ALONE)] if _since(view, "back") >= ASTRAY_S else []
+    number = view.known.round_number
+    actions: List[Action] = [
+        Start(task, _next_attempt(view, task), number)
+        for task, own in view.own.items()
+        if own.status.state == "pending" and not own.supervised
+    ]
+    if view.phase != "committed":
+        return actions
+    return actions + unminded.attend(view) + restart.recover(view) + _finish(view)
+
+
+def _next_attempt(view: View, task: str) -> int:
+    """The first one; or, where a power cut took its status, the one after the last that the others know of."""
+    return after(int(view.known.ended.get(task, {}).get("attempt", 0)))
+
+
+def _news(view: View) -> List[Action]:
+    """What this host learns by itself and must tell: commit, or why the run ends."""
+    part, words, known = view.part, view.words, view.known
+    if known.abort is not None:
+        return []
+    if "stop" in words:
+        return [Abort("stop", STOPPED_BY_OPERATOR, _grace(words["stop"]))]
+    if "abort" in words:
+        return [Abort("abort", str(words["abort"].get("reason") or "rolled back"))]
+    death = first_death(part.peers, known)
+    if death is not None:
+        return [Abort("failed", in_words(death))]
+    if view.phase == "prepared" and "start" not in words and _since(view, "prepared") >= part.start_within_s:
+        return [Abort("abort", "prepared, but not started within %g s" % part.start_within_s)]
+    if view.phase == "started":
+        if known.committed or "commit" in words:
+            return [Commit(), Phase("committed")]
+        if _since(view, "started") >= part.commit_within_s:
+            return [Abort("abort", "started, but not committed within %g s" % part.commit_within_s)]
+    return []
+
+
+def _grace(word: Dict[str, object]) -> Optional[float]:
+    grace = word.get("grace_s")
+    return float(grace) if isinstance(grace, (int, float)) else None
+
+
+def _since(view: View, mark: str) -> float:
+    return view.now - view.marks.get(mark, view.now)
+
+
+def _orphaned(own: Own) -> bool:
+    return own.status.state in ("starting", "running") and not own.supervised
+
+
+def _bury(view: View, own: Own) -> Bury:
+    task, which = own.status.task, (max(1, own.status.attempt), own.status.round)
+    if view.rebooted(own.status):
+        return Bury(task, "lost", "host rebooted", *which)
+    if view.known.abort is not None:
+        return Bury(task, "stopped", str(view.known.abort["reason"]), *which)
+    return Bury(task, "lost", "its supervisor was killed", *which)
+
+
+def _all_ended(view: View) -> bool:
+    return all(own.status.state in ("ended", "lost") and not own.supervised for own in view.own.values())
+
+
+def _all_over(view: View) -> bool:
+    """All has ended here, and nothing of it starts again."""
+    if not _all_ended(view):
+        return False
+    if decided(view.part.peers, view.known) is not None:
+        return True
+    last = all(task in view.known.ended and is_final(view.known.ended[task]) for task in view.own)
+    return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
+
+
+def _end_all(view: View) -> List[Action]:
+    abort = view.known.abort or {}
+    if _all_ended(view):
+        return [Phase("ended")]
+    graces = [_grace(abort), _grace(view.words.get("stop", {}))]  # a later stop may have less patience
+    grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
+    actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
+    for task, own in view.own.items():
+        if own.status.state == "pending" and not own.supervised:
+            actions.append(Bury(task, "stopped", str(abort["reason"])))
+        elif own.status.state != "pending" and own.supervised:
+            actions.append(End(task, str(abort["reason"]), grace_s))
+    return actions
+
+
+def _finish(view: View) -> List[Action]:
+    """The deciding tasks have succeeded: the others get their grace, then the servers end."""
+    part = view.part
+    if decided(part.peers, view.known) is None:
+        return []
+    actions: List[Action] = []
+    waited = _since(view, "decided")
+    done = all(_is_done(view, peer, waited) for peer in part.peers if not serves(peer))
+    for spec in part.tasks:
+        own = view.own[spec.task]
+        if own.status.state in ("ended", "lost") and not own.supervised:
+            continue
+        over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_in_vain(view, own)
+        if done if serves(spec) else over:
+            actions.append(End(spec.task, DECIDED, part.stop_grace_s))
+    return actions
+
+
+def _waits_in_vain(view: View, own: Own) -> bool:
+    """Its session is not made before all have answered, and one of these has ended for good."""
+    return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
+
+
+def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
+    """A task anywhere has ended, or its host has been silent for longer than it could have taken to say so."""
+    fields = view.known.ended.get(peer.task)
+    if fields is not None and is_final(fields):
+        return True
+    if peer.task in view.own:
+        return False
+    patience = view.part.finish_grace_s + view.part.stop_grace_s
+    return min(waited, view.silent_s.get(peer.host, 0.0)) >= patience

@@ -1,0 +1,37 @@
+"""What a minder is after the end: the messenger to hosts that have not heard how the run ended, because they are cut off.
+
+It holds no port but the mesh's and hardly ever speaks: who comes back asks. It goes once everybody has heard, nobody listens
+there any more (that host was rebooted), or after a day.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.run.folder import RunPaths
+
+DAY_S = 86400.0
+UNCOMMITTED_S = 60.0  # what was never committed ends by itself
+UNSTARTED_S = 20.0  # and hosts that never prepared are not worth more
+TOLD_S = 1.0  # so does what the control machine rolls back
+CALM_AFTER_S = 60.0
+SOON_S, CALM_S = 0.25, 5.0  # between two looks; news wake it up
+
+
+class Messenger:
+    def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool, started: bool = True) -> None:
+        self._paths, self._mesh, self._committed = paths, mesh, committed
+        self._begun = time.monotonic()
+        self._until = self._begun + (DAY_S if committed else UNCOMMITTED_S if started else UNSTARTED_S)
+        self.tick_s = SOON_S
+
+    def is_needed(self) -> bool:
+        now = time.monotonic()
+        if not self._committed and self._paths.word("abort"):  # perhaps only now
+            self._until = min(self._until, now + TOLD_S)
+        if now - self._begun >= CALM_AFTER_S and self.tick_s != CALM_S:
+            self.tick_s = CALM_S
+            self._mesh.calm_down()
+        return now < self._until and not self._mesh.all_heard() and os.path.isdir(self._paths.host_dir)

@@ -1,0 +1,222 @@
+"""What starts again after a death, when, and in which order: (part, what is known, own tasks, clock) -> actions. Pure.
+
+A task that recovers alone starts again on its host after a pause. A gang starts again together: somebody says a new round;
+every host ends what it has of the old one and says so (CLEARED); once all have, and the chief's keep lies on each disk, they
+say that (SUPPLIED); then the servers start, and once these are up (SERVED) the others. So no new process ever meets an old.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional
+from tfdeploy.agent.mesh.shared_state import (
+    MAX_ROUND,
+    MAX_TEXT,
+    Knowledge,
+    after,
+    decided,
+    ending_of,
+    in_words,
+    is_final,
+    is_outdated,
+    serves,
+    too_early,
+)
+from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
+
+OVER = ("ended", "lost")
+QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
+REFILL_S = 600.0  # one that lives longer is as good as the first
+CLEARED, SUPPLIED, SERVED = 1, 2, 3
+GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
+
+
+def may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
+    return part.restart_max > 0 and peer.on_death != ""
+
+
+def is_last(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
+    """Whether this attempt, which has ended, was the task's last."""
+    over = known.abort is not None or decided(part.peers, known) is not None
+    return over or not recovers(part, peer, known, status)
+
+
+def recovers(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
+    """Whether the task starts again after this attempt, unless the run is over before that."""
+    if not known.committed or not may_recover(part, peer):
+        return False
+    if peer.gang and status.round < known.round_number:
+        return True
+    fields = {"outcome": status.outcome, "up": status.up}
+    return status.outcome != "gave_up" and (status.outcome != "succeeded" or too_early(peer, fields))
+
+
+def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> Dict[str, Any]:
+    """The count of failed starts after this one: {"attempt", "round", "count", "quick", "delay_s", "how": it ended}.
+
+    `chance`: 0 to 1, spreads the pauses."""
+    said = before or {}
+    lived_s = status.lived_s or 0.0
+    count, quick = int(said.get("count", 0)), int(said.get("quick", 0))
+    if lived_s >= REFILL_S:
+        count = 0
+    quick = after(quick) if lived_s < QUICK_S else 0
+    first_s, longest_s = backoff_s
+    pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
+    delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
+    which = {"attempt": status.attempt, "round": status.round, "how": how(status)[:MAX_TEXT]}
+    return {**which, "count": after(count), "quick": quick, "delay_s": delay_s}
+
+
+def new_round(action: NewRound, status: wire.TaskStatus, count: Dict[str, Any]) -> Dict[str, Any]:
+    """The gang's next round, after the death of that attempt: Knowledge.round."""
+    death = ending_of(status)
+    told = {"n": action.n, "time": death["time"], "task": action.task}
+    told["reason"] = in_words(dict(death, task=action.task))[:MAX_TEXT]
+    return dict(told, **{name: count[name] for name in ("count", "quick", "delay_s")})
+
+
+def recover(view: View) -> List[Action]:
+    """What to start, to end and to tell in a committed run that is not decided."""
+    if decided(view.part.peers, view.known) is not None:
+        return []
+    actions: List[Action] = []
+    for spec, peer in _own(view):
+        own, number = view.own[spec.task], view.known.round_number
+        if peer.gang and own.status.round < number:
+            if own.status.state not in OVER:
+                actions.append(End(spec.task, _broken(view), min(view.part.stop_grace_s, GANG_GRACE_S)))
+        elif own.status.state in OVER and not own.supervised:
+            actions += _after_death(view, peer, own)
+    return actions + _gather(view)
+
+
+def waits_for_gang(view: View) -> bool:
+    """Whether the gang may need this host once more, though all has ended here."""
+    return any(peer.gang and may_recover(view.part, peer) for _, peer in _own(view))
+
+
+def _own(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
+    peers = {peer.task: peer for peer in view.part.peers}
+    return [(spec, peers[spec.task]) for spec in view.part.tasks if spec.task in peers]
+
+
+def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
+    part, status, known = view.part, own.status, view.known
+    count = view.counts.get(peer.task)
+    if is_last(part, peer, known, status) or count is None or count["attempt"] != status.attempt:
+        return []
+    if count["count"] > part.restart_max:
+        return [GiveUp(peer.task, _given_up(part, status))]
+    if peer.on_death == "gang" or _is_left_alone(view, peer):
+        if known.round_number >= MAX_ROUND:
+            return [GiveUp(peer.task, "%s, and no round follows number %d" % (how(status), MAX_ROUND))]
+        return [NewRound(known.round_number + 1, peer.task)]
+    if view.now < view.marks.get("again " + peer.task, 0.0):
+        return []
+    return [Start(peer.task, status.attempt + 1, known.round_number)]
+
+
+def _is_left_alone(view: View, peer: wire.Peer) -> bool:
+    """Whether another of its gang has done its part and gone: a session that spans them all would wait for it for ever."""
+    known = view.known
+    others = [each for each in view.part.peers if each.gang and each.task != peer.task and each.task in known.ended]
+    ended = [known.ended[each.task] for each in others if not is_outdated(each, known.ended[each.task], known)]
+    return peer.gang and any(fields["outcome"] == "succeeded" and is_final(fields) for fields in ended)
+
+
+def _given_up(part: wire.HostPart, status: wire.TaskStatus) -> str:
+    return "%s, after %d restart%s (restart.max)" % (how(status), part.restart_max, "s" * (part.restart_max != 1))
+
+
+def how(status: wire.TaskStatus) -> str:
+    """How an attempt ended: "killed by signal 9", "exit code 3"."""
+    if status.reason:
+        return status.reason
+    if status.exit_code is not None:
+        return "exit code %d" % status.exit_code
+    return "killed by signal %s" % status.signal if status.signal is not None else str(status.outcome)
+
+
+def _broken(view: View) -> str:
+    return "the gang starts again: %s" % (view.known.round or {}).get("reason", "")
+
+
+def _gather(view: View) -> List[Action]:
+    """The next step of the gang's new start."""
+    number, members = view.known.round_number, [(spec, peer) for spec, peer in _own(view) if peer.gang]
+    if number == 1 or not members:
+        return []
+    host, part = view.part.host, view.part
+    mine = _stage(view, host, number)
+    slowest = min(_stage(view, peer.host, number) for peer in part.peers if peer.gang)
+    if mine < CLEARED:
+        return [Stand(number, CLEARED)] if all(_cleared(view.own[spec.task], number) for spec, _ in members) else []
+    if mine < SUPPLIED:
+        if slowest < CLEARED:
+            return []
+        needs = part.supply_from not in (None, host) and view.supplied < number
+        return [Supply(number)] if needs else [Stand(number, SUPPLIED)]
+    servers = [spec for spec, _ in members if serves(spec)]
+    if mine < SERVED and all(_is_up(view.own[spec.task], number) for spec in servers):
+        return [Stand(number, SERVED)]
+    if view.now < view.marks.get("round %d" % number, 0.0):
+        return []
+    ready = [spec for spec, _ in members if serves(spec) or slowest >= SERVED]
+    # A server of another host starts at once; who talks to it waits until it is up.
+    return [
+        Start(spec.task, view.own[spec.task].status.attempt + 1, number)
+        for spec in ready
+        if _cleared(view.own[spec.task], number) and view.own[spec.task].status.round < number and slowest >= CLEARED
+    ]
+
+
+def _stage(view: View, host: str, number: int) -> int:
+    at, stage = view.known.stands.get(host, (1, SERVED))
+    return stage if at == number else SERVED if at > number else 0
+
+
+def _cleared(own: Own, number: int) -> bool:
+    return own.status.round >= number or (own.status.state in OVER and not own.supervised)
+
+
+def _is_up(own: Own, number: int) -> bool:
+    return own.status.round >= number and (own.status.up or own.status.state in OVER)
+
+
+def first_words(view: View) -> Dict[str, str]:
+    """Tasks of this host that are about to start again, and why."""
+    words: Dict[str, str] = {}
+    if view.phase != "committed" or view.known.abort is not None or decided(view.part.peers, view.known) is not None:
+        return words
+    for spec, peer in _own(view):
+        status = view.own[spec.task].status
+        if status.state not in OVER or is_last(view.part, peer, view.known, status):
+            continue
+        outdated = peer.gang and status.round < view.known.round_number
+        if not outdated and _counted(view, peer, status)["count"] > view.part.restart_max:
+            continue
+        first = "once another host of the run answers, " if view.astray else ""
+        words[spec.task] = _broken(view) + _awaited(view) if outdated else "%sstarts again: %s" % (first, how(status))
+    return words
+
+
+def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> Dict[str, Any]:
+    """The count with this death, also where it has not been taken down yet."""
+    count = view.counts.get(peer.task)
+    if count is not None and count["attempt"] == status.attempt:
+        return count
+    return account(view.known.round if peer.on_death == "gang" else count, status, view.part.restart_backoff_s, 0.0)
+
+
+def _awaited(view: View) -> str:
+    """Which hosts still hold the gang up, once this one does not."""
+    number = view.known.round_number
+    if _stage(view, view.part.host, number) < CLEARED:
+        return ""
+    hosts = sorted({peer.host for peer in view.part.peers if peer.gang})
+    late = [host for host in hosts if _stage(view, host, number) < CLEARED]
+    gone = [host for host in late if view.known.unminded.get(host, (0, 0.0))[0] % 2]
+    if gone:
+        return "; waits for %s, where nobody minds it, as long as restart.wait allows" % ", ".join(gone)
+    return "; waits until %s has ended what it runs of it" % ", ".join(late) if late else ""

@@ -1,0 +1,124 @@
+"""What a minder knows, and what it has done: on disk before it acts on it, so that another minder can go on from there.
+
+state.json and knowledge.json of a run on one host, and its journal. A disk that is full does not stop the run: it is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Dict, Set
+from tfdeploy.agent.host import reserved_space
+from tfdeploy.agent.host.atomic import forget_halves, read_json
+from tfdeploy.agent.mesh import shared_state
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.minder import restart, unminded
+from tfdeploy.agent.run.folder import RunPaths
+
+_KNOWN, _STATE = "knowledge.json", "state.json"
+
+
+def tidy(paths: RunPaths) -> None:
+    """Removes what a minder left that was killed as it wrote. For who holds its lock."""
+    for name in (_KNOWN, _STATE):
+        forget_halves(paths.file(name))
+
+
+class Ledger:
+    """`state` may be changed by whoever holds it, who then saves. `known` only grows, by `learn`."""
+
+    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
+        self.paths, self.part = paths, part
+        self.state = paths.state()
+        self.known = Knowledge()
+        self.saved = True  # all of it is on disk
+
+    def remember(self) -> None:
+        """What a minder before this one knew."""
+        tidy(self.paths)
+        said = read_json(self.paths.file(_KNOWN))
+        if said is None:
+            return
+        try:
+            self.known = shared_state.from_json(said, {peer.task: peer for peer in self.part.peers}, self._hosts())
+        except ValueError as error:  # the other hosts say it again
+            self.journal("forgot", why=str(error))
+
+    def _hosts(self) -> Set[str]:
+        return {one.host for one in self.part.mesh}
+
+    def learn(self, known: Knowledge) -> None:
+        """`known` holds all that was known before."""
+        if known == self.known:
+            return
+        if known.round_number != self.known.round_number and known.round is not None:
+            name = "round %d" % known.round_number
+            self.state.marks[name] = time.monotonic() + min(float(known.round["delay_s"]), self.part.restart_backoff_s[1])
+            self.journal(name, reason=known.round.get("reason"))
+        self._note_unminded(known)
+        self.known = known
+        self.save()
+
+    def _note_unminded(self, known: Knowledge) -> None:
+        before, now = unminded.hosts(self.known), unminded.hosts(known)
+        for host in now.keys() - before.keys():
+            self.state.marks[unminded.mark(host)] = time.monotonic()
+            self.journal("unminded", host=host)
+        for host in before.keys() - now.keys():
+            self.state.marks.pop(unminded.mark(host), None)
+            self.journal("minded again", host=host)
+
+    def account(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
+        """Counts a death once, and says when the task may start again."""
+        before = self.state.restarts.get(peer.task)
+        counted = (before or {}).get("attempt") == status.attempt
+        collateral = peer.gang and status.round < self.known.round_number
+        if counted or collateral or restart.is_last(self.part, peer, self.known, status):
+            return
+        said = self.known.round if peer.on_death == "gang" else before
+        count = restart.account(said, status, self.part.restart_backoff_s, random.random())
+        self.state.restarts[peer.task] = count
+        self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
+        self.journal("died", task=peer.task, **count)
+        self.save()
+
+    def note_health(self, health: Dict[str, Dict[str, Any]]) -> None:
+        """What stands still, and why, by task."""
+        if health == self.state.health:
+            return
+        for task in sorted({*health, *self.state.health}):
+            if health.get(task) != self.state.health.get(task):
+                self.journal("stalled" if task in health else "goes on", task=task, **health.get(task, {}))
+        self.state.health = health
+        self.save()
+
+    def save(self) -> None:
+        try:
+            self._write()
+            self.saved = True
+        except OSError:
+            self.saved = not os.path.isdir(self.paths.host_dir)  # a full disk; or purged
+
+    def journal(self, what: str, **fields: object) -> None:
+        try:
+            reserved_space.append_line(self.paths.file("journal"), dict(fields, v=wire.VERSION, time=time.time(), what=what))
+        except OSError:
+            pass
+
+    def _write(self) -> None:
+        """How the run ends is a pure function of what is known, so that all hosts end up saying the same. Raises OSError."""
+        state, known = self.state, self.known
+        abort, death = known.abort, shared_state.first_death(self.part.peers, known)
+        state.first_death, state.ended_tasks, state.round = death, known.ended, known.round
+        state.unminded = unminded.hosts(known)
+        if abort is not None:
+            state.stop_requested = state.stop_requested or abort["kind"] == "stop"
+            if abort["kind"] == "failed":
+                state.abort_reason = shared_state.in_words(death) if death is not None else None
+            elif abort["kind"] == "abort":
+                state.abort_reason = str(abort["reason"])
+        reserved_space.write_json(self.paths.file(_KNOWN), known.as_json(), durable=True)
+        reserved_space.write_json(self.paths.file(_STATE), wire.to_wire(state), durable=True)

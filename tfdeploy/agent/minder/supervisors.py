@@ -1,0 +1,117 @@
+"""The supervisors of one run on this host: started, looked at, told to end. It decides nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import NamedTuple
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Dict, Tuple
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import read_json, write_json
+from tfdeploy.agent.log.tf_messages import Chatter
+from tfdeploy.agent.minder import decide
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.run.folder import RunPaths, agent_command, is_locked
+from tfdeploy.agent.supervise.supervisor import STOP_FILE
+
+
+class Heard(NamedTuple):
+    own: float  # monotonic seconds of its last words of its own
+    waits: Tuple[str, ...] = ()
+
+
+class Staff:
+    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
+        self._paths = paths
+        self._part = part
+        self._chatter: Dict[str, Chatter] = {}
+        self._heard: Dict[str, Heard] = {}
+        self._children: Dict[str, subprocess.Popen[bytes]] = {}
+        self._begun: Dict[str, Tuple[int, int]] = {}  # task -> attempt and round of its child
+
+    def start(self, task: str, attempt: int, round_number: int) -> bool:
+        """A supervisor for an attempt that has none. False: one was started already."""
+        if self._begun.get(task, (0, 0))[0] >= attempt:
+            return False
+        folder = self._paths.task_dir(task)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        forget(os.path.join(folder, STOP_FILE))  # it was meant for the attempt before
+        with open(os.path.join(folder, "supervisor.log"), "ab") as log:
+            self._children[task] = subprocess.Popen(
+                agent_command("supervise", self._paths.host_dir, task, str(attempt), str(round_number)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._begun[task] = attempt, round_number
+        return True
+
+    def reap(self) -> None:
+        """Everything that ended below us: supervisors, and what a dead supervisor left to us."""
+        while True:
+            try:
+                pid, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for child in self._children.values():
+                if child.pid == pid:
+                    child.returncode = code
+
+    def look(self, decided: bool = False) -> Dict[str, decide.Own]:
+        """Every task of this host as it is now. `decided`: from then on their words count, for their grace."""
+        now = time.monotonic()
+        return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
+
+    def _own(self, task: str, now: float, decided: bool) -> decide.Own:
+        # The lock first: a supervisor writes its last status before it lets go.
+        child = self._children.get(task)
+        supervised = is_locked(task_processes.supervisor_lock(self._paths, task)) or (
+            child is not None and child.returncode is None
+        )
+        status = self._paths.status(task)
+        attempt, round_number = self._begun.get(task, (0, 1))
+        unwritten = status.attempt < attempt and (supervised or attempt > 1 or status.state == "pending")
+        if unwritten:
+            # Its supervisor has not written anything yet, or died before it could.
+            state = "pending" if supervised and attempt == 1 else "starting"
+            status = wire.TaskStatus(self._paths.run, task, self._paths.host, attempt=attempt, state=state)
+            status.round, status.boot_id = round_number, processes.boot_id()
+        heard = self._hear(task, now) if decided else Heard(now)
+        return decide.Own(status, supervised, now - heard.own, not unwritten, heard.waits)
+
+    def _hear(self, task: str, now: float) -> Heard:
+        """What it has said since the first look. No clock that can jump is asked."""
+        if task not in self._chatter:
+            self._chatter[task] = Chatter(self._paths.task_dir(task))
+            self._heard[task] = Heard(now)
+        said, before = self._chatter[task].look(), self._heard[task]
+        self._heard[task] = Heard(now) if said.own else Heard(before.own, tuple(dict.fromkeys(before.waits + said.waits)))
+        return self._heard[task]
+
+
+def forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped") -> None:
+    """Says why and how patiently in stop.json, then TERM to the supervisor, if there is one. Safe to repeat."""
+    path = os.path.join(paths.task_dir(task), STOP_FILE)
+    said = read_json(path)
+    if said is None or said.get("grace_s") != grace_s:
+        try:
+            write_json(path, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
+        except OSError:
+            pass  # a full disk: TERM alone ends it as well
+    who = task_processes.supervisor(paths, task)
+    if who is not None:
+        processes.send(who, signal.SIGTERM)

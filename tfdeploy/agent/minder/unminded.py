@@ -1,0 +1,80 @@
+"""Hosts where nobody minds the run any more: minder and supervisors were killed together, or it was rebooted. Pure.
+
+Such a host refuses the mesh's port; one that is merely silent is cut off and goes on by itself. The others say so, take it
+back when a minder is there again, and give up what ran there after `restart.wait`: no gang waits for ever.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Dict, List, Union
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Fields, Knowledge, after, decided, is_final, is_outdated
+from tfdeploy.agent.minder.actions import Action, Lose, Unminded, View
+
+NOBODY = "nobody minds it"
+
+
+def attend(view: View) -> List[Action]:
+    """What to tell of such hosts in a committed run that goes on."""
+    part, known = view.part, view.known
+    if known.abort is not None or decided(part.peers, known) is not None:
+        return []
+    actions: List[Action] = []
+    for host in sorted({peer.host for peer in part.peers if _is_needed(peer, known)} | {part.host}):
+        number, refused_s = known.unminded.get(host, (0, 0.0))[0], view.refused_s.get(host, 0.0)
+        if host == part.host:
+            actions += [Unminded(host, number + 1)] if number % 2 else []
+        elif number % 2:
+            waited = view.now - view.marks.get(mark(host), view.now)
+            actions += [Lose(host)] if waited >= part.restart_wait_s else []
+        elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
+            actions.append(Unminded(host, number + 1, refused_s))
+    return actions
+
+
+def mark(host: str) -> str:
+    """Of when this host heard of it, among View.marks."""
+    return "unminded " + host
+
+
+def hosts(known: Knowledge) -> Dict[str, float]:
+    """Those where nobody minds the run, and since when."""
+    return {host: since for host, (number, since) in known.unminded.items() if number % 2}
+
+
+def learn(part: wire.HostPart, known: Knowledge, action: Union[Unminded, Lose], now: float) -> Knowledge:
+    """What is known with that action. `now`: UTC seconds."""
+    if isinstance(action, Lose):
+        return known.join(Knowledge(ended=lost(part, known, action.host)))
+    return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
+
+
+def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Fields]:
+    """How what ran there has ended: its latest attempt that others know of may have been followed by another."""
+    since = known.unminded[host][1]
+    reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (NOBODY, _words(part.restart_wait_s))
+    return {
+        peer.task: {
+            "attempt": after(int(known.ended.get(peer.task, {}).get("attempt", 0))),
+            "round": known.round_number,
+            "final": True,
+            "outcome": "lost",
+            "time": since,
+            "host": host,
+            "reason": reason,
+        }
+        for peer in part.peers
+        if peer.host == host and _is_needed(peer, known)
+    }
+
+
+def _is_needed(peer: wire.Peer, known: Knowledge) -> bool:
+    fields = known.ended.get(peer.task)
+    return fields is None or not is_final(fields) or is_outdated(peer, fields, known)
+
+
+def _words(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return "%d %s" % (seconds // size, unit)
+    return "%g s" % seconds

@@ -1,0 +1,106 @@
+"""Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and clones one hostname.
+
+One folder: that one. Several: the one that was written in this life of this machine, else, after a reboot, the one with its
+hostname; of clones the one with the name by which the inventory of this session calls this machine. Reads only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Dict, Iterator, List, Optional
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.ownership import name_of
+from tfdeploy.agent.run import check_files
+from tfdeploy.agent.serve.call import NAME
+
+
+def boot_id() -> str:
+    """This boot of this machine's kernel."""
+    with open("/proc/sys/kernel/random/boot_id") as stream:
+        return stream.read().strip()
+
+
+def place() -> str:
+    """This life of this machine, or container: clones share hostname and machine id, but never a boot."""
+    sees = os.stat("/proc/self/ns/pid").st_ino  # containers of one machine share its boot, and see other processes
+    return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
+
+
+def origin() -> Dict[str, str]:
+    """What a file says that only this machine may take for its own: see is_own."""
+    return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": place()}
+
+
+def is_own(said: Dict[str, Any], host: str, told: str) -> bool:
+    """Whether this machine wrote `said` (an `origin`) as `host`. `told`: what this session's inventory calls it, or ""."""
+    if said.get("place") == place():
+        return True
+    if said.get("place") and said.get("boot_id") == boot_id():
+        return False  # another container of this machine
+    if said.get("hostname") is None:
+        return bool(said.get("boot_id") == boot_id())
+    return said["hostname"] == os.uname().nodename and told in ("", host)
+
+
+def job_names(workdir: str) -> List[str]:
+    """The jobs that have runs in this workdir."""
+    return [name for name in _names(workdir) if os.path.isdir(layout.runs_dir(workdir, name))]
+
+
+def run_names(workdir: str, job: str) -> List[str]:
+    return _names(layout.runs_dir(workdir, job))
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if NAME.match(name))
+    except OSError:
+        return []
+
+
+def host_names(workdir: str, job: str, run: str) -> List[str]:
+    """The hosts that have a part of this run in this workdir; none: the run is unknown here."""
+    try:
+        names = os.listdir(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
+    except OSError:  # no such folder, or one that is none, or that cannot be read
+        return []
+    return sorted(name for name in names if os.path.exists(os.path.join(layout.host_dir(workdir, job, run, name), "part.json")))
+
+
+def damaged(workdir: str, job: str, run: str) -> Optional[str]:
+    """What is wrong with the only parts of a run that lie here, in words; None: nothing, or there is no run."""
+    folder = layout.run_dir(workdir, job, run)
+    if not os.path.isdir(folder):
+        return "%s is no folder" % folder if os.path.lexists(folder) else None
+    said = None
+    for name in host_names(workdir, job, run):
+        wrong = check_files.wrong(workdir, job, run, name)
+        if wrong is None:
+            return None
+        said = said or "%s: %s" % (folder, wrong)
+    return said
+
+
+def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
+    """The inventory's name of this machine in that run; None: the run is unknown here, or its files are damaged."""
+    names = host_names(workdir, job, run)
+    own = names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
+    return next((name for name in own if check_files.wrong(workdir, job, run, name) is None), None)
+
+
+def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
+    """Those that this machine wrote, the likeliest first. A thousand hosts may share the workdir: little of each is read, and
+    nothing of the others where the name that we are told is that of this life."""
+    here, before = place(), []
+    for name in sorted(names, key=lambda name: name != told):
+        try:
+            said = atomic.read_json(layout.state_file(workdir, job, run, name)) or {}
+        except OSError:
+            continue
+        if said.get("place") == here:
+            yield name
+        elif is_own(said, name, told):
+            before.append(name)
+    yield from before

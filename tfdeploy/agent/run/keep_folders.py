@@ -1,0 +1,78 @@
+"""What the keep folders of a job hold: how new, and which checkpoint TensorFlow would go on from. Reads only."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.serve.call import VerbError
+
+_CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_STEP = re.compile(r"-(\d+)\Z")
+_OF_A_WORKER = re.compile(r"workertemp_\d+\Z")
+_MOST_BYTES = 1 << 20
+_MOST_STEPS = 1 << 53
+
+
+def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]:
+    """One entry, as model.facts.KeepFact, for each path that holds at least one file. Raises VerbError bad_name."""
+    found = []
+    for path in check_keep(paths):
+        latest, record = newest(layout.keep_dir(workdir, job, path))
+        if latest is not None:
+            checkpoint = _checkpoint(record) if record else None
+            step = _step(checkpoint) if checkpoint else None
+            fact: Dict[str, Any] = {"path": path, "newest": latest, "checkpoint": checkpoint, "step": step}
+            fact["recorded"] = _changed(record) if checkpoint and record else None
+            found.append(fact)
+    return found
+
+
+def _step(checkpoint: str) -> Optional[int]:
+    """None where its name ends in something larger than a step can be."""
+    found = _STEP.search(checkpoint)
+    step = int(found.group(1)) if found else None
+    return None if step is None or step > _MOST_STEPS else step
+
+
+def _changed(path: str) -> Optional[float]:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return None
+
+
+def check_keep(paths: Any) -> List[str]:
+    """The paths, where they are a list of paths inside the code. Raises VerbError bad_name."""
+    for path in paths or []:
+        if not isinstance(path, str) or any(word in ("", ".", "..") for word in path.split("/")) or "\0" in path:
+            raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
+    return list(paths or [])
+
+
+def newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
+    """(mtime of the newest file below `folder`, the newest file named `checkpoint`), but for what TensorFlow lets workers
+    write that are not the chief, and nobody reads."""
+    latest, latest_record, record = None, -1.0, None
+    for base, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
+        for name in names:
+            try:
+                changed = os.lstat(os.path.join(base, name)).st_mtime
+            except OSError:
+                continue  # a checkpoint is being rotated away
+            latest = max(latest or 0.0, changed)
+            if name == "checkpoint" and changed > latest_record:
+                latest_record, record = changed, os.path.join(base, name)
+    return latest, record
+
+
+def _checkpoint(record: str) -> Optional[str]:
+    try:
+        with open(record, "rb") as text:
+            found = _CHECKPOINT.search(text.read(_MOST_BYTES).decode("utf-8", "replace"))
+    except OSError:
+        return None
+    return os.path.basename(found.group(1)) if found else None

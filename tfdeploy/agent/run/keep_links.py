@@ -1,0 +1,164 @@
+"""What stands where a link to a keep folder stood is taken into keep, and the link is there again.
+
+A program may replace the link (`rm -rf logs; mkdir logs`); what it then writes would stay in cwd/, where no later launch
+looks. Nothing is deleted and nothing newer is hidden: what gives way lies beside it in keep, under a dated name. Each step
+is one rename, so that a death at any moment leaves a state from which the next call goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import time
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.run.find import run_names
+from tfdeploy.agent.run.folder import RunPaths, take_lock
+from tfdeploy.agent.run.keep_folders import newest
+from tfdeploy.agent.run.workdir import make_private
+from tfdeploy.agent.serve.run_status import is_live, run_paths
+
+WITHIN_S = 60.0  # another task of the host may be taking in a lot
+_POLL_S = 0.05
+_ARRIVING = ".tfdeploy-arriving"  # in keep: a copy from another file system that is not whole yet
+
+
+def restore(paths: RunPaths, keep: List[str]) -> List[str]:
+    """Takes in what the program left in place of its links: a sentence for each path. Only of a run that was committed:
+    what a launch that failed has left does not replace the checkpoints of an earlier run."""
+    if not paths.replaced_links(keep) or not (read_json(paths.file("knowledge.json")) or {}).get("committed"):
+        return []
+    lock = _lock(paths)
+    if lock is None:
+        return []  # the next task that ends tries again
+    try:
+        return [_restored(paths, path) for path in paths.replaced_links(keep)]
+    finally:
+        os.close(lock)
+
+
+def tell(log: LogWriter, attempt: int, said: List[str]) -> None:
+    """As lines of a task's log."""
+    for each in said:
+        log.append(("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time())
+
+
+def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
+    """As `restore`, for a task whose supervisor is dead or has ended; its log says it."""
+    said = restore(paths, part.keep)
+    for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
+        log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
+        tell(log, paths.status(spec.task).attempt, said)
+        log.close()
+
+
+def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
+    """What runs of the job that nobody minds any more have left here. For who holds the job's lock."""
+    found: List[str] = []
+    for run in run_names(workdir, job):
+        paths = run_paths(workdir, job, run, told)
+        if paths is not None and read_json(paths.file("part.json")) and not is_live(paths):
+            found += ["run %s: %s" % (run, said) for said in restore(paths, paths.part().keep)]
+    return found
+
+
+def _lock(paths: RunPaths) -> Optional[int]:
+    """One at a time, also of several hosts that share the workdir. None: somebody else does it, and takes long."""
+    folder = layout.locks_dir(paths.workdir, paths.job)
+    deadline = time.monotonic() + WITHIN_S
+    try:
+        make_private(folder)
+        lock = take_lock(os.path.join(folder, "keep"))
+        while lock is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            lock = take_lock(os.path.join(folder, "keep"))
+        return lock
+    except OSError:
+        return None  # a full or read-only disk
+
+
+def _restored(paths: RunPaths, path: str) -> str:
+    place, target = os.path.join(paths.cwd, path), layout.keep_dir(paths.workdir, paths.job, path)
+    try:
+        _way_to(paths.cwd, path)
+        make_private(os.path.dirname(target))
+        said = _take_in(place, target)
+        make_private(target)
+        os.symlink(target, place)
+    except OSError as error:
+        return "%s was replaced by the program, and cannot be taken into `keep`: %s" % (path, error)
+    return "%s was %s; it is a link to `keep` again" % (path, said)
+
+
+def _way_to(cwd: str, path: str) -> None:
+    """The folders above the link, made again where they are missing. Raises OSError where one of them is a link."""
+    folder = cwd
+    for word in path.split("/")[:-1]:
+        folder = os.path.join(folder, word)
+        if os.path.islink(folder):
+            raise OSError(errno.ELOOP, "a link is in the way", folder)
+        if not os.path.isdir(folder):
+            os.mkdir(folder, 0o700)
+
+
+def _take_in(place: str, target: str) -> str:
+    """Nothing stands at `place` any more. Returns what has become of it, in words."""
+    try:
+        kind = os.lstat(place).st_mode
+    except FileNotFoundError:
+        return "removed by the program"
+    if not stat.S_ISDIR(kind):
+        what = "a link to %s" % os.readlink(place) if stat.S_ISLNK(kind) else "a file"
+        return "replaced by %s, which now is %s" % (what, _move(place, _beside(target)))
+    new, old = newest(place)[0], newest(target)[0]
+    if old is not None and (new is None or new < old):
+        if new is None and _removed_empty(place):
+            return "replaced by an empty folder, and `keep` stays as it was"
+        return "replaced by an older folder than the one in `keep`: it now is %s" % _move(place, _beside(target))
+    aside = ""
+    if os.path.lexists(target) and not _removed_empty(target):
+        aside = _move(target, _beside(target))
+    _move(place, target)
+    return "replaced by a folder of the program, which was taken into `keep`" + (aside and ", and the old one is %s" % aside)
+
+
+def _beside(target: str) -> str:
+    """A name for what gives way: dated, and free."""
+    wanted = "%s.aside-%s" % (target, time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
+    names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
+    return next(name for name in names if not os.path.lexists(name))
+
+
+def _removed_empty(folder: str) -> bool:
+    """Whether it held no file: then it is gone, with its empty folders."""
+    for base, folders, names in os.walk(folder):
+        if names or any(os.path.islink(os.path.join(base, each)) for each in folders):
+            return False
+    shutil.rmtree(folder)
+    return True
+
+
+def _move(source: str, target: str) -> str:
+    """In one rename, also from another file system: there it is copied first. Returns `target`."""
+    try:
+        os.rename(source, target)
+        return target
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    arriving = os.path.join(os.path.dirname(target), _ARRIVING)
+    shutil.rmtree(arriving, ignore_errors=True)
+    if os.path.isdir(source) and not os.path.islink(source):
+        shutil.copytree(source, arriving, symlinks=True)
+        os.rename(arriving, target)
+        shutil.rmtree(source)
+    else:
+        shutil.copy2(source, arriving, follow_symlinks=False)
+        os.rename(arriving, target)
+        os.unlink(source)
+    return target

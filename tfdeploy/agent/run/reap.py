@@ -1,0 +1,68 @@
+"""What is left of a task whose supervisor is dead is killed, and its status written. Never for a living supervisor."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Optional
+from tfdeploy.agent.host.atomic import forget_halves
+from tfdeploy.agent.log.format import LOG
+from tfdeploy.agent.run import clock, task_processes
+from tfdeploy.agent.run.folder import RunPaths, take_lock
+from tfdeploy.agent.run.leftovers import restore_links
+
+
+def bury(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1) -> bool:
+    """`attempt`, of that round of the gang: of which the supervisor may have died before it wrote anything.
+
+    False: its supervisor lives after all, something would not die, or the disk is full (try again)."""
+    os.makedirs(paths.task_dir(task), mode=0o700, exist_ok=True)
+    lock = take_lock(task_processes.supervisor_lock(paths, task))  # none can start while we hold it
+    if lock is None:
+        return False
+    try:
+        forget_halves(paths.status_file(task))
+        status = paths.status(task)
+        if status.attempt < attempt and status.state != "pending":
+            status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number)
+        if status.state in ("ended", "lost"):
+            return True
+        if task_processes.end(paths, [task], 0.0):
+            return False
+        restore_links(paths, task)
+        status.state = "lost" if outcome == "lost" else "ended"
+        status.outcome, status.reason, status.ended = outcome, reason, clock.now(paths.part())
+        status.lived_s = _lived_s(paths, status)
+        try:
+            paths.write_status(status)
+        except OSError:
+            return False
+        return True
+    finally:
+        os.close(lock)
+
+
+def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
+    """At least: to the last word it wrote. By a clock that may have jumped: only the count of failed starts hangs on it."""
+    try:
+        last = clock.of(paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime)
+    except OSError:
+        return None
+    return None if status.started is None else round(max(0.0, last - status.started), 3)
+
+
+def give_up(paths: RunPaths, task: str, reason: str) -> bool:
+    """The last attempt, which has ended, was one too many. False: try again."""
+    lock = take_lock(task_processes.supervisor_lock(paths, task))
+    if lock is None:
+        return False
+    try:
+        status = paths.status(task)
+        status.outcome, status.reason = "gave_up", reason
+        paths.write_status(status)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)

@@ -1,0 +1,148 @@
+"""All processes of a run or task on this host: below its supervisor, below its program, or carrying its marker.
+
+Three searches, because each alone can be dodged: a program can leave its session, be orphaned, clear its environment.
+The supervisors and the minder are never part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run.folder import RunPaths, is_locked
+
+FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
+SUPERVISOR_LOCK = "supervisor.lock"
+_PATIENCE_S = 5.0  # after KILL
+
+
+def marks(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
+    """What every process of the run on this host, or of one task, has in its environment."""
+    found = {wire.MARKER: paths.run, FOLDER_MARK: os.path.realpath(paths.host_dir)}
+    if task is not None:
+        found["TFDEPLOY_TASK_ROLE"], found["TFDEPLOY_TASK_INDEX"] = task.split(":")
+    return found
+
+
+def supervisor_lock(paths: RunPaths, task: str) -> str:
+    return os.path.join(paths.task_dir(task), SUPERVISOR_LOCK)
+
+
+def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
+    """The living supervisor of a task, as it signed its lock (on a full disk: as it says in the status)."""
+    try:
+        with open(supervisor_lock(paths, task), "r", encoding="ascii", errors="replace") as lock:
+            boot_id, pid, start_ticks = lock.read(200).split()
+        who: Optional[processes.Identity] = processes.Identity(boot_id, int(pid), int(start_ticks))
+    except (OSError, ValueError):
+        status = paths.status(task)
+        over = status.supervisor_pid is None or status.state in ("ended", "lost")
+        who = None if over else processes.identity(status.supervisor_pid or 0)
+    return who if who is not None and processes.same(who) and is_locked(supervisor_lock(paths, task)) else None
+
+
+def minder(paths: RunPaths) -> Optional[processes.Identity]:
+    """The living minder, as it says in its state."""
+    state = paths.state()
+    if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
+        return None
+    who = processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)
+    return who if processes.same(who) else None
+
+
+def sign(lock: int) -> None:
+    """Writes into a supervisor's lock, which is held, whose it is."""
+    who = processes.identity(os.getpid())
+    if who is not None:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, ("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"), 0)
+
+
+def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+    """The living processes of these tasks, and the table that tells who they are."""
+    roots: Set[int] = set()
+    keepers: Set[int] = set()
+    names = list(tasks)
+    for task in names:
+        keeper = supervisor(paths, task)
+        if keeper is not None:
+            keepers.add(keeper.pid)
+        main = main_process(paths.status(task))
+        if main is not None:
+            roots.add(main.pid)
+    table = processes.everyone()
+    if len(keepers) < len(names):
+        roots |= _orphans(paths, table)
+    found = processes.descendants(keepers | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
+    for task in names:
+        found |= processes.marked(marks(paths, task), table)
+    return found - keepers - {os.getpid()}, table
+
+
+def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
+    """What supervisors that are dead left to the minder, whatever it did to its environment. The minder's own children are
+    ours: their command lines say of which run."""
+    who = minder(paths)
+    children = [one for one in table.values() if who is not None and one.parent == who.pid and one.alive]
+    return {one.pid for one in children if not _is_helper(paths, one)}
+
+
+def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
+    """A process of the agent for this run, by the folder that it was given; or one that is gone by now."""
+    words = processes.command_line_soon(one)  # a supervisor that is being started shows none for a moment
+    if words is None:
+        return True
+    folders = (os.fsdecode(word) for word in words.split(b"\0") if word.startswith(b"/"))
+    return os.path.realpath(paths.host_dir) in map(os.path.realpath, folders)
+
+
+def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
+    """The task's own process, if it is alive and still that one."""
+    if status.pid is None or status.start_ticks is None or status.boot_id is None:
+        return None
+    who = processes.Identity(status.boot_id, status.pid, status.start_ticks)
+    return who if processes.same(who) else None
+
+
+def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Dict[str, Any]]:
+    """TERM, `grace_s`, KILL, verify. For when no supervisor is left to do it. Returns the survivors."""
+    names = list(tasks)
+    return _end(lambda: members(paths, names), grace_s)
+
+
+def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Dict[str, Any]]]:
+    """The same for a run whose folder was removed under its tasks; None: there are none. Their supervisors go with them."""
+    if not strays(workdir, job, run)[0]:
+        return None
+    return _end(lambda: strays(workdir, job, run), grace_s)
+
+
+def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+    """The living processes of that run of that job, or of any, in this workdir: by their marks alone."""
+    above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
+    wanted = {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
+    table = processes.everyone()
+    within = os.path.realpath(above) + os.sep
+    found = processes.marked(wanted, table)
+    return {pid for pid in found if processes.environment(pid).get(FOLDER_MARK, "").startswith(within)}, table
+
+
+def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Dict[str, Any]]:
+    pids, table = find()
+    if grace_s > 0:
+        processes.send_all(pids, table, signal.SIGTERM)
+    kill_at = time.monotonic() + grace_s
+    while pids and time.monotonic() < kill_at + _PATIENCE_S:
+        if time.monotonic() >= kill_at:
+            processes.send_all(pids, table, signal.SIGKILL)
+        time.sleep(0.05)
+        pids, table = find()
+    return survivors(pids, table)
+
+
+def survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Dict[str, Any]]:
+    return [{"pid": pid, "state": table[pid].state, "command": table[pid].command} for pid in sorted(pids)]

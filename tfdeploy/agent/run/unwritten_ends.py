@@ -1,0 +1,42 @@
+"""Ends that a supervisor could not write: the disk gives errors or is read-only, and no room helps. A pid is looked at before
+it is believed, and the supervisor gets the moment that it takes to write. Reads only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Optional, Set, Tuple
+from tfdeploy.agent.record import replace
+from tfdeploy.agent.run.folder import RunPaths
+
+PATIENCE_S = 3.0
+WORDS = "its process is gone, and how it ended could not be written: is the disk full, broken or read-only?"
+_known: Set[Tuple[str, str, int]] = set()  # found before: nobody waits a second time
+
+
+def looked_at(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
+    """`status`, of a task with a living supervisor, as it is by now; `lost` where its process ended and nobody says how."""
+    if status.pid is None or os.path.exists("/proc/%d" % status.pid):
+        return status
+    which = (paths.host_dir, status.task, status.attempt)
+    if which not in _known:
+        from tfdeploy.agent.run import task_processes
+
+        if task_processes.members(paths, [status.task])[0]:
+            return status  # its supervisor is still ending what it left behind
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until and not _changed(paths, status):
+            time.sleep(0.05)
+    now = _changed(paths, status)
+    if now is not None:
+        return now
+    _known.add(which)
+    return replace(status, state="lost", outcome="lost", up=False, reason=WORDS)
+
+
+def _changed(paths: RunPaths, status: wire.TaskStatus) -> Optional[wire.TaskStatus]:
+    now = paths.status(status.task)
+    return now if (now.state, now.attempt) != (status.state, status.attempt) else None

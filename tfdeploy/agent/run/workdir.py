@@ -1,0 +1,115 @@
+"""A run's own folder: a private copy of the release as cwd/, with the keep folders and data sets linked in.
+
+The copy is made under a temporary name and renamed: hosts that share a workdir may make it at the same time.
+Releases are read from and never written to.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Callable, Dict, List
+from tfdeploy.agent.ownership import check_made_by_us
+from tfdeploy.agent.run.folder import RunPaths
+
+_FICLONE = 0x40049409
+
+
+def make_private(folder: str) -> None:
+    """The folder with all that is missing above it, for its owner only. There already: success."""
+    parent = os.path.dirname(folder)
+    if not os.path.isdir(parent):
+        make_private(parent)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise
+
+
+def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str], wanted: Callable[[], None]) -> None:
+    """Raises OSError, and what `wanted` raises, which is asked before each file. There already: success."""
+    if os.path.isdir(paths.cwd):
+        return
+    temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
+    try:
+        _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, wanted)
+        for path in keep:
+            target = layout.keep_dir(paths.workdir, paths.job, path)
+            if os.path.lexists(target):  # a program may open it to others, below folders that are shut
+                check_made_by_us(target, paths.workdir)
+            make_private(target)
+            _link(temporary, path, target, seed=True)
+        for path, name in links.items():
+            _link(temporary, path, _data(layout.data_dir(paths.workdir, paths.job, name), path))
+        os.rename(temporary, paths.cwd)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not os.path.isdir(paths.cwd):
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _data(folder: str, path: str) -> str:
+    """The data set's folder, or its one file where the source was a file of that name."""
+    file = os.path.join(folder, os.path.basename(path))
+    return file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder
+
+
+def _link(root: str, path: str, target: str, seed: bool = False) -> None:
+    """`path` below `root` becomes a link to `target`. `seed`: what the release had there fills an empty target."""
+    place = os.path.join(root, path)
+    make_private(os.path.dirname(place))
+    if os.path.isdir(place) and not os.path.islink(place):
+        if seed and not os.listdir(target):
+            for name in os.listdir(place):
+                _move(os.path.join(place, name), os.path.join(target, name))
+        shutil.rmtree(place)
+    elif os.path.lexists(place):
+        os.unlink(place)
+    os.symlink(target, place)
+
+
+def _move(source: str, target: str) -> None:
+    try:
+        shutil.move(source, target)
+    except shutil.Error as error:
+        raise OSError(errno.EEXIST, str(error), target) from error
+
+
+def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
+    os.mkdir(target, 0o700)
+    clone = True
+    with os.scandir(source) as entries:
+        for one in entries:
+            wanted()
+            there = os.path.join(target, one.name)
+            if one.is_symlink():
+                os.symlink(os.readlink(one.path), there)
+            elif one.is_dir():
+                _copy_tree(one.path, there, wanted)
+            else:
+                clone = _copy_file(one.path, there, clone)
+
+
+def _copy_file(source: str, target: str, clone: bool) -> bool:
+    """Content, time and executable bit. Returns whether sharing blocks works here."""
+    with open(source, "rb") as old, open(target, "xb") as new:
+        about = os.fstat(old.fileno())
+        if clone:
+            try:
+                fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                clone = False
+        if not clone:
+            shutil.copyfileobj(old, new, 1 << 20)
+    os.chmod(target, 0o700 if about.st_mode & stat.S_IXUSR else 0o600)
+    os.utime(target, ns=(about.st_mtime_ns, about.st_mtime_ns))
+    return clone

@@ -1,0 +1,77 @@
+"""`bound FOLDER PROGRAM WORD...`: runs a program for as long as its standard input stays open, and leaves nothing of it.
+
+For what belongs to one session: serve holds the other end of the input, so that the end of serve, however it comes, is
+the end of the program and of all that it started. FOLDER is made for it (its TMPDIR) and removed again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from tfdeploy.agent.annotations import List, Set
+from tfdeploy.agent.host import processes
+
+GRACE_S = 3.0
+_LOOK_S = 0.05
+
+
+def main(argv: List[str]) -> int:
+    """The program's exit code; 128 + signal where one ended it."""
+    if len(argv) < 2 or not os.path.isabs(argv[0]):
+        sys.stderr.write("usage: bound ABSOLUTE_FOLDER PROGRAM WORD...\n")
+        return 2
+    os.umask(0o077)
+    for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)  # only the input's end counts
+    processes.become_subreaper()
+    os.makedirs(argv[0], exist_ok=True)
+    try:
+        return _run(argv[0], argv[1:])
+    finally:
+        shutil.rmtree(argv[0], ignore_errors=True)
+
+
+def _run(folder: str, argv: List[str]) -> int:
+    parent = os.getpid()
+
+    def begin() -> None:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        processes.die_with_parent(parent)
+
+    try:
+        program = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, cwd=folder, env=dict(os.environ, TMPDIR=folder), preexec_fn=begin
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write("cannot start %s: %s\n" % (argv[0], error))
+        return 127
+    while program.poll() is None:
+        if select.select([0], [], [], _LOOK_S)[0] and not os.read(0, 4096):
+            break
+    _end_all()
+    code = program.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _end_all() -> None:
+    """TERM to everything below us, a grace, KILL until nothing is left."""
+    kill_at = time.monotonic() + GRACE_S
+    asked: Set[int] = set()
+    while True:
+        table = processes.everyone()
+        left = processes.descendants([os.getpid()], table)
+        if not left:
+            return
+        if time.monotonic() >= kill_at:
+            processes.send_all(left, table, signal.SIGKILL)
+        else:
+            processes.send_all(left - asked, table, signal.SIGTERM)
+            asked |= left
+        time.sleep(_LOOK_S)

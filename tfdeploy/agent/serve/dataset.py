@@ -1,0 +1,182 @@
+"""`data.*`: folders of data that belong to us, by a marker beside them, and whether they are whole.
+
+rsync fills them. A folder without our marker is never touched; one that is being filled has no record of being whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.fsync import changed_since, flush
+from tfdeploy.agent.ownership import check
+from tfdeploy.agent.run import check_files, task_processes
+from tfdeploy.agent.run.find import host_names, run_names
+from tfdeploy.agent.run.folder import RunPaths, is_locked
+from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.error_codes import free_of
+
+
+def state(call: Call) -> Optional[Dict[str, Any]]:
+    """{"digest"} of what lies there now, or None where it was never whole or a sync is under way."""
+    folder = _folder(call)
+    if atomic.read_json(folder + ".json") is None or not os.path.isdir(folder):
+        return None
+    return {"digest": digest(folder)}
+
+
+def begin(call: Call) -> Dict[str, Any]:
+    """{"folder"}: ours, and from now on not whole. `ask`: only whether it may be, and with `digest`, it may where just that
+    lies there. Raises VerbError not_ours, disk, live_run: what a run of the job reads is not changed."""
+    folder = _folder(call)
+    marker = folder + ".tfdeploy"
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    if os.path.lexists(folder) and (not os.path.exists(marker) or os.path.islink(folder) or not os.path.isdir(folder)):
+        raise VerbError(
+            "not_ours",
+            "%s exists and was not made by tfdeploy" % folder,
+            where=folder,
+            next="move it away, or give the data set another name",
+        )
+    if os.path.lexists(folder):
+        _refuse_live_run(call)
+    _check_room(folder, int(call.args.get("bytes") or 0))
+    if call.args.get("ask"):
+        return dict(_losses(call, folder), folder=folder)
+    atomic.write_json(marker, {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)})
+    os.makedirs(folder, exist_ok=True)
+    if os.path.exists(folder + ".json"):
+        os.unlink(folder + ".json")
+    return {"folder": folder}
+
+
+def _losses(call: Call, folder: str) -> Dict[str, int]:
+    """ "files" that lie there of another state than `digest`, and how many of them are not among the names in the blob."""
+    record = atomic.read_json(folder + ".json") or {}
+    if not os.path.isdir(folder) or record.get("digest") == call.args.get("digest"):
+        return {}
+    step = wire.NAME_KEY_BYTES
+    coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
+    there = [not coming or wire.name_key(row[0]) in coming for row in rows(folder)]
+    return {"files": len(there), "losing": there.count(False)}
+
+
+def _refuse_live_run(call: Call) -> None:
+    """Also of another host that shares the workdir, so by what is locked and not by this host's boot."""
+    workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
+    for run in run_names(workdir, job):
+        plan = atomic.read_json(os.path.join(layout.run_dir(workdir, job, run), "plan.json")) or {}
+        if isinstance(plan.get("data"), dict) and name not in plan["data"]:
+            continue
+        for host in host_names(workdir, job, run):
+            if not check_files.wrong(workdir, job, run, host) and _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
+                if call.args.get("digest") and (state(call) or {}).get("digest") == call.args["digest"]:
+                    return
+                who = str(plan.get("operator") or "unknown")
+                what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s" % (run, job, who, name)
+                raise VerbError(
+                    "live_run",
+                    what,
+                    next="tfdeploy stop %s, or sync when it has ended" % run,
+                    details={"run": run, "who": who, "when": plan.get("created")},
+                )
+
+
+def _is_alive(paths: RunPaths) -> bool:
+    """Minded by somebody, or with processes though its minder and supervisors were killed."""
+    if paths.state().phase == "ended":
+        return False
+    tasks = [spec.task for spec in paths.part().tasks]
+    locks = [paths.file("minder.lock"), *(task_processes.supervisor_lock(paths, task) for task in tasks)]
+    return any(is_locked(lock) for lock in locks) or bool(task_processes.members(paths, tasks)[0])
+
+
+def commit(call: Call) -> Dict[str, Any]:
+    """{"digest": of what lies there, "ok": whether that is the one expected}; only then it is whole."""
+    folder = _folder(call)
+    if not os.path.isdir(folder):
+        raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
+    found = digest(folder)
+    ok = found == call.args.get("digest")
+    if ok:
+        _remove_halves(folder)
+        _flush(folder)
+        atomic.write_json(folder + ".json", {"v": wire.VERSION, "digest": found, "time": time.time()}, durable=True)
+    return {"digest": found, "ok": ok}
+
+
+def _flush(folder: str) -> None:
+    """What came since the sync began."""
+    begun = os.stat(folder + ".tfdeploy").st_mtime
+    flush(folder, changed_since(folder, (path for path, _, _, kind, _ in rows(folder) if kind == "file"), begun))
+
+
+def digest(folder: str) -> str:
+    """wire.data_digest of the folder. Raises VerbError strange for what is neither file, link nor folder."""
+    return wire.data_digest(rows(folder))
+
+
+def rows(folder: str, prefix: str = "") -> Iterator[Tuple[str, int, int, str, str]]:
+    with os.scandir(os.path.join(folder, prefix)) as entries:
+        for entry in entries:
+            path = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name == layout.PARTIAL:
+                    continue  # halves of files that the source no longer has
+                yield from rows(folder, path + "/")
+            elif entry.is_symlink():
+                yield path, 0, 0, "link", os.readlink(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                found = entry.stat(follow_symlinks=False)
+                yield path, found.st_size, int(found.st_mtime_ns // 1_000_000_000), "file", ""
+            else:
+                raise VerbError("strange", "%s is neither a file, a link nor a folder" % entry.path, where=entry.path)
+
+
+def size_bytes(folder: str) -> int:
+    """On disk, without following links; 0 where there is nothing."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            found = os.lstat(os.path.join(base, name))
+            if stat.S_ISREG(found.st_mode):
+                total += found.st_blocks * 512
+    return total
+
+
+def _remove_halves(folder: str) -> None:
+    for base, names, _ in os.walk(folder):
+        if layout.PARTIAL in names:
+            names.remove(layout.PARTIAL)
+            shutil.rmtree(os.path.join(base, layout.PARTIAL))
+
+
+def _check_room(folder: str, bytes_wanted: int) -> None:
+    free = free_of(folder)["free_bytes"] or 0
+    if bytes_wanted <= free:
+        return
+    needed = bytes_wanted - size_bytes(folder)
+    if needed > free:
+        raise VerbError(
+            "disk",
+            "the data needs %d bytes more, and %d are free" % (needed, free),
+            where=folder,
+            next="free some space there, or set another workdir",
+            details={"needed_bytes": needed, "free_bytes": free},
+        )
+
+
+def _folder(call: Call) -> str:
+    job, name = call.name("job"), call.name("name")
+    folder = layout.data_dir(call.context.workdir, job, name)
+    if os.path.isdir(folder) and not os.path.islink(folder):
+        check(call.context.workdir, "%s/data/%s" % (job, name))
+    return folder
+
+
+VERBS = {"data.state": state, "data.begin": begin, "data.commit": commit}

@@ -1,0 +1,71 @@
+"""Which function answers which verb. A module is loaded when one of its verbs is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import time
+
+from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.serve.call import Call, Verb, VerbError
+
+MODULES = {  # verb, or what stands before its dot -> the module that holds it
+    "data": "dataset",
+    "env": "env",
+    "fetch": "fetch",
+    "keep": "keep_verbs",
+    "lock": "lock",
+    "logs": "logs",
+    "probe": "probe",
+    "release": "release",
+    "release.put": "release_put",
+    "release.state": "release_state",
+    "run": "run_control",
+    "run.known": "run_tell",
+    "run.links": "run_links",
+    "run.plan": "run_status",
+    "run.resume": "run_resume",
+    "run.status": "run_status",
+    "run.tell": "run_tell",
+    "runs": "run_status",
+    "tensorboard": "tensorboard",
+    "unlock": "lock",
+}
+
+FENCED = (  # they change a job's files: only by who holds its lock, see lock.check_fence
+    "data.begin",
+    "data.commit",
+    "env.make",
+    "keep.begin",
+    "keep.place",
+    "release.abort",
+    "release.begin",
+    "release.commit",
+    "release.put",
+    "run.prepare",
+)
+
+
+def ping(call: Call) -> Dict[str, Any]:
+    return {"clock": time.time()}
+
+
+def find_verb(name: Any) -> Verb:
+    """Raises VerbError unknown_verb."""
+    if name == "ping":
+        return ping
+    if isinstance(name, str):
+        module = MODULES.get(name) or MODULES.get(name.partition(".")[0])
+        verbs: Dict[str, Verb] = importlib.import_module("tfdeploy.agent.serve." + module).VERBS if module else {}
+        if name in verbs:
+            return _fenced(verbs[name]) if name in FENCED else verbs[name]
+    raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
+
+
+def _fenced(verb: Verb) -> Verb:
+    def checked(call: Call) -> Any:
+        from tfdeploy.agent.serve import lock
+
+        lock.check_fence(call)
+        return verb(call)
+
+    return checked

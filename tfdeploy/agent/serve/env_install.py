@@ -1,0 +1,240 @@
+"""Fills one environment: by uv where this host has it, else by venv and pip. Each line they print goes to the caller.
+
+What they start runs in a session of its own that ends with ours; it reads nothing and changes only the folder it is
+given (and uv's or pip's own cache). Offline when there is a folder of wheels.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+from collections import deque
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Deque, Dict, List
+from tfdeploy.agent.host.installed import Asked, find_uv
+from tfdeploy.agent.serve.call import Call, VerbError
+
+SHOWN = 12  # of the last lines, in an error
+LONGEST_LINE = 2000
+POLL_S = 0.2
+UV_OLDEST = (3, 8)
+PIP_WITH_PYTHON = (22, 3)  # the first that installs for another interpreter
+_LEFT_OUT = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
+_ELSEWHERE = (
+    "PIP_FIND_LINKS",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+)
+_SET = {
+    "NO_COLOR": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_USER": "0",
+    "PYTHONUNBUFFERED": "1",
+    "UV_NO_PROGRESS": "1",
+    "UV_PYTHON_DOWNLOADS": "never",
+}
+_OFFLINE = {
+    "PIP_CONFIG_FILE": os.devnull,
+    "UV_NO_CONFIG": "1",
+}  # the wheels are all there is: a host's own settings may add others
+PACKAGE = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z"  # PEP 503
+VERSION = (  # PEP 440
+    r"(?ai)v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
+    r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z"
+)
+_ABLE = r"""
+import importlib.util, json, re
+def have(name): return importlib.util.find_spec(name) is not None
+try:
+    import pip
+    version = [int(word) for word in re.findall(r"\d+", pip.__version__)[:2]]
+except Exception:
+    version = None
+print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("ensurepip"), "pip": version}))
+"""
+
+
+def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
+    """ "uv" or "pip": who did it. `lock` stays held as long as anything of it lives. Raises VerbError, OSError."""
+    runner = _Runner(call, lock)
+    uv = find_uv() if tuple(map(int, version.split(".")[:2])) >= UV_OLDEST else None
+    if uv:
+        runner.run([uv, "venv", "--python", base, folder])
+        command = [uv, "pip", "install", "--python", os.path.join(folder, "bin", "python")]
+    else:
+        command = _with_pip(runner, base, folder)
+    temporary = os.path.join(folder, "tmp")  # /tmp is often memory, and too small for what pip unpacks
+    os.mkdir(temporary)
+    wanted, pins = _wanted(call, folder), _pins(call, folder)
+    try:
+        runner.run(command + wanted + pins, cwd=folder, TMPDIR=temporary)
+    except VerbError as error:
+        if not pins or error.code != "setup_failed":
+            raise
+        runner.run(command + wanted, cwd=folder, TMPDIR=temporary)  # else its lines would speak of pins that nobody wrote
+    shutil.rmtree(temporary, ignore_errors=True)
+    return "uv" if uv else "pip"
+
+
+def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
+    """Makes the environment by venv; the command that installs into it: the base's pip, else one of its own."""
+    able = _able(base)
+    newer = tuple(able.get("pip") or (0, 0)) >= PIP_WITH_PYTHON
+    if not able["venv"] or not (able["ensurepip"] or newer):
+        lacks = "ensurepip" if able["venv"] else "venv"
+        raise VerbError(
+            "no_venv",
+            "%s cannot make environments: it has no module %s, and there is no uv here" % (base, lacks),
+            next="install python3-venv there (`apt-get install python3-venv`), or uv",
+        )
+    runner.run([base, "-m", "venv"] + (["--without-pip"] if newer else []) + [folder])
+    python = os.path.join(folder, "bin", "python")
+    return [base, "-m", "pip", "--python", python, "install"] if newer else [python, "-m", "pip", "install"]
+
+
+def packages_of(folder: str) -> Dict[str, str]:
+    """Names in lower case with dashes, and versions. pip and its kin do not count: nobody asked for them."""
+    found = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")):
+        name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
+        found[re.sub(r"[-_.]+", "-", name).lower()] = version
+    kept = [name for name in sorted(found) if name not in ("pip", "setuptools", "wheel") and is_pin(name, found[name])]
+    return {name: found[name] for name in kept}
+
+
+def is_pin(name: Any, version: Any) -> bool:
+    """A name of PEP 503 and a version of PEP 440: no other text becomes a line that pip or uv reads."""
+    named = isinstance(name, str) and isinstance(version, str) and len(name) + len(version) < 256
+    return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
+
+
+def _able(python: str) -> Dict[str, Any]:
+    code, out, err = Asked([python, "-c", _ABLE]).answer()
+    for line in out.splitlines():
+        if line.startswith("=tfdeploy-able="):
+            found: Dict[str, Any] = json.loads(line[len("=tfdeploy-able=") :])
+            return found
+    raise VerbError("setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code))
+
+
+def _wanted(call: Call, folder: str) -> List[str]:
+    """The options that say what to install; writes the requirements into the environment, where they document it."""
+    files: Dict[str, str] = call.args.get("files") or {}
+    main = str(call.args.get("main"))
+    if main not in files:
+        raise VerbError("bad_argument", "no file %r came along" % main)
+    root = os.path.join(folder, "requirements")
+    for path, text in files.items():
+        if os.path.isabs(path) or ".." in path.split("/") or "\0" in path:
+            raise VerbError("bad_argument", "the path %r leads out of the environment" % path)
+        os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+        with open(os.path.join(root, path), "w", encoding="utf-8") as stream:
+            stream.write(text)
+    options = ["-r", os.path.join(root, main)]
+    if call.args.get("wheels"):
+        wheels = layout.data_dir(call.context.workdir, call.name("job"), call.name("wheels"))
+        options += ["--no-index", "--find-links", wheels]
+    return options
+
+
+def _pins(call: Call, folder: str) -> List[str]:
+    """What a like host has, as constraints."""
+    pins: Dict[str, str] = call.args.get("pins") or {}
+    path = os.path.join(folder, "pins.txt")
+    if not isinstance(pins, dict) or not all(is_pin(*pin) for pin in pins.items()):
+        raise VerbError("bad_argument", "a pin is not a package and its version")
+    if pins:
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write("".join("%s==%s\n" % pin for pin in sorted(pins.items())))
+    return ["-c", path] if pins else []
+
+
+class _Runner:
+    """Runs one program after the other for a call; ends what runs when the call is cancelled or the session ends."""
+
+    def __init__(self, call: Call, lock: int) -> None:
+        self.call, self.lock = call, lock
+        self.last: Deque[str] = deque(maxlen=SHOWN)
+        offline = bool(call.args.get("wheels"))
+        left_out = _LEFT_OUT + (_ELSEWHERE if offline else ())
+        self.env = {name: value for name, value in os.environ.items() if name not in left_out}
+        self.env.update(_SET, **(_OFFLINE if offline else {}))
+
+    def run(self, argv: List[str], cwd: str = "/", **env: str) -> None:
+        """Raises VerbError setup_failed with the last lines, or cancelled."""
+        self.last.clear()
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**self.env, **env},
+            start_new_session=True,
+            pass_fds=[self.lock],
+        )
+        self.call.context.closing["setup %d" % process.pid] = lambda: _kill(process)
+        try:
+            self._follow(process)
+        finally:
+            self.call.context.closing.pop("setup %d" % process.pid, None)
+            _kill(process)  # what it left behind; not yet waited for, its number is still its own
+            code = process.wait()
+            process.stdout.close() if process.stdout else None
+        if code != 0:
+            raise self._failed(argv, code)
+
+    def _follow(self, process: "subprocess.Popen[bytes]") -> None:
+        """Until the program itself has ended: what it left behind may hold its output open for ever."""
+        assert process.stdout is not None
+        rest = b""
+        while True:
+            if self.call.cancelled.is_set():
+                raise VerbError("cancelled", "the setup was given up")
+            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            if select.select([process.stdout], [], [], 0.0 if ended else POLL_S)[0]:
+                block = os.read(process.stdout.fileno(), 1 << 16)
+                *lines, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+                for line in lines:
+                    self._say(line)
+                rest = rest[-LONGEST_LINE:]
+                if block or not ended:
+                    continue
+            if ended:
+                self._say(rest)
+                return
+
+    def _say(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip()[:LONGEST_LINE]
+        if text:
+            self.last.append(text)
+            self.call.item({"line": text}, b"")
+
+    def _failed(self, argv: List[str], code: int) -> VerbError:
+        words = [os.path.basename(word) if "/" in word else word for word in argv[:4]]
+        doing = " ".join(words[: 3 if "-m" in words else 2])
+        how = "signal %d" % -code if code < 0 else "exit code %d" % code
+        lines = "".join("\n    " + line for line in self.last)
+        return VerbError("setup_failed", "%s: %s%s" % (doing, how, lines), details={"lines": list(self.last), "exit_code": code})
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """All of the session that it leads."""
+    if process.returncode is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass

@@ -1,0 +1,93 @@
+"""Which environments stay: the last few of each job and host, and those of runs that are alive. Removes the others.
+
+Who wants an environment is noted by a file <name>.used/<job>@<hostname>, touched at each setup: hosts may share a workdir.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.run.find import host_names, job_names, run_names
+from tfdeploy.agent.run.workdir import make_private
+from tfdeploy.agent.serve.lock import flocked
+
+_NAME = re.compile(r"[0-9a-f]{16}(\.|\Z)")
+
+
+def mark(folder: str, job: str) -> None:
+    """The job wants this environment, now."""
+    make_private(folder + ".used")
+    path = os.path.join(folder + ".used", "%s@%s" % (job, os.uname().nodename))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.utime(path)
+
+
+def remove(folder: str) -> None:
+    """The environment, whole or not. Whoever calls holds its lock."""
+    try:
+        os.unlink(folder + ".json")  # first: from here on it is no environment any more
+    except FileNotFoundError:
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_old(workdir: str, current: str, keep: int) -> None:
+    """Leaves `current`, the `keep` newest of every job and host, those of live runs, and what is being made."""
+    root = layout.envs_dir(workdir)
+    names = {entry[:16] for entry in os.listdir(root) if _NAME.match(entry)}
+    for name in names - {current} - _newest(root, names, keep) - in_use(workdir):
+        lock = flocked(os.path.join(root, name + ".lock"))
+        if lock is None:
+            continue  # somebody makes it at this moment
+        try:
+            remove(os.path.join(root, name))
+            shutil.rmtree(os.path.join(root, name + ".used"), ignore_errors=True)
+            os.unlink(os.path.join(root, name + ".lock"))
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+
+def _newest(root: str, names: Set[str], keep: int) -> Set[str]:
+    wanted: Dict[str, List[Tuple[float, str]]] = {}
+    for name in names:
+        if not os.path.exists(os.path.join(root, name + ".json")):
+            continue  # interrupted, and nobody's
+        folder = os.path.join(root, name + ".used")
+        for user in os.listdir(folder) if os.path.isdir(folder) else ():
+            wanted.setdefault(user, []).append((os.stat(os.path.join(folder, user)).st_mtime, name))
+    return {name for marks in wanted.values() for _, name in sorted(marks, reverse=True)[:keep]}
+
+
+def in_use(workdir: str) -> Set[str]:
+    """Names of the environments of all runs that have not ended, of any job and host in this workdir."""
+    root = layout.envs_dir(workdir) + os.sep
+    used = set()
+    for job in job_names(workdir):
+        for run in run_names(workdir, job):
+            for host in host_names(workdir, job, run):
+                folder = layout.host_dir(workdir, job, run, host)
+                if _fields(folder, "state.json").get("phase") != "ended":
+                    folders = _path_prepends(_fields(folder, "part.json"))
+                    used |= {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}
+    return used
+
+
+def _fields(folder: str, name: str) -> Dict[str, Any]:
+    """None of a file that is missing or damaged: a damaged run may be alive, and what can be read of it counts."""
+    try:
+        return atomic.read_json(os.path.join(folder, name)) or {}
+    except OSError:
+        return {}
+
+
+def _path_prepends(part: Dict[str, Any]) -> List[str]:
+    tasks = part.get("tasks")
+    found = [task.get("path_prepend") for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+    return [path for paths in found if isinstance(paths, list) for path in paths if isinstance(path, str)]

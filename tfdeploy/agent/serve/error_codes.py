@@ -1,0 +1,69 @@
+"""Every way a verb can fail, as the error that travels. What the disk or permissions refuse gets a word of its own;
+what we did not foresee is `bug`, with its traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from tfdeploy.agent.annotations import Any, Dict, Optional
+from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent.run.folder import NoPart
+from tfdeploy.agent.serve.call import VerbError
+
+NO_LOCKS = "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk"
+MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs says more
+_WORDS = {  # errno -> code, what to do
+    errno.ENOSPC: ("disk", "free some space or inodes there, or set another workdir"),
+    errno.EDQUOT: ("disk", "you are over your quota there: free some, or set another workdir"),
+    errno.EROFS: ("read_only", "set a workdir on a disk that can be written to"),
+    errno.EACCES: ("permission", "give the user access to it, or set another workdir"),
+    errno.EPERM: ("permission", "give the user access to it, or set another workdir"),
+    errno.ENOLCK: ("refused", NO_LOCKS),
+    errno.ENOSYS: ("refused", NO_LOCKS),
+    errno.EOPNOTSUPP: ("refused", NO_LOCKS),
+}
+
+
+def complaint(error: BaseException) -> Dict[str, Any]:
+    """{"code", "what", "where", "next", "details"}."""
+    if isinstance(error, NotOurs):
+        error = VerbError("refused", error.what, where=error.path, next=error.next)
+    if isinstance(error, OSError) and error.errno in _WORDS:
+        error = _of_the_system(error)
+    if isinstance(error, NoPart):  # removed while the verb ran
+        error = VerbError("unknown_run", str(error), next="tfdeploy runs")
+    if isinstance(error, VerbError):
+        return {"code": error.code, "what": error.what, "where": error.where, "next": error.next, "details": error.details}
+    import traceback
+
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
+    return {"code": "bug", "what": what, "where": None, "next": None, "details": {"traceback": "".join(lines)}}
+
+
+def _of_the_system(error: OSError) -> VerbError:
+    assert error.errno is not None
+    code, next_step = _WORDS[error.errno]
+    named = error.filename2 or error.filename
+    path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
+    what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
+    details: Dict[str, Any] = {"path": path, "errno": error.errno}
+    if code == "disk" and path is not None:
+        details.update(free_of(path))
+    return VerbError(code, what, where=path, next=next_step, details=details)
+
+
+def free_of(path: str) -> Dict[str, Optional[int]]:
+    """What is left on the disk of `path`, or of the nearest folder above it: {"free_bytes", "free_inodes"}.
+
+    free_inodes is None where the file system has no fixed number of them.
+    """
+    while True:
+        try:
+            found = os.statvfs(path)
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path) or "/"
+            continue
+        free_inodes = min(found.f_favail, MOST_FREE) if found.f_files else None
+        return {"free_bytes": min(found.f_bavail * found.f_frsize, MOST_FREE), "free_inodes": free_inodes}

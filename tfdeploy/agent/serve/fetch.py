@@ -1,0 +1,155 @@
+"""`fetch.*`: what lies in the keep folders of a job, what a run's program left in cwd/, and the sha256 of any of it.
+
+Reads only, while a training may go on writing. rsync takes the files themselves; the sums are what it is checked by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from tfdeploy.agent.log.reader import LogReader
+from tfdeploy.agent.run.find import host_names
+from tfdeploy.agent.run.keep_folders import check_keep
+from tfdeploy.agent.run.leftovers import left_paths
+from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.run_status import paths_of
+
+ROWS = 1000  # in one item
+RECORD = "checkpoint"
+TRIES = 20  # looks at a folder whose `checkpoint` record is being replaced
+_BLOCK_BYTES = 1 << 20
+
+Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
+
+
+def listing(call: Call) -> Dict[str, Any]:
+    """Items {"rows": [[path, size, mtime_ns, target], ...]}; value {"root", "sharing": hosts of the run with this workdir}.
+
+    A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
+    """
+    root, paths = _place(call)
+    rows = _rows(root, paths)
+    for start in range(0, len(rows), ROWS):
+        call.item({"rows": rows[start : start + ROWS]}, b"")
+    run = call.args.get("run")
+    sharing = host_names(call.context.workdir, call.name("job"), call.name("run")) if run else []
+    return {"root": root, "sharing": sharing}
+
+
+def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
+    """What the keep folders of a job hold, records first. Raises VerbError bad_name."""
+    root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
+    return _rows(root, lambda: (path for top in wanted for path in _walk(root, top)))
+
+
+def _rows(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
+    rows: List[Row] = []
+    for _ in range(TRIES):
+        rows = [row for row in (_row(root, path) for path in paths()) if row is not None]
+        if all(_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
+            break
+    return rows
+
+
+def sums(call: Call) -> Dict[str, Any]:
+    """For each [path, bytes] of `files` an item {"sum": [path, sha256 of the first so many bytes, or null where there are
+    fewer]}. A file that only grew since it was taken is so still the file that was taken.
+    """
+    root, _ = _place(call)
+    for entry in call.args.get("files") or []:
+        path, length = entry
+        if not isinstance(path, str) or not isinstance(length, int) or not _is_plain(path):
+            raise VerbError("bad_argument", "%r is not [path, bytes]" % (entry,))
+        if call.cancelled.is_set():
+            break
+        call.item({"sum": [path, _sha256(os.path.join(root, path), length)]}, b"")
+    return {}
+
+
+def log_sum(call: Call) -> Dict[str, Any]:
+    """{"first", "end", "sha256"} of what is still held of a task's log between the offsets `first` and `end`."""
+    paths = paths_of(call)
+    task, end = call.args.get("task"), int(call.args.get("end") or 0)
+    if task not in [spec.task for spec in paths.part().tasks]:
+        raise VerbError("bad_argument", "%r is no task of this host" % (task,))
+    reader = LogReader(paths.task_dir(str(task)), int(call.args.get("first") or 0))
+    digest, first = hashlib.sha256(), None
+    try:
+        while first is None or reader.offset < end:
+            piece = reader.read()
+            if piece is None or piece.offset >= end:
+                break
+            first = piece.offset if first is None else first
+            digest.update(piece.blob[: end - piece.offset])
+    finally:
+        reader.close()
+    return {"first": end if first is None else first, "end": end, "sha256": digest.hexdigest()}
+
+
+def _place(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
+    """(the folder, what finds the paths in it), by `what`: keep or files."""
+    what, job = call.args.get("what"), call.name("job")
+    if what == "keep":
+        root = layout.keep_dir(call.context.workdir, job, "")[:-1]
+        wanted = check_keep(call.args.get("keep"))
+        return root, lambda: (path for top in wanted for path in _walk(root, top))
+    if what == "files":
+        paths = paths_of(call)
+        part = paths.part()
+        return paths.cwd, lambda: left_paths(paths, part)
+    raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
+
+
+def _walk(root: str, top: str) -> Iterator[str]:
+    """Paths relative to root, records first: what they name is then looked at later."""
+    for folder, folders, names in os.walk(os.path.join(root, top)):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        folders[:] = sorted(name for name in folders if name not in links)
+        for name in sorted(names + links, key=lambda each: (each != RECORD, each)):
+            yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def _row(root: str, path: str) -> Optional[Row]:
+    """None for what is neither file nor link, or gone meanwhile."""
+    whole = os.path.join(root, path)
+    try:
+        found = os.lstat(whole)
+        if stat.S_ISLNK(found.st_mode):
+            return path, 0, max(0, found.st_mtime_ns), os.readlink(whole)
+    except OSError:
+        return None
+    return (path, found.st_size, max(0, found.st_mtime_ns), None) if stat.S_ISREG(found.st_mode) else None
+
+
+def _is_plain(path: str) -> bool:
+    return "\0" not in path and all(word not in ("", ".", "..") for word in path.split("/"))
+
+
+def _sha256(path: str, length: int) -> Optional[str]:
+    """None: not a file, or shorter than that. Never through a link."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        digest, left = hashlib.sha256(), length
+        while left > 0:
+            block = os.read(fd, min(left, _BLOCK_BYTES))
+            if not block:
+                return None
+            digest.update(block)
+            left -= len(block)
+        return digest.hexdigest()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+VERBS = {"fetch.list": listing, "fetch.sums": sums, "fetch.log_sum": log_sum}

@@ -1,0 +1,206 @@
+"""The `probe` verb: the facts of this host at one moment, as the fields of model.facts.HostFacts. Changes nothing, but
+for who holds the job's lock: what dead runs left in place of their links to `keep` is taken in first.
+
+What other programs have to be asked for (interpreter, nvidia-smi, rsync) is started first and collected last, so
+that the probe costs no more than the slowest of them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from tfdeploy import __version__
+from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.hosts_file import resolving_to_loopback
+from tfdeploy.agent.host.installed import (
+    Asked,
+    find_program,
+    read_gpus,
+    read_python,
+    read_rsync,
+    read_uv,
+    start_gpus,
+    start_python,
+    start_rsync,
+    start_uv,
+)
+from tfdeploy.agent.host.listeners import look_at_ports
+from tfdeploy.agent.run import keep_links
+from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names
+from tfdeploy.agent.run.keep_folders import keep_facts
+from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.error_codes import free_of
+from tfdeploy.agent.serve.lock import holds_lock
+from tfdeploy.agent.serve.run_status import is_live, run_paths
+
+TINY_DISK_BYTES = 100 << 20
+FEW_INODES = 1000
+PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # which the plan sets for each task
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def probe(call: Call) -> Dict[str, Any]:
+    """args as in docs/agent-protocol.md. Raises VerbError bad_argument, bad_name."""
+    args, workdir, told = call.args, call.context.workdir, call.context.host
+    job = call.name("job") if args.get("job") else None
+    low, high = _range(args.get("ports") or [1, 0])
+    python = find_program(str(args.get("python") or "python3"))
+    asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
+    if args.get("gpus") != "none":
+        asked["gpus"] = start_gpus()
+    facts = _machine(workdir)
+    facts["hosts_file_loopback"] = resolving_to_loopback([str(name) for name in args.get("names") or []])
+    facts["free_ports"], facts["taken_ports"] = look_at_ports(low, high, lambda: _held_ports(workdir, told))
+    returned = keep_links.of_dead_runs(workdir, job, told) if job and args.get("keep") and holds_lock(call.context, job) else []
+    facts["keep"] = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
+    facts["live_runs"] = _live_runs(workdir, job, told) if job else []
+    facts["problems"] = _problems(workdir, facts) + returned + (_damaged_runs(workdir, job) if job else [])
+    _collect(facts, asked, python, str(args.get("python") or "python3"), call.name("setup") if args.get("setup") else "")
+    facts["clock"] = time.time()
+    return facts
+
+
+def _range(ports: Any) -> Tuple[int, int]:
+    if not isinstance(ports, (list, tuple)) or len(ports) != 2 or not all(isinstance(port, int) for port in ports):
+        raise VerbError("bad_argument", "ports %r is not [first, last]" % (ports,))
+    return max(1, ports[0]), min(65535, ports[1])
+
+
+def _machine(workdir: str) -> Dict[str, Any]:
+    free = free_of(workdir)
+    words = (os.environ.get("SSH_CONNECTION") or "").split()
+    linger, kills = logind()
+    return {
+        "hostname": os.uname().nodename,
+        "user": _user(),
+        "home": os.path.expanduser("~"),
+        "workdir": workdir,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "free_disk_bytes": free["free_bytes"],
+        "free_inodes": free["free_inodes"] if free["free_inodes"] is not None else 1 << 40,
+        "boot_id": boot_id(),
+        "ssh_server_address": words[2] if len(words) == 4 and _is_address(words[2]) else None,
+        "proxies": [name for name in PROXIES if os.environ.get(name)],
+        "preset": [name for name in PRESET if name in os.environ],
+        "gpus": [],
+        "gpu_error": None,
+        "linger": linger,
+        "kill_user_processes": kills,
+        "version": __version__,
+    }
+
+
+def _is_address(word: str) -> bool:
+    """sshd says UNKNOWN where it was not reached over a network."""
+    plain = word.partition("%")[0]
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return bool(socket.inet_pton(family, plain))
+        except OSError:
+            pass
+    return False
+
+
+def _user() -> str:
+    from tfdeploy.agent.serve.server import user_name
+
+    return user_name()
+
+
+def _collect(facts: Dict[str, Any], asked: Dict[str, Optional[Asked]], python: Optional[str], wanted: str, setup: str) -> None:
+    versions, problem = read_python(asked["python"], wanted)
+    facts.update(versions, python=python if versions["python_version"] else None)
+    if problem:
+        facts["problems"].append(problem)
+    facts["environment"] = None
+    if setup and facts["python"]:
+        _enter_environment(facts, setup)
+    facts["rsync"], facts["uv"] = read_rsync(asked["rsync"]), read_uv(asked["uv"])
+    if "gpus" in asked:
+        facts["gpus"], facts["gpu_error"] = read_gpus(asked["gpus"])
+
+
+def _enter_environment(facts: Dict[str, Any], setup: str) -> None:
+    """The interpreter of the job's environment, where it is whole and runs, takes the place of the host's."""
+    from tfdeploy.agent.serve import env
+
+    folder = env.find(facts["workdir"], setup, facts["python_version"], facts["python"])
+    if folder is None:
+        return
+    python = env.python_of(folder)
+    versions, problem = read_python(start_python(python), python)
+    if problem is None:
+        facts.update(versions, python=python, environment=folder)
+
+
+def _live_runs(workdir: str, job: str, told: str) -> List[Dict[str, Any]]:
+    found = []
+    for run in run_names(workdir, job):
+        paths = run_paths(workdir, job, run, told)
+        if paths is not None and is_live(paths):
+            plan = atomic.read_json(os.path.join(paths.run_dir, "plan.json")) or {}
+            found.append({"run": run, "who": str(plan.get("operator") or "unknown"), "started": paths.state().started})
+    return found
+
+
+def _damaged_runs(workdir: str, job: str) -> List[str]:
+    said = [damaged(workdir, job, run) for run in run_names(workdir, job)]
+    return ["an old run cannot be read (%s): remove its folder" % each for each in said if each][:5]
+
+
+def _held_ports(workdir: str, told: str) -> Dict[int, str]:
+    """The ports of all live runs here: what holds a port for a run does not show in /proc/net."""
+    held: Dict[int, str] = {}
+    for job in job_names(workdir):
+        for run in run_names(workdir, job):
+            paths = run_paths(workdir, job, run, told)
+            if paths is None or not is_live(paths):
+                continue
+            part = paths.part()
+            held.update({spec.port: "%s of run %s" % (spec.task, run) for spec in part.tasks if spec.port})
+            held.update({mesh.port: "the mesh of run %s" % run for mesh in part.mesh if mesh.host == part.host})
+    return held
+
+
+def logind() -> Tuple[Optional[bool], bool]:
+    """(whether this user lingers, or None without logind; whether logind kills what a user leaves running)."""
+    if not os.path.isdir("/run/systemd/sessions"):
+        return None, False
+    kills = False
+    folders = ("/usr/lib/systemd/logind.conf.d", "/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d")
+    files = ["/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf"]
+    for folder in folders:
+        if os.path.isdir(folder):
+            files += [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".conf")]
+    for path in files:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    key, _, value = line.partition("=")
+                    if key.strip() == "KillUserProcesses":
+                        kills = value.strip().lower() in ("yes", "true", "1", "on")
+        except OSError:
+            continue
+    return os.path.exists(os.path.join("/var/lib/systemd/linger", _user())), kills
+
+
+def _problems(workdir: str, facts: Dict[str, Any]) -> List[str]:
+    found = []
+    if not os.path.isdir(workdir):
+        found.append("the workdir %s does not exist" % workdir)
+    elif not os.access(workdir, os.W_OK | os.X_OK):
+        found.append("the workdir %s is not writable" % workdir)
+    if facts["free_disk_bytes"] < TINY_DISK_BYTES:
+        found.append("only %d MiB are free in %s" % (facts["free_disk_bytes"] >> 20, workdir))
+    if facts["free_inodes"] < FEW_INODES:
+        found.append("only %d inodes are free in %s" % (facts["free_inodes"], workdir))
+    if facts["kill_user_processes"] and not facts["linger"]:
+        found.append("logind ends what you leave running at logout: run `loginctl enable-linger`")
+    return found
+
+
+VERBS = {"probe": probe}

@@ -1,0 +1,152 @@
+"""`release.*`: one content of the code becomes a folder named by its hash, at once and as a whole.
+
+It grows in a staging folder that outlives a broken sync: files come as hard links from an older release where their
+content is the same, else from rsync; links are made here. Nothing is ever written into a finished release.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.host.fsync import flush, flush_folder
+from tfdeploy.agent.serve import release_manifest
+from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.error_codes import free_of
+from tfdeploy.agent.serve.release_manifest import Entry
+from tfdeploy.agent.serve.release_retention import remove_old
+from tfdeploy.agent.serve.release_staging import Plan, Staging
+from tfdeploy.agent.serve.release_state import is_present
+
+KEEP = 5
+
+
+def begin(call: Call) -> Dict[str, Any]:
+    """{"staging", "missing": paths that have to be brought, "linked": how many files were there already, "rsync"}.
+
+    Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
+    """
+    entries = release_manifest.unpack(call.blob)
+    folder = _staging_path(call)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    _adopt(folder)
+    staging = Staging(folder, entries)
+    plan = staging.plan()
+    try:
+        _make_room(staging, plan)
+        missing = [entry.path for entry in plan.missing + staging.fill(plan)]
+        lent = sorted(plan.sources.keys() - set(missing))
+        release_manifest.save(folder + ".json", entries, received=missing, lent=lent)
+    except (VerbError, OSError):
+        if plan.is_new:
+            _remove_staging(folder)
+        raise
+    return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": shutil.which("rsync") is not None}
+
+
+def commit(call: Call) -> Dict[str, Any]:
+    """{"changed": paths whose content is not the manifest's}; none: the release is there. Raises VerbError not_begun."""
+    workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
+    folder, final = staging_of(call), layout.release_dir(workdir, job, release)
+    if not is_present(workdir, job, release):
+        begun = release_manifest.load(folder + ".json")
+        if begun is None or not os.path.isdir(folder):
+            raise VerbError("not_begun", "no sync of release %s was begun here" % release, where=folder)
+        staging = Staging(folder, begun["entries"])
+        changed = staging.changed(set(begun["received"]))
+        if changed:
+            return {"changed": changed}
+        staging.settle(set(begun["lent"]))
+        flush(folder, begun["received"])
+        release_manifest.save(final + ".json", staging.stamped(), durable=True, release=release, time=time.time())
+        _switch(folder, final)
+    _remove_staging(folder)
+    remove_old(workdir, job, release, max(1, int(call.args.get("keep_releases") or KEEP)))
+    return {"changed": []}
+
+
+def abort(call: Call) -> Dict[str, Any]:
+    _remove_staging(staging_of(call))
+    return {}
+
+
+def _switch(staging: str, final: str) -> None:
+    """Into the place of what is damaged there: runs have copies of their own."""
+    aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
+    try:
+        os.rename(final, aside)
+    except FileNotFoundError:
+        pass
+    try:
+        os.rename(staging, final)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise  # else another host of a shared workdir was first, with the same content
+    flush_folder(os.path.dirname(final))
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _staging_path(call: Call) -> str:
+    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)  # clones have one hostname
+    name = ".staging-%s-%s" % (here, call.name("release"))
+    return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
+
+
+def _adopt(folder: str) -> None:
+    """What this host began and never finished under another release's name becomes this staging, or goes: the code has
+    changed since, and most of it need not come again. The caller holds the job's lock here."""
+    parent, own = os.path.split(folder)
+    mine = own.rpartition("-")[0]
+    for name in os.listdir(parent):
+        if name.rpartition("-")[0] != mine or name == own or name.endswith(".json"):
+            continue
+        other = os.path.join(parent, name)
+        if not os.path.isdir(folder):
+            os.rename(other, folder)
+        _remove_staging(other)
+
+
+def staging_of(call: Call) -> str:
+    """The staging folder that a call names, if it is one of this job's."""
+    path = str(call.args.get("staging") or "")
+    folder, name = os.path.split(path)
+    if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(".staging-"):
+        raise VerbError("bad_name", "%r is no staging folder of this job" % path)
+    return path
+
+
+def _remove_staging(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.exists(folder + ".json"):
+        os.unlink(folder + ".json")
+
+
+def _make_room(staging: Staging, plan: Plan) -> None:
+    """Halves of files stay where there is room for the whole files beside them. Raises VerbError disk."""
+    try:
+        _check_room(staging.folder, plan.missing)
+    except VerbError:
+        if plan.is_new:
+            raise
+        staging.drop_halves(plan.missing)
+        _check_room(staging.folder, plan.missing)
+
+
+def _check_room(folder: str, missing: List[Entry]) -> None:
+    needed, free = sum(entry.size for entry in missing), free_of(folder)
+    free_bytes, free_inodes = free["free_bytes"] or 0, free["free_inodes"]
+    details = {"needed_bytes": needed, "needed_inodes": len(missing)}
+    if needed > free_bytes:
+        what = "the code needs %d bytes more, and %d are free" % (needed, free_bytes)
+    elif free_inodes is not None and len(missing) > free_inodes:
+        what = "the code needs %d inodes more, and %d are free" % (len(missing), free_inodes)
+    else:
+        return
+    raise VerbError("disk", what, where=folder, next="free some there, or set another workdir", details=dict(details, **free))
+
+
+VERBS = {"release.begin": begin, "release.commit": commit, "release.abort": abort}

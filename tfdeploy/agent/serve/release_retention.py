@@ -1,0 +1,55 @@
+"""Which releases stay: the newest few, and those that a run may still need. Removes the others and old staging."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Dict, Set
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.run.find import host_names, run_names
+
+STALE_S = 86400.0
+
+
+def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
+    """Leaves `current`, the `keep` newest and those in use, and staging of the last day."""
+    folder = layout.releases_dir(workdir, job)
+    times: Dict[str, float] = {}
+    for entry in os.scandir(folder):
+        name = entry.name[: -len(".json")] if entry.name.endswith(".json") else entry.name
+        times[name] = max(times.get(name, 0.0), _changed(entry.path))
+    staging = {name for name in times if name.startswith(".")}
+    newest = sorted(times.keys() - staging, key=lambda name: times[name], reverse=True)
+    stale = {name for name in staging if times[name] < time.time() - STALE_S}
+    for name in stale | set(newest[keep:]) - {current} - in_use(workdir, job):
+        _remove(os.path.join(folder, name))
+
+
+def _changed(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0  # another host of a shared workdir removes old ones too
+
+
+def in_use(workdir: str, job: str) -> Set[str]:
+    """The releases of all runs that have not ended on some host: in a shared workdir they may be another host's."""
+    used = set()
+    for run in run_names(workdir, job):
+        for host in host_names(workdir, job, run):
+            folder = layout.host_dir(workdir, job, run, host)
+            state = atomic.read_json(os.path.join(folder, "state.json")) or {}
+            if state.get("phase") != "ended":
+                used.add(str((atomic.read_json(os.path.join(folder, "part.json")) or {}).get("release")))
+    return used
+
+
+def _remove(release: str) -> None:
+    try:
+        os.unlink(release + ".json")  # first: from here on it is no release any more
+    except FileNotFoundError:
+        pass
+    shutil.rmtree(release, ignore_errors=True)

@@ -1,0 +1,47 @@
+"""run.resume: minds a run again on a host where all of it is gone, after a reboot say. What then starts, the minder decides.
+
+Only a committed run that has not ended here, and only the job's latest on this host: what came later is not disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, Dict, Optional
+from tfdeploy.agent.run import check_files, find
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.run_prepare import alone, refuse_live_run, start_minder
+
+
+def resume(call: Call) -> Dict[str, Any]:
+    """{"resumed": False}: it was minded all the time."""
+    paths = run_status.paths_of(call)
+    with alone(paths):
+        if run_status.is_live(paths):
+            return {"resumed": False}
+        if not run_status.is_left(paths):
+            raise VerbError("ended", "run %s has ended on this host, or was never committed" % paths.run)
+        later = _later_run(paths)
+        if later is not None:
+            raise VerbError("superseded", "run %s came later on this host" % later, next="tfdeploy status %s" % later)
+        refuse_live_run(paths)
+        start_minder(paths, paths.part())
+    return {"resumed": True}
+
+
+def _later_run(paths: RunPaths) -> Optional[str]:
+    """A run of the job that was prepared here after this one."""
+    own = os.stat(paths.file("part.json")).st_mtime
+    for run in find.run_names(paths.workdir, paths.job):
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+        if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host):
+            continue
+        if os.stat(other.file("part.json")).st_mtime > own:
+            return run
+    return None
+
+
+VERBS = {"run.resume": resume}

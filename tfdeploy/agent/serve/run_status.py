@@ -1,0 +1,199 @@
+"""What the folders of runs say: `runs`, `run.status`, `run.plan`. Reads files and changes none.
+
+What a dead writer could not write is worked out here: the tasks of a run from before a reboot, or of a supervisor
+that is gone, are lost.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.record import replace
+from tfdeploy.agent.run import unwritten_ends
+from tfdeploy.agent.run.find import boot_id, damaged, job_names, own_host, run_names
+from tfdeploy.agent.run.folder import RunPaths, is_locked
+from tfdeploy.agent.serve.call import Call, VerbError
+
+OVER = ("ended", "lost")
+MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
+NOBODY = "nobody minds it: its minder and its supervisor died"
+
+
+def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
+    """This host's part of a run; None: there is none. `told`: see hostfolder.own_host."""
+    host = own_host(workdir, job, run, told)
+    return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))
+
+
+def paths_of(call: Call) -> RunPaths:
+    """This host's part of the run that a call names. Raises VerbError unknown_run."""
+    job, run = call.name("job"), call.name("run")
+    paths = run_paths(call.context.workdir, job, run, call.context.host)
+    if paths is None and (said := damaged(call.context.workdir, job, run)):
+        what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, said)
+        raise VerbError("unknown_run", what, next="remove that folder there once nothing of the run is alive")
+    if paths is None or atomic.read_json(paths.file("part.json")) is None:
+        raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
+    paths.check_owner("tasks")
+    return paths
+
+
+def is_live(paths: RunPaths) -> bool:
+    """Not ended, of this boot, and somebody who minds it is alive."""
+    state = paths.state()
+    if state.phase == "ended" or state.boot_id not in (None, boot_id()):
+        return False
+    if is_locked(paths.file("minder.lock")):
+        return True
+    return any(is_locked(os.path.join(paths.task_dir(spec.task), "supervisor.lock")) for spec in paths.part().tasks)
+
+
+def was_committed(paths: RunPaths) -> bool:
+    known = atomic.read_json(paths.file("knowledge.json")) or {}
+    return bool(known.get("committed")) or paths.state().phase == "committed"
+
+
+def is_left(paths: RunPaths) -> bool:
+    """A committed run that has not ended here, and nobody who minds it is alive: see run_resume.py."""
+    state = paths.state()
+    if state.phase == "ended" or is_live(paths):
+        return False
+    return was_committed(paths)
+
+
+def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
+    """As its supervisor wrote it; `pending` where it is about to start again, `lost` where that one died before it could."""
+    state = paths.state()  # first: its minder forgets that a task starts again once the new attempt has written its status
+    status = paths.status(task)
+    if task in state.again and status.state in OVER and is_live(paths):
+        return replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
+    if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
+        return status
+    if (status.boot_id or state.boot_id) not in (None, boot_id()):
+        return _lost(status, "host rebooted")
+    if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
+        status = paths.status(task)  # it may have ended in between
+        minded = is_locked(paths.file("minder.lock"))
+        return status if status.state in OVER else _lost(status, "its supervisor died" if minded else NOBODY)
+    if status.state == "pending" and is_left(paths):
+        return _lost(status, NOBODY)
+    status = unwritten_ends.looked_at(paths, status)
+    return status if status.state in OVER else _as_its_minder_says(paths, status, state)
+
+
+def _as_its_minder_says(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
+    if status.attempt > 1:
+        status = replace(status, began_again=_why_again(paths, status, state))
+    said = state.health.get(status.task)
+    if said is None or status.state != "running" or said["attempt"] != status.attempt:
+        return status
+    return replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
+
+
+def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
+    """How the attempt before ended, or whose death began the gang's round. None: that was not taken down."""
+    count = state.restarts.get(status.task, {})
+    died = count.get("attempt") == status.attempt - 1 and "how" in count
+    alone = died and count.get("round") == status.round  # since the gang's round began
+    of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
+    if of_gang and not alone and state.round is not None and state.round["n"] == status.round:
+        return "the gang started again: %s" % state.round.get("reason")
+    return "started again: %s" % count["how"] if died else None
+
+
+def writes_no_more(paths: RunPaths, task: str) -> bool:
+    """It has ended, and its minder has said that it does not start again."""
+    status = task_status(paths, task)
+    if status.state not in OVER:
+        return False
+    state, part = paths.state(), paths.part()
+    peer = next((one for one in part.peers if one.task == task), None)
+    if state.phase == "ended" or peer is None or part.restart_max == 0 or not peer.on_death:
+        return True
+    told = state.ended_tasks.get(task, {})
+    return not peer.gang and bool(told.get("final", True)) and told.get("attempt", 0) >= status.attempt
+
+
+def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
+    return replace(status, state="lost", outcome="lost", up=False, reason=reason)
+
+
+def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
+    return [task_status(paths, spec.task) for spec in paths.part().tasks]
+
+
+def describe(paths: RunPaths) -> Dict[str, Any]:
+    """The value of run.status."""
+    return {
+        "host_state": wire.to_wire(paths.state()),
+        "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
+        "live": is_live(paths),
+        "left": is_left(paths),
+        "committed": was_committed(paths),
+    }
+
+
+def runs(call: Call) -> List[Dict[str, Any]]:
+    """Newest first. Of past runs only the newest ones tell how all tasks of all hosts ended, and what files they left; others
+    how the deciding ones did."""
+    workdir = call.context.workdir
+    jobs = [call.name("job")] if call.args.get("job") else job_names(workdir)
+    found = []
+    for job in jobs:
+        for run in run_names(workdir, job):
+            paths = run_paths(workdir, job, run, call.context.host)
+            if paths is not None:
+                prepared = os.stat(paths.file("part.json")).st_mtime
+                found.append((prepared, run, dict(describe(paths), run=run, job=job)))
+            elif damaged(workdir, job, run):
+                found.append((0.0, run, _damaged_row(workdir, job, run)))
+    rows = [row for _, _, row in sorted(found, key=lambda entry: entry[:2], reverse=True)]
+    _shorten([row for row in rows if not row["live"]], call)
+    return rows
+
+
+def _shorten(rows: List[Dict[str, Any]], call: Call) -> None:
+    told = short = 0
+    for row in rows:
+        state = row["host_state"]
+        told += len(state["ended_tasks"]) + len(state["left_files"])
+        if told > MOST_ENDINGS and state["ended_tasks"]:
+            paths = run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
+            deciding = [peer.task for peer in paths.part().peers if peer.deciding] if paths is not None else []
+            short += len(deciding)
+            kept = {task: state["ended_tasks"][task] for task in deciding if task in state["ended_tasks"]}
+            state["ended_tasks"] = kept if short <= MOST_ENDINGS else {}
+        if told > MOST_ENDINGS:
+            state["left_files"] = []
+
+
+def _damaged_row(workdir: str, job: str, run: str) -> Dict[str, Any]:
+    state = wire.to_wire(wire.HostRunState(run, job, "_"))  # nothing of it is known
+    about = {"run": run, "job": job, "damaged": damaged(workdir, job, run)}
+    return dict(about, host_state=state, tasks=[], live=False, left=False, committed=False)
+
+
+def run_status(call: Call) -> Dict[str, Any]:
+    return describe(paths_of(call))
+
+
+def run_plan(call: Call) -> Dict[str, Any]:
+    """An item with the packed plan.json, unless its sha256 is the one that is known there already."""
+    import hashlib
+
+    paths = paths_of(call)
+    try:
+        with open(os.path.join(paths.run_dir, "plan.json"), "rb") as file:
+            plan = file.read()
+    except OSError as error:
+        what = "the plan of run %s cannot be read here: %s" % (paths.run, error.strerror)
+        raise VerbError("unknown_run", what, where=paths.run_dir) from error
+    if call.args.get("unless") != hashlib.sha256(plan).hexdigest():
+        call.item({}, wire.pack(plan))
+    return {}
+
+
+VERBS = {"runs": runs, "run.status": run_status, "run.plan": run_plan}

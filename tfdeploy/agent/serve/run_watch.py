@@ -1,0 +1,41 @@
+"""run.watch: the state of a run on this host and of its tasks, all at once first, then each change. Writes nothing."""
+
+from __future__ import annotations
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.host import inotify
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import changes, run_status
+from tfdeploy.agent.serve.call import Call
+
+
+def watch(call: Call) -> Dict[str, Any]:
+    """Ends when the run has ended on this host, or when nobody of it is left to say so."""
+    paths = run_status.paths_of(call)
+    tasks = [spec.task for spec in paths.part().tasks]
+    watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
+    news = changes.of_run(paths, tasks)
+    seen: Dict[str, Dict[str, Any]] = {}
+    try:
+        while not (news.any() and _send_news(call, paths, tasks, seen)) and not call.cancelled.is_set():
+            watcher.wait(call.cancelled)
+    finally:
+        watcher.close()
+    return {}
+
+
+def _send_news(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Dict[str, Any]]) -> bool:
+    """Items for all that changed. True: that was the last of it."""
+    # Whether it is over is asked first: what is then read is the end.
+    over = paths.state().phase == "ended" or not run_status.is_live(paths)
+    for task in tasks:
+        status = wire.to_wire(run_status.task_status(paths, task))
+        if seen.get(task) != status:
+            seen[task] = status
+            call.item({"task": status}, b"")
+    state = wire.to_wire(paths.state())
+    if seen.get("") != state:
+        seen[""] = state
+        call.item({"host_state": state}, b"")
+    return over

@@ -1,0 +1,243 @@
+"""`serve --workdir ABS`: answers verbs over one framed channel, for as long as one SSH session lives.
+
+Each verb runs on its own thread. The thread that reads requests never writes: a control side that does not read
+its answers must not make us deaf to it. Whatever has to outlive the session is not started as our child.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import os
+import signal
+import sys
+import threading
+import time
+
+from tfdeploy import __version__
+from tfdeploy.agent import AGENT_DIR, frames, layout, ownership
+from tfdeploy.agent.annotations import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.run.find import boot_id
+from tfdeploy.agent.serve.call import NAME, Call, Context
+from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.error_codes import complaint
+
+MOST_THREADS = 256  # what comes beyond waits for its turn
+STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
+NO_THREAD_S = 10.0
+
+
+class SessionGone(Exception):
+    """Nobody reads our answers any more."""
+
+
+class Incoming(io.FileIO):
+    """The channel's input, which remembers when it was last heard."""
+
+    heard = 0.0
+
+    def readinto(self, buffer: Any) -> Any:
+        count = super().readinto(buffer)
+        self.heard = time.monotonic()
+        return count
+
+
+class Server:
+    def __init__(self, context: Context, incoming: int, outgoing: int) -> None:
+        self.context = context
+        self._raw = Incoming(incoming, "rb")
+        self._raw.heard = time.monotonic()
+        self._incoming: BinaryIO = io.BufferedReader(self._raw, 1 << 18)
+        self._outgoing = outgoing
+        self._writing = threading.Lock()
+        self._running: Dict[Any, threading.Event] = {}
+        self._waiting: Deque[Tuple[Any, Dict[str, Any], bytes]] = collections.deque()
+        self._counting = threading.Lock()
+
+    def run(self) -> None:
+        """Greets, then answers until the input ends."""
+        atomic.write_all(self._outgoing, frames.GREETING + b"\n")
+        self.send({"hello": hello(self.context)})
+        threading.Thread(target=self._watch_silence, daemon=True).start()
+        while True:
+            frame = frames.read_frame(self._incoming)
+            if frame is None:
+                return
+            header, blob = frame
+            if "cancel" in header:
+                self._cancel(header["cancel"])
+            elif "id" in header:
+                self._start(header["id"], header, blob)
+
+    def send(self, header: Dict[str, Any], blob: bytes = b"") -> None:
+        """One frame, whole. Raises SessionGone."""
+        frame = frames.encode_frame(header, blob)
+        with self._writing:
+            try:
+                atomic.write_all(self._outgoing, frame)
+            except OSError as error:
+                raise SessionGone() from error
+
+    def end(self) -> None:
+        """Lets go of what the session held. May be called twice."""
+        while self.context.closing:
+            try:
+                self.context.closing.popitem()[1]()
+            except (KeyError, OSError):
+                pass  # let go of by its own verb at this moment, or gone with the disk
+
+    def _watch_silence(self) -> None:
+        while True:
+            left = self._raw.heard + frames.SILENCE_S - time.monotonic()
+            if left <= 0:
+                self.end()
+                os._exit(0)
+            time.sleep(left)
+
+    def _cancel(self, number: Any) -> None:
+        with self._counting:
+            cancelled = self._running.get(number)
+            self._waiting = collections.deque(entry for entry in self._waiting if entry[0] != number)
+        if cancelled is not None:
+            cancelled.set()
+
+    def _start(self, number: Any, header: Dict[str, Any], blob: bytes) -> None:
+        with self._counting:
+            if len(self._running) >= MOST_THREADS and header.get("verb") != "ping":
+                self._waiting.append((number, header, blob))
+                return
+            cancelled = self._running[number] = threading.Event()
+        _begin(lambda: self._answer(number, header, blob, cancelled))
+
+    def _answer(self, number: Any, header: Dict[str, Any], blob: bytes, cancelled: threading.Event) -> None:
+        def item(fields: Dict[str, Any], content: bytes = b"") -> None:
+            self.send({"id": number, "item": fields}, content)
+
+        try:
+            answer = self._outcome(header, Call(self.context, header.get("args") or {}, blob, item, cancelled))
+            try:
+                self.send(dict(answer, id=number))
+            except (TypeError, ValueError, frames.WireError) as error:
+                self.send({"id": number, "error": complaint(error)})
+        except SessionGone:
+            cancelled.set()
+        finally:
+            self._next(number)
+
+    def _outcome(self, header: Dict[str, Any], call: Call) -> Dict[str, Any]:
+        try:
+            self._check_owner(call.args)
+            return {"value": find_verb(header.get("verb"))(call)}
+        except SessionGone:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a verb did wrong, the other side is told
+            return {"error": complaint(error)}
+
+    def _check_owner(self, args: Dict[str, Any]) -> None:
+        """Whatever a verb reads or writes of a job lies below these. Raises NotOurs."""
+        job = args.get("job")
+        if isinstance(job, str) and NAME.match(job):
+            ownership.check(self.context.workdir, *layout.of_job(job))
+
+    def _next(self, number: Any) -> None:
+        with self._counting:
+            self._running.pop(number, None)
+            entry = self._waiting.popleft() if self._waiting else None
+        if entry is not None:
+            self._start(*entry)
+
+
+def _begin(work: Callable[[], None]) -> None:
+    """On a thread of its own, as soon as the system gives one. Raises OSError after NO_THREAD_S without."""
+    give_up = time.monotonic() + NO_THREAD_S
+    while True:
+        try:
+            threading.Thread(target=work, daemon=True).start()
+            return
+        except (RuntimeError, MemoryError) as error:
+            if time.monotonic() >= give_up:
+                raise OSError("no memory or no thread is left for this user") from error
+        time.sleep(0.1)
+
+
+def sweep_beside(context: Context) -> None:
+    """What an earlier session left half done is swept while this one goes on. Costs nothing where there is none."""
+    if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
+        return
+
+    def sweep() -> None:
+        from tfdeploy.agent.serve import sweep
+
+        try:
+            sweep.sweep(context.workdir, context.host)
+        except OSError as error:  # the next session tries again
+            sys.stderr.write("tfdeploy agent: what is half done here stays: %s\n" % error)
+
+    try:
+        threading.Thread(target=sweep, daemon=True).start()
+    except RuntimeError:  # no more threads for this user now
+        return
+
+
+def hello(context: Context) -> Dict[str, Any]:
+    """What the control side learns of this host before it asks for anything."""
+    return {
+        "version": __version__,
+        "agent": os.path.basename(context.agent_dir),
+        "home": os.path.expanduser("~"),
+        "user": user_name(),
+        "workdir": context.workdir,
+        "boot_id": boot_id(),
+        "hostname": os.uname().nodename,
+        "python": sys.executable,
+        "python_version": "%d.%d.%d" % sys.version_info[:3],
+        "clock": time.time(),
+        "ssh_connection": os.environ.get("SSH_CONNECTION"),
+        "pid": os.getpid(),
+    }
+
+
+def user_name() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def take_channel() -> Tuple[int, int]:
+    """(input, output) of the session, moved away so that no stray print and no child can touch them."""
+    incoming, outgoing = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return incoming, outgoing
+
+
+def main(argv: List[str]) -> int:
+    """serve --workdir ABS [--host NAME]"""
+    if argv[0:3:2] not in (["--workdir"], ["--workdir", "--host"]) or len(argv) % 2 or not os.path.isabs(argv[1]):
+        sys.stderr.write("usage: serve --workdir ABSOLUTE_PATH [--host NAME]\n")
+        return 2
+    host = argv[3] if len(argv) > 3 else ""
+    os.umask(0o077)
+    threading.stack_size(STACK_BYTES)
+    server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR, host), *take_channel())
+
+    def leave(*_: Any) -> None:
+        server.end()
+        os._exit(0)  # verbs may hang in a write that nobody reads
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, leave)
+    sweep_beside(server.context)
+    try:
+        server.run()
+    except (frames.WireError, SessionGone, OSError) as error:
+        sys.stderr.write("tfdeploy agent: %s\n" % (error or "the session is gone"))
+        sys.stderr.flush()
+    leave()
+    return 0

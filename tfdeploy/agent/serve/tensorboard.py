@@ -1,0 +1,150 @@
+"""`tensorboard`: TensorBoard on a run's working directory (its keep folders are linked in), for as long as the verb runs.
+
+It listens on loopback only. Its end is bound to this session: see bound.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+import subprocess
+import time
+
+from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host.installed import Asked, find_program
+from tfdeploy.agent.host.sockets import listens
+from tfdeploy.agent.run.folder import RunPaths, agent_command
+from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.run_status import paths_of
+
+UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
+TRIES = 3  # somebody took the port in between
+_SAID_BYTES = 16 << 10
+_FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
+
+
+def tensorboard(call: Call) -> Dict[str, Any]:
+    """An item {"port"} once it listens; then until it is cancelled. Value {"code", "said"} where it ended by itself.
+
+    Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (did not come up: its last words).
+    """
+    paths = paths_of(call)
+    if not os.path.isdir(paths.cwd):
+        raise VerbError("unknown_run", "the working directory of run %s is gone here" % paths.run, where=paths.cwd)
+    python = _python(str(call.args.get("python") or _planned_python(paths)))
+    for left in reversed(range(TRIES)):
+        board = _Board(python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex()))
+        try:
+            if board.comes_up(call):
+                call.item({"port": board.port}, b"")
+                board.listen(call)
+            if call.cancelled.is_set() or board.up:
+                return {"code": board.process.poll(), "said": board.words}
+        finally:
+            board.end()
+        if not left or not re.search(r"(?i)address already in use|could not bind|port \d+", board.words):
+            raise VerbError("tensorboard", "TensorBoard did not come up: %s" % board.last_line, where=paths.cwd)
+    raise AssertionError("not reached")
+
+
+def _planned_python(paths: RunPaths) -> str:
+    """As the plan on this host says it of this host."""
+    plan = read_json(os.path.join(paths.run_dir, "plan.json")) or {}
+    return next((str(host["python"]) for host in plan.get("hosts", ()) if host.get("host") == paths.host), "python3")
+
+
+def _python(wanted: str) -> str:
+    python = find_program(wanted)
+    if python is None:
+        raise VerbError("no_python", "there is no program %s here" % wanted)
+    code, _, said = Asked([python, "-c", _FIND]).answer()
+    if code == 3:
+        raise VerbError(
+            "no_tensorboard",
+            "TensorBoard is not installed in %s" % python,
+            next="add tensorboard to the requirements of `setup:`, or there: %s -m pip install tensorboard" % python,
+        )
+    if code != 0:
+        raise VerbError("no_python", "%s does not run Python here: %.300s" % (python, said))
+    return python
+
+
+class _Board:
+    """One TensorBoard under its keeper, whose input we hold."""
+
+    def __init__(self, python: str, logdir: str, folder: str) -> None:
+        self.up = False
+        self._said = b""
+        self.port = _free_port()
+        words = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            agent_command("bound", folder, *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(python),
+            start_new_session=True,
+        )
+
+    def comes_up(self, call: Call) -> bool:
+        deadline = time.monotonic() + UP_WITHIN_S
+        while time.monotonic() < deadline and not call.cancelled.is_set():
+            if not self._read(0.1):
+                return False
+            self.up = listens(processes.descendants([self.process.pid], processes.everyone()), self.port)
+            if self.up:
+                return True
+        return False
+
+    def listen(self, call: Call) -> None:
+        """Until it has ended or is no longer wanted."""
+        while not call.cancelled.is_set() and self._read(0.2):
+            pass
+
+    def end(self) -> None:
+        """Closes its input, and waits until its keeper says with its own end that nothing is left."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        while self._read(1.0):
+            pass
+        self.process.stdout.close()
+        self.process.wait()
+
+    @property
+    def words(self) -> str:
+        return self._said.decode("utf-8", "replace").strip()
+
+    @property
+    def last_line(self) -> str:
+        lines = [line for line in self.words.splitlines() if line.strip()]
+        return "%.400s" % (lines[-1] if lines else "it says nothing")
+
+    def _read(self, timeout_s: float) -> bool:
+        """What it says within that time. False: it has ended."""
+        assert self.process.stdout is not None
+        output = self.process.stdout.fileno()
+        if not select.select([output], [], [], timeout_s)[0]:
+            return self.process.poll() is None
+        block = os.read(output, 1 << 16)
+        self._said = (self._said + block)[-_SAID_BYTES:]
+        return bool(block)
+
+
+def _environment(python: str) -> Dict[str, str]:
+    env = {name: text for name, text in os.environ.items() if not name.startswith("TFDEPLOY_")}
+    env["PATH"] = os.pathsep.join([os.path.dirname(python), env.get("PATH", os.defpath)])
+    env.update(CUDA_VISIBLE_DEVICES="", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="2")  # the cards are the training's
+    return env
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+VERBS = {"tensorboard": tensorboard}

@@ -1,0 +1,76 @@
+"""A supervisor's second duty: there is a minder for as long as its run has not ended on this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.run.folder import RunPaths, agent_command, is_locked
+
+MIND_S = 1.5
+_GONE_S = 10.0  # a mount may be away for a moment
+
+
+class Ground:
+    """The folder that a supervisor stands on. Who removes it under a running task wants the run gone, and nobody could find
+    or stop it any more. A file server that does not answer removes nothing."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._gone: Optional[float] = None  # since when
+
+    def is_gone(self, now: float) -> bool:
+        try:
+            os.lstat(self._folder)
+        except FileNotFoundError:
+            self._gone = self._gone or now
+            return now - self._gone >= _GONE_S
+        except OSError:
+            return False
+        self._gone = None
+        return False
+
+
+def mind(paths: RunPaths) -> None:
+    """Starts a minder again if it has died while its run has not ended."""
+    if is_locked(paths.file("minder.lock")) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
+        return
+    # Not as the subreaper: the minder is to be nobody's child, so that it never counts as part of a task.
+    processes.become_subreaper(False)
+    try:
+        with open(paths.file("minder.log"), "ab") as log:
+            subprocess.call(
+                agent_command("minder", paths.host_dir), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+    except OSError:
+        pass
+    finally:
+        processes.become_subreaper()
+
+
+def stand_by(paths: RunPaths, part: wire.HostPart) -> None:
+    """What comes after this end is the minder's, and it may die before it has done it: somebody sees to it that there is one
+    until the run has ended here or another supervisor lives. Not this process: its end says that the attempt is over."""
+    mind(paths)
+    locks = [task_processes.supervisor_lock(paths, spec.task) for spec in part.tasks]
+    if not _is_last(paths, locks) or os.fork() > 0:
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    pause = 0.1
+    while _is_last(paths, locks):
+        mind(paths)
+        time.sleep(pause)
+        pause = min(pause * 1.5, MIND_S)
+    os._exit(0)
+
+
+def _is_last(paths: RunPaths, locks: List[str]) -> bool:
+    if any(map(is_locked, locks)) or not os.path.isdir(paths.host_dir):
+        return False
+    return paths.state().phase != "ended"

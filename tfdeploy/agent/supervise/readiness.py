@@ -1,0 +1,47 @@
+"""When a task is up: its own processes listen on its port, or it is no TensorFlow program and has lived a while."""
+
+from __future__ import annotations
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Iterable, Optional
+from tfdeploy.agent.host import sockets
+
+
+class Readiness:
+    """Looked at from time to time with the task's living processes; `age_s` counts from its start."""
+
+    def __init__(self, spec: wire.TaskSpec) -> None:
+        self._spec = spec
+        self.tensorflow = False  # seen mapped by one of its processes, at any time
+
+    def is_up(self, pids: Iterable[int], age_s: float) -> bool:
+        pids = list(pids)
+        port = self._spec.port
+        if port is not None and sockets.listens(pids, port):
+            return True
+        self.tensorflow = self.tensorflow or any(_maps_tensorflow(pid) for pid in pids)
+        return age_s >= self._spec.ready_after_s and not self.awaits_port
+
+    @property
+    def awaits_port(self) -> bool:
+        """Only its port shows that it is up; otherwise time does, or a good end."""
+        return self._spec.port is not None and self.tensorflow
+
+    def too_late(self, age_s: float) -> Optional[str]:
+        """Why a task that is not up by now has failed."""
+        if age_s < self._spec.ready_timeout_s:
+            return None
+        if not self.awaits_port:
+            return "not up within %g s (ready.timeout): ready.after is %g s" % (
+                self._spec.ready_timeout_s,
+                self._spec.ready_after_s,
+            )
+        return "not listening on port %s after %g s (ready.timeout)" % (self._spec.port, self._spec.ready_timeout_s)
+
+
+def _maps_tensorflow(pid: int) -> bool:
+    try:
+        with open("/proc/%d/maps" % pid, "rb") as file:
+            return b"tensorflow" in file.read()
+    except OSError:
+        return False

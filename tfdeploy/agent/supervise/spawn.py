@@ -1,0 +1,77 @@
+"""Starting one task's program: its environment, its session, its two pipes. No decision is taken here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from tfdeploy.agent import AGENT_DIR, wire
+from tfdeploy.agent.annotations import Dict, Mapping, Tuple
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.task_processes import FOLDER_MARK
+
+RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
+# Of the SSH session that happened to start us; gone when it goes.
+_OF_THE_SESSION = (
+    "SSH_AUTH_SOCK",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_ORIGINAL_COMMAND",
+    "SSH_TTY",
+    "XDG_SESSION_ID",
+    "OLDPWD",
+    "_",
+)
+_OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")  # the plan's or none: what a login shell sets would name another cluster
+_FOREIGN = _OF_THE_SESSION + _OF_THE_PLAN
+
+
+def environment(
+    paths: RunPaths, spec: wire.TaskSpec, attempt: int, inherited: Mapping[str, str], secrets: Mapping[str, str]
+) -> Dict[str, str]:
+    """All that the program finds in its environment."""
+    env = {name: text for name, text in inherited.items() if name not in _FOREIGN and not name.startswith("TFDEPLOY_")}
+    env["PWD"] = paths.cwd
+    if spec.port is not None:
+        env["TF_GRPC_REUSE_PORT"] = "true"  # the minder holds the port until the server binds beside it
+    env.update(spec.env)
+    env.update(secrets)
+    if not env.get("GRPC_FAIL_FAST", "-"):
+        del env["GRPC_FAIL_FAST"]  # empty, it aborts TensorFlow
+    env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])
+    env["PYTHONPATH"] = os.pathsep.join([RUNTIME_SITE] + [part for part in [env.get("PYTHONPATH")] if part])
+    env.update(
+        {
+            wire.MARKER: paths.run,
+            "TFDEPLOY_TASK_JOB": paths.job,
+            "TFDEPLOY_TASK_ROLE": spec.role,
+            "TFDEPLOY_TASK_INDEX": str(spec.index),
+            "TFDEPLOY_TASK_HOST": paths.host,
+            "TFDEPLOY_TASK_ATTEMPT": str(attempt),
+            FOLDER_MARK: os.path.realpath(paths.host_dir),
+        }
+    )
+    return env
+
+
+def spawn(argv: "list[str]", env: Dict[str, str], cwd: str) -> Tuple[int, int, int]:
+    """Starts it in its own session, ending with this process. Returns pid and the two pipes. Raises OSError."""
+    parent = os.getpid()
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+        preexec_fn=lambda: processes.die_with_parent(parent),
+        bufsize=0,
+    )
+    process.returncode = 0  # reaped by our own waitpid, so that Popen must not try
+    assert process.stdout is not None and process.stderr is not None
+    pipes = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
+    process.stdout.close()
+    process.stderr.close()
+    return process.pid, pipes[0], pipes[1]

@@ -1,0 +1,312 @@
+"""The parent of one task: starts it, drains its two pipes into the log, reaps, writes its status. Tiny, no TLS.
+
+It depends on nobody: it outlives serve and minder, and starts a minder again when there is none. It decides nothing
+about the run. SIGTERM means: end the task, as stop.json says. Its own end is the end of everything its task started.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Dict, List, Optional
+from tfdeploy.agent.host import oom, processes, reserved_space
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.log import lastwords
+from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.log.redact import Mask
+from tfdeploy.agent.run import clock, task_processes
+from tfdeploy.agent.run.folder import RunPaths, take_lock
+from tfdeploy.agent.supervise import spawn
+from tfdeploy.agent.supervise.ensure_minder import MIND_S, Ground, mind, stand_by
+from tfdeploy.agent.supervise.readiness import Readiness
+
+STOP_FILE = "stop.json"
+LEFTOVER_GRACE_S = 2.0  # for what the program left running when it ended by itself
+_READ_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031
+_FLUSH_S = 2.0  # how often a growing log shows in the status
+_LOOK_S = 0.1  # while something is to end
+_SAVE_FOR_S = 600.0  # a last status that a full disk refuses is tried again for so long
+
+
+class Supervisor:
+    def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int = 1) -> None:
+        self.paths = paths
+        self.part = paths.part()
+        self.spec = wire.whole_words(next(spec for spec in self.part.tasks if spec.task == task), self.part.texts)
+        self.attempt = attempt
+        self.folder = paths.task_dir(task)
+        self.log = LogWriter(self.folder, self.spec.log_max_bytes)
+        self.log_began = self.log.end
+        self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
+        self.secrets = {name: str(text) for name, text in (read_json(paths.file("env.json")) or {}).items()}
+        self.mask = Mask(self.secrets.values())
+        self.ready = Readiness(self.spec)
+        self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
+        self.status.boot_id = processes.boot_id()
+        self.status.round = round_number
+        self.status.supervisor_pid = os.getpid()
+        self.saved = True
+        self.pipes: Dict[int, int] = {}  # descriptor -> stream
+        self.poll = select.poll()
+        self.born = time.monotonic()
+        self.oom_before = oom.kills()
+        self.main_ended = False
+        self.asked = False  # SIGTERM came
+        self.ground = Ground(self.folder)
+        self.stopping = False  # asked to, while the program ran
+        self.failure: Optional[str] = None  # ours to tell: the exit code does not
+        self.kill_at: Optional[float] = None
+        self.next_look = self.next_flush = self.next_minder = self.next_count = self.born
+
+    # --- the life of one attempt
+
+    def run(self) -> None:
+        wakeup = self._listen_to_signals()
+        self._save()
+        self._start()
+        self.poll.register(wakeup, select.POLLIN)
+        while not self._over():
+            for descriptor, _ in self.poll.poll(self._wait_ms()):
+                if descriptor == wakeup:
+                    os.read(wakeup, 4096)
+                else:
+                    self._drain(descriptor)
+            if self.asked:
+                self._stop()
+            self._reap()
+            self._tick(time.monotonic())
+        self._finish()
+
+    def _listen_to_signals(self) -> int:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "asked", True))
+        for ignored in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(ignored, signal.SIG_IGN)
+        return reading
+
+    def _start(self) -> None:
+        env = spawn.environment(self.paths, self.spec, self.attempt, os.environ, self.secrets)
+        self.status.started = clock.now(self.part)
+        self.born = time.monotonic()
+        try:
+            pid, out, err = spawn.spawn(self.spec.argv, env, self.paths.cwd)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self.main_ended = True
+            self.failure = "cannot start %s: %s" % (self.spec.argv[0], error)
+            return
+        who = processes.identity(pid)
+        self.status.pid, self.status.start_ticks = pid, who.start_ticks if who else None
+        for stream, descriptor in enumerate((out, err)):
+            os.set_blocking(descriptor, False)
+            try:
+                fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _READ_BYTES)
+            except OSError:
+                pass  # over the user's limit: the default size does
+            self.pipes[descriptor] = stream
+            self.poll.register(descriptor, select.POLLIN | select.POLLHUP)
+        self._journal("started", pid=pid, argv=self.spec.argv)
+        self._save()
+
+    def _drain(self, descriptor: int) -> bool:
+        """One read into the log. False: nothing there now."""
+        try:
+            chunk = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if chunk:
+            self._write(self.pipes[descriptor], self.mask.feed(self.pipes[descriptor], chunk))
+            return True
+        self.poll.unregister(descriptor)
+        os.close(descriptor)
+        del self.pipes[descriptor]
+        return False
+
+    def _write(self, stream: int, chunk: bytes) -> None:
+        if chunk:
+            self.log.append(chunk, stream, self.attempt, time.time())
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.next_count = 0.0
+            if pid == self.status.pid:
+                self._main_ended(code)
+
+    def _main_ended(self, code: int) -> None:
+        self.main_ended = True
+        status = self.status
+        if os.WIFSIGNALED(code):
+            status.signal, status.outcome = os.WTERMSIG(code), "killed"
+            after = oom.kills()
+            if status.signal == signal.SIGKILL and after is not None and after != self.oom_before:
+                status.reason = "out of memory"
+        else:
+            status.exit_code = os.WEXITSTATUS(code)
+            status.outcome = "succeeded" if status.exit_code == 0 else "failed"
+            status.up = status.up or (status.exit_code == 0 and not self.ready.awaits_port)
+        if self.kill_at is None:
+            self._end_within(LEFTOVER_GRACE_S)
+
+    # --- what time brings
+
+    def _wait_ms(self) -> int:
+        due = min(self.next_look, self.next_minder, self.next_flush if self._flush_due() else self.next_minder)
+        return max(0, int((due - time.monotonic()) * 1000) + 1)
+
+    def _flush_due(self) -> bool:
+        return not self.saved or (self.status.log_bytes, self.status.log_lost_bytes) != (self.log.end, self.log.lost_bytes)
+
+    def _tick(self, now: float) -> None:
+        if now >= self.next_look:
+            self._look(now)
+        if now >= self.next_flush and self._flush_due():
+            self._save()
+        if now >= self.next_minder:
+            self.next_minder = now + MIND_S
+            mind(self.paths)
+            self.asked = self.asked or self.ground.is_gone(now)
+
+    def _look(self, now: float) -> None:
+        age = now - self.born
+        if self.main_ended or self.kill_at is not None:
+            self.next_look = now + _LOOK_S
+            if self.kill_at is not None and now >= self.kill_at:
+                self._signal_all(signal.SIGKILL)
+            return
+        self.next_look = now + (3600.0 if self.status.up else 0.25 if age < 15 else 1.0)
+        if self.status.up:
+            return
+        pids = processes.descendants([os.getpid()], processes.everyone())
+        if self.ready.is_up(pids, age):
+            self.status.up, self.status.state = True, "running"
+            self._journal("up")
+            self._save()
+        elif self.ready.too_late(age):
+            self.failure = self.ready.too_late(age)
+            self._end_within(self.part.stop_grace_s)
+
+    def _stop(self) -> None:
+        """SIGTERM. Also a second time, with less patience."""
+        self.asked = False
+        if not self.main_ended and self.failure is None:
+            self.stopping = True
+        said = read_json(os.path.join(self.folder, STOP_FILE)) or {}
+        self._end_within(float(said.get("grace_s", self.part.stop_grace_s)))
+
+    def _end_within(self, grace_s: float) -> None:
+        kill_at = time.monotonic() + grace_s
+        if self.kill_at is None:
+            self.kill_at = kill_at
+            self._signal_all(signal.SIGTERM)
+        self.kill_at = min(self.kill_at, kill_at)
+        self.next_look = min(self.next_look, self.kill_at, time.monotonic() + _LOOK_S)
+
+    def _signal_all(self, number: int) -> None:
+        pids, table = task_processes.members(self.paths, [self.spec.task])
+        pids |= processes.descendants([os.getpid()], table)
+        processes.send_all(pids, table, number)
+
+    # --- the end
+
+    def _over(self) -> bool:
+        """The program has ended, and so has all that it left behind."""
+        now = time.monotonic()
+        if not self.main_ended or now < self.next_count:
+            return False
+        self.next_count = now + _LOOK_S
+        pids, table = task_processes.members(self.paths, [self.spec.task])
+        return not (pids | processes.descendants([os.getpid()], table))
+
+    def _finish(self) -> None:
+        for descriptor in list(self.pipes):
+            while descriptor in self.pipes and self._drain(descriptor):
+                pass
+        for stream in (0, 1):
+            self._write(stream, self.mask.rest(stream))
+        self._restore_links()
+        status = self.status
+        if self.stopping:
+            said = read_json(os.path.join(self.folder, STOP_FILE)) or {}
+            failed = said.get("outcome") == "failed"
+            status.outcome = "failed" if failed else "stopped"
+            status.reason = said.get("reason", "its supervisor was told to end it")
+        elif self.failure is not None:
+            status.outcome, status.reason = "failed", self.failure
+        elif status.outcome in ("failed", "killed") and status.reason is None:
+            status.reason = lastwords.blame(self.folder, self.spec.task, self.log.end - self.log_began)
+        status.state, status.ended = "ended", clock.now(self.part)
+        status.lived_s = round(time.monotonic() - self.born, 3)
+        self.log.close()
+        self._journal("ended", outcome=status.outcome, exit_code=status.exit_code, signal=status.signal, reason=status.reason)
+        give_up = time.monotonic() + _SAVE_FOR_S
+        while not self._save() and time.monotonic() < give_up:
+            time.sleep(1.0)
+
+    def _restore_links(self) -> None:
+        """Before the status says that it has ended: what starts again then finds its links."""
+        if self.paths.replaced_links(self.part.keep):
+            from tfdeploy.agent.run import keep_links  # hardly ever: it costs each start several ms
+
+            keep_links.tell(self.log, self.attempt, keep_links.restore(self.paths, self.part.keep))
+
+    def _save(self) -> bool:
+        """Writes the status. A full disk does not stop the task: it is tried again."""
+        self.next_flush = time.monotonic() + _FLUSH_S
+        self.status.log_bytes, self.status.log_lost_bytes = self.log.end, self.log.lost_bytes
+        try:
+            self.paths.write_status(self.status)
+            self.saved = True
+        except OSError:
+            self.saved = not os.path.isdir(self.folder)  # purged: nothing to be saved any more
+        self.paths.wake()
+        return self.saved
+
+    def _journal(self, what: str, **fields: object) -> None:
+        line = dict(fields, v=wire.VERSION, time=time.time(), what=what, attempt=self.attempt)
+        try:
+            reserved_space.append_line(os.path.join(self.folder, "journal"), line)
+        except OSError:
+            pass  # full: the status matters more
+
+
+def main(argv: List[str]) -> int:
+    """supervise HOST_DIR TASK ATTEMPT [ROUND]"""
+    os.umask(0o077)
+    paths = RunPaths(argv[0])
+    paths.check_owner(os.path.relpath(paths.task_dir(argv[1]), paths.host_dir))
+    lock = take_lock(task_processes.supervisor_lock(paths, argv[1]))
+    if lock is None:
+        return 0
+    if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":
+        return 0  # that attempt was started once, never a second time; or the run was ended without its minder meanwhile
+    try:
+        task_processes.sign(lock)
+    except OSError:
+        pass  # a full disk: its task is found by its other marks
+    processes.become_subreaper()
+    one = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
+    one.run()
+    os.close(lock)
+    stand_by(paths, one.part)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
