@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.agent import frames, layout
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import find, folder, task_processes
 from tfdeploy.agent.serve import dispatch, server
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.verb import Flow, Verb

@@ -15,8 +15,9 @@ import pytest
 from answering import unknown, verbs
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve import server
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import MODULES, find_verb
 from tfdeploy.agent.serve.error_codes import complaint
 from tfdeploy.model.answers import shapes

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.log.format import LogWriter
+from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import fetch
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 ) -> None:
     (keep / "checkpoint").write_text("names one")
     (keep / "model-1").write_text("1")
-    look, seen = fetch._row, []
+    look, seen = keep_folders.row_of, []
 
     def replacing(root: str, path: str) -> Any:
         found = look(root, path)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.host import processes
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import disk, processes
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve import error_codes
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 
 
@@ -94,7 +94,7 @@ def test_data_without_room(tmp_path: Path) -> None:
     with pytest.raises(VerbError) as caught:
         data.call("data.begin", bytes=1 << 60)
     assert caught.value.code == "disk" and caught.value.details["needed_bytes"] == 1 << 60
-    assert caught.value.details["free_bytes"] <= error_codes.free_of("/")["free_bytes"] + (1 << 50)
+    assert caught.value.details["free_bytes"] <= disk.free_of("/")["free_bytes"] + (1 << 50)
     assert not data.folder.exists()
 
 

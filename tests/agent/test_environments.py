@@ -16,10 +16,11 @@ from conditions import wait_for
 from wheels import make_wheel
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic, installed
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import env, env_install, env_usage, probe
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
 

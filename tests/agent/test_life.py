@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import VerbError
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 PS_AND_TWO = {

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_links
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
 

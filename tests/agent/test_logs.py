@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import find
 from tfdeploy.agent.serve import logs
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 
 
 class Host:

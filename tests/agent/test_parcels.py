@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 
 TREE = {"train.py": b"print(1)\n", "lib/net.py": b"net = 2\n", "empty": b""}

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.run import workdir
 from tfdeploy.agent.serve import run_prepare
-from tfdeploy.agent.serve.call import VerbError
 
 FOREVER = ["sleep", "1000"]
 TASKS = {"worker:0": ("n1", FOREVER)}

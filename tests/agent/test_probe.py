@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.host import hosts_file, installed, listeners, sockets
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import disk, hosts_file, installed, listeners, sockets
 from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import error_codes, probe
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import read
 from tfdeploy.model.facts import HostFacts
@@ -262,7 +263,7 @@ def test_a_disk_may_be_very_large(free: int, tmp_path: Path, monkeypatch: pytest
         patched.setattr(os, "statvfs", lambda path: said)
         found = read(facts(tmp_path), HostFacts)
         no = read(error_codes.complaint(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
-    assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, error_codes.MOST_FREE)
+    assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, disk.MOST_FREE)
 
 
 def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:

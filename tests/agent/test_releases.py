@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import release as serve_release
 from tfdeploy.agent.serve import release_retention
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 
 Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tfdeploy.agent.host.flock import is_locked
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import write_json
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.run.folder import is_locked
 from tfdeploy.agent.serve import run_resume, run_status
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
 PS_AND_WORKER = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER)}

@@ -70,7 +70,7 @@ def test_why_there_is_another_attempt(
     tmp_path: Path, gang: bool, attempt: int, of_round: int, died: dict[str, Any], why: str | None
 ) -> None:
     task = make_run(tmp_path, "run", "committed", state="running", attempt=attempt, round=of_round)
-    paths = run_status.run_paths(str(tmp_path), "job", "run")
+    paths = find.run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     state = replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
@@ -90,7 +90,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monk
         return False
 
     monkeypatch.setattr(run_status, "is_locked", ends_now)
-    paths = run_status.run_paths(str(tmp_path), "job", "run")
+    paths = find.run_paths(str(tmp_path), "job", "run")
     assert paths is not None and run_status.task_status(paths, "worker:0").outcome == "succeeded"
 
 
@@ -98,7 +98,7 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = make_run(tmp_path, "run", "committed", state="ended", outcome="killed", attempt=1)
-    paths = run_status.run_paths(str(tmp_path), "job", "run")
+    paths = find.run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     file = Path(paths.host_dir) / "state.json"
     state = paths.state()

@@ -8,11 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tfdeploy.agent.host.flock import take_lock
+
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder.actions import View
 from tfdeploy.agent.minder.restart import recover
 from tfdeploy.agent.minder.supervisors import Staff
-from tfdeploy.agent.run.folder import take_lock
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 ROUND = {"n": 2, "time": 1.0, "task": "worker:0", "reason": "died", "count": 1, "quick": 0, "delay_s": 0.0}

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.run.folder import RunPaths, is_locked, take_lock
-from tfdeploy.agent.serve import run_status
-from tfdeploy.agent.serve.call import VerbError
+from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.run import liveness, task_processes
+from tfdeploy.agent.run.folder import RunPaths
 
 STUBBORN = """
 import os, signal, sys, time
@@ -147,7 +147,7 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(hosts
 def stop_at_once(cluster: Any) -> list[int]:
     """What is alive of r1 after it."""
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
-    assert answer["survivors"] == [] and not run_status.is_live(cluster.hosts["n1"].paths("r1"))
+    assert answer["survivors"] == [] and not liveness.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
 
 

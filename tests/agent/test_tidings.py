@@ -11,8 +11,8 @@ import pytest
 from agentside import Client, make_run
 from answering import unknown
 
+from tfdeploy.agent.mesh import told_end
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import run_tell
 from tfdeploy.model.answers.runs import RUN_KNOWN
 
 
@@ -42,4 +42,4 @@ def test_the_end_of_a_run_of_many_deciding_tasks_is_carried_whole(
     assert unknown(answer, RUN_KNOWN.value) == [] and len(answer["known"]) > 1 << 19
     assert client.call("run.tell", run="r1", job="job", known=answer["known"]) == {"id": 2, "value": {}}
     paths = RunPaths(str(folder))
-    assert run_tell.take(paths, paths.part()).ended == ended
+    assert told_end.take(paths, paths.part()).ended == ended

@@ -13,8 +13,8 @@ from conditions import wait_for
 from nearby import NearFleet
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder
-from tfdeploy.agent.serve.call import VerbError
 from tfdeploy.model.heard import unheard
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan

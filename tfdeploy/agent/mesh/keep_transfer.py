@@ -20,9 +20,9 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Callable, Iterator, List, Optional, Tuple
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.run import keep_receive
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import keep_verbs
-from tfdeploy.agent.serve.fetch import RECORD, keep_rows
+from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
 AGAIN_S = 1.0
 PATIENCE_S = 120.0  # while the other side reads what it keeps
@@ -118,14 +118,14 @@ class Supplier:
             aside = [path for path in have if os.path.basename(path) == RECORD and path not in names]
             chosen = [files[n] for n in lacking]
             with self._still(number):
-                folder = keep_verbs.make_room(paths.workdir, paths.job, sum(size for _, size, _ in chosen))
+                folder = keep_receive.make_room(paths.workdir, paths.job, sum(size for _, size, _ in chosen))
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
             for each in chosen:
                 with self._still(number):
                     pass
                 _receive(channel, folder, each)
         with self._still(number):
-            missing = keep_verbs.put_in_place(paths.workdir, paths.job, chosen, aside)
+            missing = keep_receive.put_in_place(paths.workdir, paths.job, chosen, aside)
         if missing:
             raise ValueError("%s did not come whole" % missing[0])
 
@@ -153,7 +153,7 @@ def _checked(value: Any, keep: List[str]) -> List[File]:
     if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
         raise ValueError("not a list of files")
     for path, size, at in rows:
-        files.append((keep_verbs.inside(path, keep), _count(size), _count(at)))
+        files.append((keep_receive.inside(path, keep), _count(size), _count(at)))
     return files
 
 

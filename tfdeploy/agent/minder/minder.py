@@ -20,7 +20,8 @@ from tfdeploy.agent.health import monitor
 from tfdeploy.agent.health.peers import Colleague
 from tfdeploy.agent.host import processes, thread_errors
 from tfdeploy.agent.host.atomic import read_json, write_bytes
-from tfdeploy.agent.mesh import keep_transfer, shared_state
+from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.mesh import keep_transfer, shared_state, told_end
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import actions, decide, held_ports, linger, restart, unminded
@@ -28,9 +29,8 @@ from tfdeploy.agent.minder.store import Ledger
 from tfdeploy.agent.minder.supervisors import Staff, tell_supervisor
 from tfdeploy.agent.run import clock, leftovers, reap
 from tfdeploy.agent.run.find import place
-from tfdeploy.agent.run.folder import WORDS, RunPaths, is_locked, take_lock
+from tfdeploy.agent.run.folder import WORDS, RunPaths
 from tfdeploy.agent.run.task_processes import supervisor_lock
-from tfdeploy.agent.serve import run_tell
 
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
@@ -169,7 +169,7 @@ class Minder:
     def _learn(self, own: Dict[str, decide.Own]) -> None:
         """Own tasks that ended, and what the peers said, become knowledge."""
         known = self.ledger.known if self.mesh is None else self.ledger.known.join(self.mesh.known())
-        known = known.join(run_tell.take(self.paths, self.part))
+        known = known.join(told_end.take(self.paths, self.part))
         ended = {}
         for task, one in own.items():
             if one.status.state in ("ended", "lost") and not one.supervised and task in self.peers:

@@ -12,10 +12,11 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import read_json, write_json
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import Chatter
 from tfdeploy.agent.minder import decide
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.run.folder import RunPaths, agent_command, is_locked
+from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.supervise.supervisor import STOP_FILE
 
 

@@ -10,10 +10,11 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Dict, Iterator, List, Optional
+from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.ownership import name_of
 from tfdeploy.agent.run import check_files
-from tfdeploy.agent.serve.call import NAME
+from tfdeploy.agent.run.folder import RunPaths
 
 
 def boot_id() -> str:
@@ -104,3 +105,9 @@ def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Itera
         elif is_own(said, name, told):
             before.append(name)
     yield from before
+
+
+def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
+    """This host's part of a run; None: there is none. `told`: see hostfolder.own_host."""
+    host = own_host(workdir, job, run, told)
+    return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))

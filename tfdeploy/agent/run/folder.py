@@ -6,7 +6,6 @@ writes files; decides nothing.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -23,7 +22,6 @@ LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not t
 _ROOM_BYTES = 1024
 _BORN = time.monotonic()  # whoever started this process had looked at the agent's files
 _LATELY_S = 60.0
-_HELD_S, _LOOKED_AT_S = 0.05, 5.0  # how long a lock is tried for, by who is in the way
 
 
 def agent_command(*words: str) -> List[str]:
@@ -135,45 +133,3 @@ class RunPaths:
             pass  # full: it is going to look anyway
         finally:
             os.close(fifo)
-
-
-def take_lock(path: str) -> Optional[int]:
-    """An open file that holds the lock until it is closed or its process dies; None: somebody else holds it.
-
-    Who only looks (is_locked) is in the way for microseconds, on a busy host for longer: that is waited out.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    begun = time.monotonic()
-    while not _flocked(descriptor, fcntl.LOCK_EX):
-        looked_at = _flocked(descriptor, fcntl.LOCK_SH)  # beside those who look
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        if time.monotonic() - begun >= (_LOOKED_AT_S if looked_at else _HELD_S):
-            os.close(descriptor)
-            return None
-        time.sleep(0.002)
-    return descriptor
-
-
-def _flocked(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def is_locked(path: str) -> bool:
-    """Whether a living process holds that lock. Creates nothing; the disk may be read-only by now."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a filesystem without locks: then no lock is held
-        return False
-    finally:
-        os.close(descriptor)
-    return False

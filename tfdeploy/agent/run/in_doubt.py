@@ -7,19 +7,16 @@ a power cut, left half done. See sweep.py.
 from __future__ import annotations
 
 import os
-import threading
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
+from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host.atomic import read_json, write_bytes, write_json
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import is_own, origin
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import NAME, Call, VerbError
-
-SWEPT_WITHIN_S = 60.0  # by a prepare whose session ends: it may have copied a large release
 
 
 def note(paths: RunPaths) -> None:
@@ -37,6 +34,14 @@ def is_in_doubt(paths: RunPaths) -> bool:
 def abort(paths: RunPaths, plan_digest: str) -> None:
     """Said to a prepare that may be going on: it stops at its next step, and leaves nothing. Raises OSError."""
     write_bytes(_path(paths) + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
+
+
+def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
+    try:
+        with open(_path(paths) + leftovers.ABORT, "rb") as said:
+            return said.read().decode("ascii", "replace") == plan_digest
+    except OSError:
+        return False
 
 
 def forget_abort(paths: RunPaths) -> None:
@@ -68,37 +73,3 @@ def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
 
 def _path(paths: RunPaths) -> str:
     return layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
-
-
-class Wanted:
-    """Whether a prepare is still wanted: its session lives, and no abort has come. Use as a context manager; when it is left,
-    the prepare has done all that it does. The session's end waits for that."""
-
-    def __init__(self, call: Call, paths: RunPaths, plan_digest: str) -> None:
-        self._call, self._paths, self._digest = call, paths, plan_digest
-        self._name = "prepare %s %s" % (paths.job, paths.run)
-        self._gone, self._done = threading.Event(), threading.Event()
-
-    def check(self) -> None:
-        """Raises VerbError where it is not."""
-        if self._gone.is_set() or self._call.cancelled.is_set():
-            raise VerbError("cancelled", "the session ended while run %s was prepared" % self._paths.run)
-        try:
-            with open(_path(self._paths) + leftovers.ABORT, "rb") as said:
-                over = said.read().decode("ascii", "replace") == self._digest
-        except OSError:
-            return
-        if over:
-            raise VerbError("ended", "run %s was rolled back while it was prepared" % self._paths.run)
-
-    def __enter__(self) -> "Wanted":
-        self._call.context.closing[self._name] = self._end
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._call.context.closing.pop(self._name, None)
-
-    def _end(self) -> None:
-        self._gone.set()
-        self._done.wait(SWEPT_WITHIN_S)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
-from tfdeploy.agent.serve.call import VerbError
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from tfdeploy.agent.errors import VerbError
 
+RECORD = "checkpoint"
+TRIES = 20  # looks at a folder whose `checkpoint` record is being replaced
+Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d+)\Z")
 _OF_A_WORKER = re.compile(r"workertemp_\d+\Z")
@@ -64,7 +68,7 @@ def newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
             except OSError:
                 continue  # a checkpoint is being rotated away
             latest = max(latest or 0.0, changed)
-            if name == "checkpoint" and changed > latest_record:
+            if name == RECORD and changed > latest_record:
                 latest_record, record = changed, os.path.join(base, name)
     return latest, record
 
@@ -76,3 +80,39 @@ def _checkpoint(record: str) -> Optional[str]:
     except OSError:
         return None
     return os.path.basename(found.group(1)) if found else None
+
+
+def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
+    """What the keep folders of a job hold, records first. Raises VerbError bad_name."""
+    root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
+    return listed(root, lambda: (path for top in wanted for path in walk(root, top)))
+
+
+def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
+    rows: List[Row] = []
+    for _ in range(TRIES):
+        rows = [row for row in (row_of(root, path) for path in paths()) if row is not None]
+        if all(row_of(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
+            break
+    return rows
+
+
+def walk(root: str, top: str) -> Iterator[str]:
+    """Paths relative to root, records first: what they name is then looked at later."""
+    for folder, folders, names in os.walk(os.path.join(root, top)):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        folders[:] = sorted(name for name in folders if name not in links)
+        for name in sorted(names + links, key=lambda each: (each != RECORD, each)):
+            yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def row_of(root: str, path: str) -> Optional[Row]:
+    """None for what is neither file nor link, or gone meanwhile."""
+    whole = os.path.join(root, path)
+    try:
+        found = os.lstat(whole)
+        if stat.S_ISLNK(found.st_mode):
+            return path, 0, max(0, found.st_mtime_ns), os.readlink(whole)
+    except OSError:
+        return None
+    return (path, found.st_size, max(0, found.st_mtime_ns), None) if stat.S_ISREG(found.st_mode) else None

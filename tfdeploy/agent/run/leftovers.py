@@ -8,7 +8,8 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Iterator, List, Optional, Set
-from tfdeploy.agent.run.folder import RunPaths, take_lock
+from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.run.folder import RunPaths
 
 SECRET_FILES = ("env.json", "mesh.json")
 ABORT = "@abort"  # beside the note of a run in doubt: it is rolled back, and a prepare that goes on stops

@@ -7,9 +7,10 @@ import os
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Optional
 from tfdeploy.agent.host.atomic import forget_halves
+from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.run import clock, task_processes
-from tfdeploy.agent.run.folder import RunPaths, take_lock
+from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.leftovers import restore_links
 
 

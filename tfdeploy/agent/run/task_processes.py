@@ -13,7 +13,8 @@ import time
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.run.folder import RunPaths, is_locked
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.run.folder import RunPaths
 
 FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
 SUPERVISOR_LOCK = "supervisor.lock"

@@ -6,27 +6,10 @@ hand out items with `call.item` and return when `call.cancelled` is set.
 
 from __future__ import annotations
 
-import re
 import threading
 
 from tfdeploy.agent.annotations import Any, Callable, Dict, Optional
-
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-
-
-class VerbError(Exception):
-    """Becomes {"error": {"code", "what", "where", "next", "details"}}."""
-
-    def __init__(
-        self,
-        code: str,
-        what: str,
-        where: Optional[str] = None,
-        next: Optional[str] = None,
-        details: Optional[Dict[str, Any]] = None,
-    ) -> None:
-        super().__init__(what)
-        self.code, self.what, self.where, self.next, self.details = code, what, where, next, details or {}
+from tfdeploy.agent.errors import NAME, VerbError
 
 
 class Context:

@@ -12,14 +12,16 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import check_files, task_processes
 from tfdeploy.agent.run.find import host_names, run_names
-from tfdeploy.agent.run.folder import RunPaths, is_locked
-from tfdeploy.agent.serve.call import Call, VerbError
-from tfdeploy.agent.serve.error_codes import free_of
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve.call import Call
 
 
 def state(call: Call) -> Optional[Dict[str, Any]]:

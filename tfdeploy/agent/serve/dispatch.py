@@ -6,7 +6,8 @@ import importlib
 import time
 
 from tfdeploy.agent.annotations import Any, Dict
-from tfdeploy.agent.serve.call import Call, Verb, VerbError
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.serve.call import Call, Verb
 
 MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "data": "dataset",

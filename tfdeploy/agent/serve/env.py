@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from tfdeploy.agent import frames, layout
 from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run.workdir import make_private
 from tfdeploy.agent.serve import env_install, env_usage
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import flocked
 
 KEPT = 3  # of each job and host

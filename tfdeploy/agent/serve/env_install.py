@@ -18,8 +18,9 @@ from collections import deque
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Deque, Dict, List
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.installed import Asked, find_uv
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 
 SHOWN = 12  # of the last lines, in an error
 LONGEST_LINE = 2000

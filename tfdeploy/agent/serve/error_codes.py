@@ -6,13 +6,13 @@ from __future__ import annotations
 import errno
 import os
 
-from tfdeploy.agent.annotations import Any, Dict, Optional
+from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.run.folder import NoPart
-from tfdeploy.agent.serve.call import VerbError
 
 NO_LOCKS = "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk"
-MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs says more
 _WORDS = {  # errno -> code, what to do
     errno.ENOSPC: ("disk", "free some space or inodes there, or set another workdir"),
     errno.EDQUOT: ("disk", "you are over your quota there: free some, or set another workdir"),
@@ -52,18 +52,3 @@ def _of_the_system(error: OSError) -> VerbError:
     if code == "disk" and path is not None:
         details.update(free_of(path))
     return VerbError(code, what, where=path, next=next_step, details=details)
-
-
-def free_of(path: str) -> Dict[str, Optional[int]]:
-    """What is left on the disk of `path`, or of the nearest folder above it: {"free_bytes", "free_inodes"}.
-
-    free_inodes is None where the file system has no fixed number of them.
-    """
-    while True:
-        try:
-            found = os.statvfs(path)
-        except (FileNotFoundError, NotADirectoryError):
-            path = os.path.dirname(path) or "/"
-            continue
-        free_inodes = min(found.f_favail, MOST_FREE) if found.f_files else None
-        return {"free_bytes": min(found.f_bavail * found.f_frsize, MOST_FREE), "free_inodes": free_inodes}

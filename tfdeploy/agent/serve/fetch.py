@@ -10,20 +10,18 @@ import os
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_names
-from tfdeploy.agent.run.keep_folders import check_keep
+from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
 from tfdeploy.agent.run.leftovers import left_paths
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
 
 ROWS = 1000  # in one item
 RECORD = "checkpoint"
-TRIES = 20  # looks at a folder whose `checkpoint` record is being replaced
 _BLOCK_BYTES = 1 << 20
-
-Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 
 
 def listing(call: Call) -> Dict[str, Any]:
@@ -32,27 +30,12 @@ def listing(call: Call) -> Dict[str, Any]:
     A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
     """
     root, paths = _place(call)
-    rows = _rows(root, paths)
+    rows = listed(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
     run = call.args.get("run")
     sharing = host_names(call.context.workdir, call.name("job"), call.name("run")) if run else []
     return {"root": root, "sharing": sharing}
-
-
-def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
-    """What the keep folders of a job hold, records first. Raises VerbError bad_name."""
-    root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
-    return _rows(root, lambda: (path for top in wanted for path in _walk(root, top)))
-
-
-def _rows(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
-    rows: List[Row] = []
-    for _ in range(TRIES):
-        rows = [row for row in (_row(root, path) for path in paths()) if row is not None]
-        if all(_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
-            break
-    return rows
 
 
 def sums(call: Call) -> Dict[str, Any]:
@@ -96,33 +79,12 @@ def _place(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     if what == "keep":
         root = layout.keep_dir(call.context.workdir, job, "")[:-1]
         wanted = check_keep(call.args.get("keep"))
-        return root, lambda: (path for top in wanted for path in _walk(root, top))
+        return root, lambda: (path for top in wanted for path in walk(root, top))
     if what == "files":
         paths = paths_of(call)
         part = paths.part()
         return paths.cwd, lambda: left_paths(paths, part)
     raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
-
-
-def _walk(root: str, top: str) -> Iterator[str]:
-    """Paths relative to root, records first: what they name is then looked at later."""
-    for folder, folders, names in os.walk(os.path.join(root, top)):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        folders[:] = sorted(name for name in folders if name not in links)
-        for name in sorted(names + links, key=lambda each: (each != RECORD, each)):
-            yield os.path.relpath(os.path.join(folder, name), root)
-
-
-def _row(root: str, path: str) -> Optional[Row]:
-    """None for what is neither file nor link, or gone meanwhile."""
-    whole = os.path.join(root, path)
-    try:
-        found = os.lstat(whole)
-        if stat.S_ISLNK(found.st_mode):
-            return path, 0, max(0, found.st_mtime_ns), os.readlink(whole)
-    except OSError:
-        return None
-    return (path, found.st_size, max(0, found.st_mtime_ns), None) if stat.S_ISREG(found.st_mode) else None
 
 
 def _is_plain(path: str) -> bool:

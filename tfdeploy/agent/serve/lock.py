@@ -15,11 +15,12 @@ import time
 
 from tfdeploy.agent import frames, layout
 from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.find import place
-from tfdeploy.agent.run.folder import is_locked
 from tfdeploy.agent.serve import lock_fences
-from tfdeploy.agent.serve.call import Call, Context, VerbError
+from tfdeploy.agent.serve.call import Call, Context
 
 POLL_S = 0.1
 OUTLIVED_S = frames.SILENCE_S + 5.0  # so long an earlier session may hold a lock whose connection has ended
@@ -28,7 +29,7 @@ _taking = threading.Lock()
 
 
 def lock(call: Call) -> Dict[str, Any]:
-    """{"held", "fence": the number of this lock, see lock_fences.py}. Waits up to `wait_s`. Raises VerbError locked, with the holder
+    """{"held", "fence": the number of this lock, see lock_fences}. Waits up to `wait_s`. Raises VerbError locked, with the holder
     as details, or cancelled."""
     job = call.name("job")
     holder = dict(call.args.get("holder") or {}, operation=call.args.get("operation"), **{_HOST: call.context.host})

@@ -6,13 +6,15 @@ Bytes are passed on as they lie on disk; splitting and searching them is the con
 from __future__ import annotations
 
 from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.log.reader import PIECE_BYTES, LogReader, Piece
 from tfdeploy.agent.log.seek import start_of_last, start_of_since
 from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.liveness import is_left, is_live
 from tfdeploy.agent.serve import changes
-from tfdeploy.agent.serve.call import Call, VerbError
-from tfdeploy.agent.serve.run_status import is_left, is_live, paths_of, writes_no_more
+from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run_status import paths_of, writes_no_more
 
 
 def logs(call: Call) -> Dict[str, Any]:

@@ -13,7 +13,9 @@ import time
 
 from tfdeploy import __version__
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.hosts_file import resolving_to_loopback
 from tfdeploy.agent.host.installed import (
     Asked,
@@ -29,12 +31,11 @@ from tfdeploy.agent.host.installed import (
 )
 from tfdeploy.agent.host.listeners import look_at_ports
 from tfdeploy.agent.run import keep_links
-from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names
+from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.keep_folders import keep_facts
-from tfdeploy.agent.serve.call import Call, VerbError
-from tfdeploy.agent.serve.error_codes import free_of
+from tfdeploy.agent.run.liveness import is_live
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import holds_lock
-from tfdeploy.agent.serve.run_status import is_live, run_paths
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000

@@ -13,10 +13,11 @@ import time
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.fsync import flush, flush_folder
 from tfdeploy.agent.serve import release_manifest
-from tfdeploy.agent.serve.call import Call, VerbError
-from tfdeploy.agent.serve.error_codes import free_of
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release_manifest import Entry
 from tfdeploy.agent.serve.release_retention import remove_old
 from tfdeploy.agent.serve.release_staging import Plan, Staging

@@ -9,8 +9,9 @@ import os
 import zlib
 
 from tfdeploy.agent.annotations import Any, Dict, Tuple
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import write_all
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release import staging_of
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

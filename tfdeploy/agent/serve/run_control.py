@@ -11,16 +11,18 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
+from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes, reserved_space
 from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
-from tfdeploy.agent.run import clock, in_doubt, leftovers, reap, task_processes
-from tfdeploy.agent.run.folder import NoPart, RunPaths, is_locked, take_lock
+from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
+from tfdeploy.agent.run.folder import NoPart, RunPaths
 from tfdeploy.agent.serve import run_status
-from tfdeploy.agent.serve.call import NAME, Call, Verb, VerbError
+from tfdeploy.agent.serve.call import Call, Verb
 from tfdeploy.agent.serve.run_prepare import alone, clear_away, prepare
 from tfdeploy.agent.serve.run_watch import watch
 
@@ -163,7 +165,7 @@ def _phase(paths: RunPaths) -> str:
 
 def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
     state = paths.state()
-    if state.phase == "ended" or state.phase in also or not run_status.is_live(paths):
+    if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
         why = state.abort_reason or (STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone")
         raise VerbError("ended", "run %s has ended on this host: %s" % (paths.run, why), next="tfdeploy status %s" % paths.run)
 
@@ -175,7 +177,7 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
     while not reached():
         if time.monotonic() > deadline:
             raise VerbError("agent", "the run's minder does not answer", where=paths.file("minder.log"))
-        if not run_status.is_live(paths) and not reached():
+        if not liveness.is_live(paths) and not reached():
             return
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)

@@ -16,15 +16,17 @@ from contextlib import contextmanager
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional
+from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes, sockets
 from tfdeploy.agent.host.atomic import read_json, write_json
+from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.ownership import NotOurs, check
-from tfdeploy.agent.run import check_files, in_doubt, leftovers, task_processes
+from tfdeploy.agent.run import check_files, find, in_doubt, leftovers, liveness, task_processes
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, job_names, run_names
-from tfdeploy.agent.run.folder import RunPaths, agent_command, is_locked, take_lock
-from tfdeploy.agent.serve import release_state, run_program, run_status
-from tfdeploy.agent.serve.call import NAME, Call, VerbError
+from tfdeploy.agent.run.folder import RunPaths, agent_command
+from tfdeploy.agent.serve import release_state, run_program, run_wanted
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.error_codes import NO_LOCKS
 
 MINDER_WITHIN_S = 20.0
@@ -44,7 +46,7 @@ def prepare(call: Call) -> Dict[str, Any]:
             return {"prepared": True}
         refuse_live_run(paths)
         _check_release(paths, part.release)
-        with in_doubt.Wanted(call, paths, part.plan_digest) as wanted:
+        with run_wanted.Wanted(call, paths, part.plan_digest) as wanted:
             _carry_out(paths, part, given, wanted.check)
     return {"prepared": True}
 
@@ -152,9 +154,9 @@ def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     """This run is prepared already, by this very plan. What a dying prepare left half done is cleared away."""
     there = read_json(paths.file("part.json"))
     same = there is not None and there.get("plan_digest") == part.plan_digest
-    if same and run_status.is_live(paths) and not paths.word("abort"):
+    if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
-    if there is None and run_status.was_committed(paths):
+    if there is None and liveness.was_committed(paths):
         raise _exists(paths)  # damaged
     if there is not None and (not _is_undone(paths) if same else not is_rolled_back(paths)):
         raise _exists(paths)
@@ -176,7 +178,7 @@ def _is_undone(paths: RunPaths) -> bool:
 
 def is_rolled_back(paths: RunPaths) -> bool:
     """It was never committed, and nothing of it is alive: its name is free."""
-    return not run_status.was_committed(paths) and not _is_alive(paths)
+    return not liveness.was_committed(paths) and not _is_alive(paths)
 
 
 def clear_away(paths: RunPaths) -> None:
@@ -206,7 +208,7 @@ def _clear_other(other: RunPaths, plan_digest: str) -> None:
             if not os.path.isdir(other.host_dir) or (there is not None and there.get("plan_digest") == plan_digest):
                 return
             if nobody:
-                over = other.state().phase == "ended" and is_rolled_back(other) if there else not run_status.was_committed(other)
+                over = other.state().phase == "ended" and is_rolled_back(other) if there else not liveness.was_committed(other)
                 if not over:
                     break
                 leftovers.remove(other)
@@ -240,7 +242,7 @@ def _refuse_strays(paths: RunPaths) -> None:
 
 
 def _is_alive(paths: RunPaths) -> bool:
-    if run_status.is_live(paths):
+    if liveness.is_live(paths):
         return True
     # Its minder and supervisors may have been killed, and their processes not.
     return paths.state().phase != "ended" and bool(task_processes.members(paths, [spec.task for spec in paths.part().tasks])[0])
@@ -372,9 +374,9 @@ def _holder(workdir: str, port: int, told: str) -> Optional[str]:
     """A held port is seen nowhere in /proc: which live run of ours planned it?"""
     for job in job_names(workdir):
         for run in run_names(workdir, job):
-            other = run_status.run_paths(workdir, job, run, told)
+            other = find.run_paths(workdir, job, run, told)
             fields = read_json(other.file("part.json")) if other is not None else None
-            if other is None or fields is None or not run_status.is_live(other):
+            if other is None or fields is None or not liveness.is_live(other):
                 continue
             part = other.part()
             ports = [spec.port for spec in part.tasks] + [one.port for one in part.mesh if one.host == part.host]

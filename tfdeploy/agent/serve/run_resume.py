@@ -9,10 +9,11 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Dict, Optional
-from tfdeploy.agent.run import check_files, find
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.run import check_files, find, liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import run_status
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_prepare import alone, refuse_live_run, start_minder
 
 
@@ -20,9 +21,9 @@ def resume(call: Call) -> Dict[str, Any]:
     """{"resumed": False}: it was minded all the time."""
     paths = run_status.paths_of(call)
     with alone(paths):
-        if run_status.is_live(paths):
+        if liveness.is_live(paths):
             return {"resumed": False}
-        if not run_status.is_left(paths):
+        if not liveness.is_left(paths):
             raise VerbError("ended", "run %s has ended on this host, or was never committed" % paths.run)
         later = _later_run(paths)
         if later is not None:

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import os
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import unwritten_ends
-from tfdeploy.agent.run.find import boot_id, damaged, job_names, own_host, run_names
-from tfdeploy.agent.run.folder import RunPaths, is_locked
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names, run_paths
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.liveness import is_left, is_live, was_committed
+from tfdeploy.agent.serve.call import Call
 
 OVER = ("ended", "lost")
 MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
 NOBODY = "nobody minds it: its minder and its supervisor died"
-
-
-def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
-    """This host's part of a run; None: there is none. `told`: see hostfolder.own_host."""
-    host = own_host(workdir, job, run, told)
-    return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))
 
 
 def paths_of(call: Call) -> RunPaths:
@@ -39,29 +36,6 @@ def paths_of(call: Call) -> RunPaths:
         raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
     paths.check_owner("tasks")
     return paths
-
-
-def is_live(paths: RunPaths) -> bool:
-    """Not ended, of this boot, and somebody who minds it is alive."""
-    state = paths.state()
-    if state.phase == "ended" or state.boot_id not in (None, boot_id()):
-        return False
-    if is_locked(paths.file("minder.lock")):
-        return True
-    return any(is_locked(os.path.join(paths.task_dir(spec.task), "supervisor.lock")) for spec in paths.part().tasks)
-
-
-def was_committed(paths: RunPaths) -> bool:
-    known = atomic.read_json(paths.file("knowledge.json")) or {}
-    return bool(known.get("committed")) or paths.state().phase == "committed"
-
-
-def is_left(paths: RunPaths) -> bool:
-    """A committed run that has not ended here, and nobody who minds it is alive: see run_resume.py."""
-    state = paths.state()
-    if state.phase == "ended" or is_live(paths):
-        return False
-    return was_committed(paths)
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:

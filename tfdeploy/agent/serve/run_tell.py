@@ -1,30 +1,27 @@
 """run.known, run.tell: why the run is over, carried by the control machine from a host that knows it to one that does not.
 
-For hosts that are cut from each other and not from whoever follows the run. It is believed as much as a word over the mesh,
-and checked as one.
+The minder of that host takes it in: see mesh/told_end.py.
 """
 
 from __future__ import annotations
 
 import json
-import os
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.mesh import bounded_json, shared_state
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.told_end import TOLD, checked
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, Verb, VerbError
-
-TOLD = "word.told"
+from tfdeploy.agent.serve.call import Call, Verb
 
 
 def known(call: Call) -> Dict[str, Any]:
     """{"known": JSON of what makes the run over, as text; null where it goes on as far as is known here}."""
     paths = _paths(call)
     part = paths.part()
-    found = _checked(read_json(paths.file("knowledge.json")) or {}, part)
+    found = checked(read_json(paths.file("knowledge.json")) or {}, part)
     if not found.is_over:
         return {"known": None}
     return {"known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))}
@@ -36,30 +33,13 @@ def tell(call: Call) -> Dict[str, Any]:
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
         raise VerbError("bad_argument", "no word of the run's end")
     try:
-        said = _checked(bounded_json.parse(text.encode("ascii")), paths.part())
+        said = checked(bounded_json.parse(text.encode("ascii")), paths.part())
     except ValueError as error:
         raise VerbError("bad_argument", "no word of the run's end: %s" % error) from error
     if paths.state().phase != "ended":
         write_json(paths.file(TOLD), said.as_json())
         paths.wake()
     return {}
-
-
-def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
-    """What was told since the last look."""
-    path = paths.file(TOLD)
-    said = read_json(path)
-    if said is None:
-        return Knowledge()
-    try:
-        os.unlink(path)
-        return _checked(said, part)
-    except (OSError, ValueError):
-        return Knowledge()
-
-
-def _checked(said: Any, part: wire.HostPart) -> Knowledge:
-    return shared_state.from_json(said, {peer.task: peer for peer in part.peers}, [one.host for one in part.mesh])
 
 
 def _paths(call: Call) -> RunPaths:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.host import inotify
+from tfdeploy.agent.run import liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import changes, run_status
 from tfdeploy.agent.serve.call import Call
@@ -28,7 +29,7 @@ def watch(call: Call) -> Dict[str, Any]:
 def _send_news(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Dict[str, Any]]) -> bool:
     """Items for all that changed. True: that was the last of it."""
     # Whether it is over is asked first: what is then read is the end.
-    over = paths.state().phase == "ended" or not run_status.is_live(paths)
+    over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
         status = wire.to_wire(run_status.task_status(paths, task))
         if seen.get(task) != status:

@@ -9,10 +9,11 @@ import sys
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import check
-from tfdeploy.agent.run import in_doubt, leftovers
-from tfdeploy.agent.run.folder import RunPaths, is_locked
-from tfdeploy.agent.serve import run_control, run_status
+from tfdeploy.agent.run import in_doubt, leftovers, liveness
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import run_control
 from tfdeploy.agent.serve.run_prepare import unless_preparing
 
 WHY = "its launch did not come to an end"
@@ -39,9 +40,9 @@ def _sweep_one(paths: RunPaths) -> None:
 
 def _bring_to_an_end(paths: RunPaths) -> None:
     whole = read_json(paths.file("part.json")) is not None
-    if is_locked(paths.file("minder.lock")) or (whole and run_status.is_live(paths)):
+    if is_locked(paths.file("minder.lock")) or (whole and liveness.is_live(paths)):
         return  # its minder waits for the launch, or ends it
-    if not run_status.was_committed(paths):
+    if not liveness.was_committed(paths):
         if not whole or paths.state().started is None:
             leftovers.remove(paths)
         elif paths.state().phase != "ended":

@@ -13,12 +13,13 @@ import subprocess
 import time
 
 from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.host.sockets import listens
 from tfdeploy.agent.run.folder import RunPaths, agent_command
-from tfdeploy.agent.serve.call import Call, VerbError
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
 
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk

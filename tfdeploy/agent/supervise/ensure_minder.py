@@ -10,8 +10,9 @@ import time
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.run.folder import RunPaths, agent_command, is_locked
+from tfdeploy.agent.run.folder import RunPaths, agent_command
 
 MIND_S = 1.5
 _GONE_S = 10.0  # a mount may be away for a moment

@@ -18,11 +18,12 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.host import oom, processes, reserved_space
 from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log import lastwords
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.redact import Mask
 from tfdeploy.agent.run import clock, task_processes
-from tfdeploy.agent.run.folder import RunPaths, take_lock
+from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.supervise import spawn
 from tfdeploy.agent.supervise.ensure_minder import MIND_S, Ground, mind, stand_by
 from tfdeploy.agent.supervise.readiness import Readiness

@@ -1,0 +1,24 @@
+"""How a verb says no, and what a name is that is safe in a path."""
+
+from __future__ import annotations
+
+import re
+
+from tfdeploy.agent.annotations import Any, Dict, Optional
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+
+
+class VerbError(Exception):
+    """Becomes {"error": {"code", "what", "where", "next", "details"}}."""
+
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        where: Optional[str] = None,
+        next: Optional[str] = None,
+        details: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        super().__init__(what)
+        self.code, self.what, self.where, self.next, self.details = code, what, where, next, details or {}

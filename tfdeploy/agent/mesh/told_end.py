@@ -1,0 +1,34 @@
+"""Why the run is over, as the control machine told it to a host that the others cannot reach.
+
+It is believed as much as a word over the mesh, and checked as one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.mesh import shared_state
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.run.folder import RunPaths
+
+TOLD = "word.told"
+
+
+def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
+    """What was told since the last look."""
+    path = paths.file(TOLD)
+    said = read_json(path)
+    if said is None:
+        return Knowledge()
+    try:
+        os.unlink(path)
+        return checked(said, part)
+    except (OSError, ValueError):
+        return Knowledge()
+
+
+def checked(said: Any, part: wire.HostPart) -> Knowledge:
+    return shared_state.from_json(said, {peer.task: peer for peer in part.peers}, [one.host for one in part.mesh])

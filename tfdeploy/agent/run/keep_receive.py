@@ -1,0 +1,86 @@
+"""Files of another host's keep folders come in: they arrive beside and are put in place together, records last.
+
+Nothing is deleted: a record that the other host does not have is set aside under another name, where TensorFlow does not see it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Any, List, Tuple
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.run.keep_folders import RECORD
+from tfdeploy.agent.run.workdir import make_private
+
+ASIDE = ".older"
+_INCOMING = ".tfdeploy-incoming"
+_SECOND_NS = 10**9
+
+
+def make_room(workdir: str, job: str, needed: int) -> str:
+    """An empty folder for `needed` bytes that are to be put in place. Raises VerbError disk."""
+    folder = _incoming(workdir, job)
+    shutil.rmtree(folder, ignore_errors=True)
+    make_private(folder)
+    free = free_of(folder)["free_bytes"] or 0
+    if needed > free:
+        what = "%d bytes are to be kept here, and %d are free" % (needed, free)
+        raise VerbError("disk", what, where=folder, details={"needed_bytes": needed, "free_bytes": free})
+    return folder
+
+
+def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]) -> List[str]:
+    """[path, size, mtime_ns] of all that came, and records to set aside. Returns paths that did not come whole: then nothing
+    was put in place. Raises VerbError in_the_way."""
+    folder, root = _incoming(workdir, job), layout.keep_dir(workdir, job, "")
+    missing = [path for path, size, mtime_ns in files if not _is_whole(os.path.join(folder, path), size, mtime_ns)]
+    if missing:
+        return missing
+    for path in aside:
+        _refuse_links(root, path)
+        if os.path.lexists(os.path.join(root, path)):
+            os.replace(os.path.join(root, path), os.path.join(root, path + ASIDE))
+    for path in sorted((path for path, _, _ in files), key=lambda each: (os.path.basename(each) == RECORD, each)):
+        _refuse_links(root, path)
+        make_private(os.path.dirname(os.path.join(root, path)))
+        os.replace(os.path.join(folder, path), os.path.join(root, path))
+    shutil.rmtree(folder, ignore_errors=True)
+    return []
+
+
+def _incoming(workdir: str, job: str) -> str:
+    return layout.keep_dir(workdir, job, _INCOMING)
+
+
+def inside(path: Any, keep: List[str]) -> str:
+    """A path below one of the keep folders."""
+    words: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
+    plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in words)
+    if not plain or not any(str(path).startswith(top + "/") for top in keep):
+        raise VerbError("bad_name", "%r is not in a keep folder" % (path,))
+    return str(path)
+
+
+def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    same_time = found.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS  # an older rsync knows whole seconds
+    return stat.S_ISREG(found.st_mode) and found.st_size == size and same_time
+
+
+def _refuse_links(root: str, path: str) -> None:
+    """No folder on the way is a link, and no folder is where the file goes."""
+    words = path.split("/")
+    for end in range(1, len(words)):
+        folder = os.path.join(root, *words[:end])
+        if os.path.islink(folder):
+            raise VerbError("in_the_way", "%s is a link" % folder, where=folder, next="move it away")
+    target = os.path.join(root, path)
+    if os.path.isdir(target) and not os.path.islink(target):
+        raise VerbError("in_the_way", "%s is a folder" % target, where=target, next="move it away")

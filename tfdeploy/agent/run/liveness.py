@@ -1,0 +1,33 @@
+"""Whether somebody minds a run on this host. Reads only."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.run.find import boot_id
+from tfdeploy.agent.run.folder import RunPaths
+
+
+def is_live(paths: RunPaths) -> bool:
+    """Not ended, of this boot, and somebody who minds it is alive."""
+    state = paths.state()
+    if state.phase == "ended" or state.boot_id not in (None, boot_id()):
+        return False
+    if is_locked(paths.file("minder.lock")):
+        return True
+    return any(is_locked(os.path.join(paths.task_dir(spec.task), "supervisor.lock")) for spec in paths.part().tasks)
+
+
+def was_committed(paths: RunPaths) -> bool:
+    known = atomic.read_json(paths.file("knowledge.json")) or {}
+    return bool(known.get("committed")) or paths.state().phase == "committed"
+
+
+def is_left(paths: RunPaths) -> bool:
+    """A committed run that has not ended here, and nobody who minds it is alive: see run_resume.py."""
+    state = paths.state()
+    if state.phase == "ended" or is_live(paths):
+        return False
+    return was_committed(paths)
