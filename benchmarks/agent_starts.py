@@ -21,16 +21,23 @@ from typing import Any
 HERE = Path(__file__).resolve().parent.parent
 PACKED = """
 import json, sys
-from tfdeploy.transport import agentzip, bootstrap
-import tfdeploy.agent.serve as serve
-told = "--host" in open(serve.__file__).read()
-sys.stdout.buffer.write(json.dumps([agentzip.agent_name(), len(bootstrap.PROGRAM), told]).encode() + b"\\n")
-sys.stdout.buffer.write(bootstrap.PROGRAM + agentzip.agent_zip())
+try:
+    from tfdeploy.agent.serve import server
+    from tfdeploy.transport.agent import archive, bootstrap
+except ImportError:  # a checkout from before the modules had rooms
+    import tfdeploy.agent.serve as server
+    from tfdeploy.transport import agentzip as archive, bootstrap
+told = "--host" in open(server.__file__).read()
+sys.stdout.buffer.write(json.dumps([archive.agent_name(), len(bootstrap.PROGRAM), told]).encode() + b"\\n")
+sys.stdout.buffer.write(bootstrap.PROGRAM + archive.agent_zip())
 """
 START = """
 import subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from tfdeploy.agent.paths import agent_command
+try:
+    from tfdeploy.agent.run.folder import agent_command
+except ImportError:
+    from tfdeploy.agent.paths import agent_command
 sys.exit(subprocess.call(agent_command(*sys.argv[2:]), stdin=subprocess.DEVNULL))
 """
 

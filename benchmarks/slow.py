@@ -49,13 +49,13 @@ def find_verb(name):
         if which != name:
             return verb(call)
         if when == "within":
-            from tfdeploy.agent import prepare
-            start = prepare.start_minder
+            from tfdeploy.agent.serve import run_prepare
+            start = run_prepare.start_minder
             def later(*words):
-                prepare.start_minder = start
+                run_prepare.start_minder = start
                 _time.sleep(seconds)
                 return start(*words)
-            prepare.start_minder = later
+            run_prepare.start_minder = later
         _time.sleep(seconds if when == "before" else 0)
         value = verb(call)
         _time.sleep(seconds if when == "after" else 0)

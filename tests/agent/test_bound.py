@@ -13,7 +13,7 @@ import pytest
 from conditions import wait_for
 
 AGENT = Path(__file__).resolve().parents[2]
-RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.bound import main; sys.exit(main(sys.argv[1:]))"
+RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import main; sys.exit(main(sys.argv[1:]))"
 # starts one that left its session and ignores TERM, says both pids (each line at one stroke: both have one pipe), and waits
 PROGRAM = """
 import os, signal, subprocess, sys, time

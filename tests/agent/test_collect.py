@@ -88,7 +88,7 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
             (keep / "model-1").unlink()
         return found
 
-    monkeypatch.setattr(fetch, "_row", replacing)
+    monkeypatch.setattr(keep_folders, "row_of", replacing)
     items, _ = ask("fetch.list", what="keep", keep=["ckpt"])
     found = rows(items)
     assert set(found) == {"ckpt/checkpoint", "ckpt/model-2"}

@@ -25,13 +25,13 @@ BEFORE = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames,
 # Each stops a prepare at one point, until the file `go` is there (beside the workdir).
 STOP = "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: os.path.exists(go), True)]; "
 STOPS = {
-    "while it copies": "from tfdeploy.agent import workplace as w; whole = w._copy_file; "
+    "while it copies": "from tfdeploy.agent.run import workdir as w; whole = w._copy_file; "
     "w._copy_file = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its secrets": "from tfdeploy.agent import prepare as p; whole = p._write_secrets; "
+    "before its secrets": "from tfdeploy.agent.serve import run_prepare as p; whole = p._write_secrets; "
     "p._write_secrets = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its minder": "from tfdeploy.agent import prepare as p; whole = p.start_minder; "
+    "before its minder": "from tfdeploy.agent.serve import run_prepare as p; whole = p.start_minder; "
     "p.start_minder = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its minder answers": "from tfdeploy.agent import prepare as p; whole = p._answer; "
+    "before its minder answers": "from tfdeploy.agent.serve import run_prepare as p; whole = p._answer; "
     "p._answer = lambda r, check: (open(go + '.reached', 'w').close(), wait(), whole(r, check))[2]",
 }
 

@@ -321,9 +321,10 @@ def test_a_host_that_refuses_is_told_from_one_that_is_silent(three: Any, monkeyp
 WITHOUT_IMPORTS = """
 import builtins, encodings, json, socket, sys, time
 sys.path.insert(0, sys.argv[1])
-from tfdeploy.agent import sockets, wire
-from tfdeploy.agent.knowledge import Knowledge
-from tfdeploy.agent.mesh import Mesh
+from tfdeploy.agent import wire
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.mesh import Mesh
 
 certs, ports = json.load(sys.stdin)
 mesh = [wire.MeshHost(name, "127.0.0.1", port) for name, port in ports.items()]

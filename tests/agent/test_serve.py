@@ -41,10 +41,10 @@ def test_errors_have_a_code_and_end_nothing(serve: Callable[..., Client]) -> Non
 
 
 def test_a_bug_is_told_with_its_traceback(serve: Callable[..., Client]) -> None:
-    client = serve("from tfdeploy.agent import runs; runs.VERBS['runs'] = lambda call: 1 / 0")
+    client = serve("from tfdeploy.agent.serve import run_status; run_status.VERBS['runs'] = lambda call: 1 / 0")
     error = client.call("runs")["error"]
     assert error["code"] == "bug" and "ZeroDivisionError" in error["details"]["traceback"]
-    client = serve("from tfdeploy.agent import runs; runs.VERBS['runs'] = lambda call: {1j}")
+    client = serve("from tfdeploy.agent.serve import run_status; run_status.VERBS['runs'] = lambda call: {1j}")
     assert client.call("runs")["error"]["code"] == "bug"
 
 
@@ -52,8 +52,8 @@ def test_a_bug_is_told_with_its_traceback(serve: Callable[..., Client]) -> None:
 @pytest.mark.parametrize("name, code", [("ENOSPC", "disk"), ("EDQUOT", "disk"), ("EROFS", "read_only"), ("EACCES", "permission")])
 def test_what_the_disk_refuses_has_words_of_its_own(serve: Callable[..., Client], name: str, code: str, tmp_path: Path) -> None:
     path = str(tmp_path / "some" / "file")
-    line = f"import errno; from tfdeploy.agent import runs\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
-    before = "exec({!r})".format(line + "runs.VERBS['runs'] = fail")
+    line = f"import errno; from tfdeploy.agent.serve import run_status\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
+    before = "exec({!r})".format(line + "run_status.VERBS['runs'] = fail")
     error = serve(before).call("runs")["error"]
     assert error["code"] == code and error["where"] == str(tmp_path / "some" / "file") and error["next"]
     assert ("free_bytes" in error["details"]) == (code == "disk")
@@ -79,9 +79,9 @@ def test_no_thread_for_a_moment_does_not_end_the_session(serve: Callable[..., Cl
 MANY_THREADS = """
 import resource, threading
 resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
-from tfdeploy.agent import runs
+from tfdeploy.agent.serve import run_status
 meet = threading.Barrier(60, timeout=20)
-runs.VERBS["runs"] = lambda call: meet.wait() >= 0
+run_status.VERBS["runs"] = lambda call: meet.wait() >= 0
 """
 
 
@@ -93,8 +93,8 @@ def test_many_verbs_at_once_fit_into_little_memory(serve: Callable[..., Client])
 
 def test_stray_prints_do_not_reach_the_channel(serve: Callable[..., Client]) -> None:
     line = (
-        "import os; from tfdeploy.agent import runs\n"
-        "def noisy(call):\n print('noise', flush=True); os.system('echo noise; cat'); return []\nruns.VERBS['runs'] = noisy"
+        "import os; from tfdeploy.agent.serve import run_status\n"
+        "def noisy(call):\n print('noise', flush=True); os.system('echo noise; cat'); return []\nrun_status.VERBS['runs'] = noisy"
     )
     assert serve(f"exec({line!r})").call("runs")["value"] == []
 
