@@ -20,9 +20,9 @@ from honest import Said, honest
 from tfdeploy.agent import wire
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.channel import FramedChannel
+from tfdeploy.transport.agent.channel import FramedChannel
+from tfdeploy.transport.agent.frames import Frames
 from tfdeploy.transport.fleet import SshFleet
-from tfdeploy.transport.frames import Frames
 
 Seed = int | Said | None
 INFINITE, NAN = float("inf"), float("nan")

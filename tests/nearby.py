@@ -27,7 +27,7 @@ from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.transport.stream import checked
+from tfdeploy.transport.agent.stream import checked
 
 Around = Callable[[str, str, Callable[[], Any]], Any]  # host, verb, the verb itself: answers for it
 

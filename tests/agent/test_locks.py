@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from agentside import Client
 from conditions import wait_for
-from tfdeploy.agent.host.flock import is_locked
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context

@@ -25,8 +25,8 @@ from faultlines import params
 
 from tfdeploy.agent import layout, ownership
 from tfdeploy.agent.seen import SEEN, is_as_seen, marks
-from tfdeploy.transport.agentzip import agent_name, agent_zip
-from tfdeploy.transport.firststage import PROGRAM
+from tfdeploy.transport.agent.archive import agent_name, agent_zip
+from tfdeploy.transport.agent.first_stage import PROGRAM
 
 STRANGER = 4711
 WITHIN_S = 30.0

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfdeploy.agent.host.flock import is_locked
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_control
 from tfdeploy.agent.serve.call import Call

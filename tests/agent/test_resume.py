@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfdeploy.agent.host.flock import is_locked
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import write_json
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_resume, run_status
 from tfdeploy.agent.serve.call import Call

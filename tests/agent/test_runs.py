@@ -20,7 +20,7 @@ from tfdeploy.agent.run import check_files, find
 from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.model.answers.runs import RUNS
-from tfdeploy.transport.stream import checked
+from tfdeploy.transport.agent.stream import checked
 
 
 def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client], tmp_path: Path) -> None:

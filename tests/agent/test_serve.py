@@ -52,7 +52,9 @@ def test_a_bug_is_told_with_its_traceback(serve: Callable[..., Client]) -> None:
 @pytest.mark.parametrize("name, code", [("ENOSPC", "disk"), ("EDQUOT", "disk"), ("EROFS", "read_only"), ("EACCES", "permission")])
 def test_what_the_disk_refuses_has_words_of_its_own(serve: Callable[..., Client], name: str, code: str, tmp_path: Path) -> None:
     path = str(tmp_path / "some" / "file")
-    line = f"import errno; from tfdeploy.agent.serve import run_status\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
+    line = (
+        f"import errno; from tfdeploy.agent.serve import run_status\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
+    )
     before = "exec({!r})".format(line + "run_status.VERBS['runs'] = fail")
     error = serve(before).call("runs")["error"]
     assert error["code"] == code and error["where"] == str(tmp_path / "some" / "file") and error["next"]

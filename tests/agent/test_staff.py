@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.agent.host.flock import take_lock
-
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder.actions import View
 from tfdeploy.agent.minder.restart import recover

@@ -20,8 +20,8 @@ from tfdeploy.model.answers.files import RELEASE_STATE
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.answers.runs import RUN_STATUS
 from tfdeploy.model.answers.verb import Nothing, Verb
-from tfdeploy.transport import channel
-from tfdeploy.transport.agentzip import agent_name
+from tfdeploy.transport.agent import channel
+from tfdeploy.transport.agent.archive import agent_name
 from tfdeploy.transport.fleet import SshFleet
 
 

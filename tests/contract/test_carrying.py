@@ -26,7 +26,7 @@ from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watching import Watch
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport import agentzip
+from tfdeploy.transport.agent import archive
 
 PROGRAM = """
 import os, time
@@ -40,7 +40,7 @@ raise SystemExit(int(open("go").read()))
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet]:
     """ps on n1, the deciding worker on n2. Neither believes the other's certificate: they are cut from each other."""
     agent_dir = str(tmp_path / "agent")
-    zipfile.ZipFile(io.BytesIO(agentzip.agent_zip())).extractall(agent_dir)
+    zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(carrying, "WAIT_S", 1.0)
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}

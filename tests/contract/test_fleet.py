@@ -19,14 +19,14 @@ import pytest
 from tfdeploy.errors import HostFailed, HostUnreachable
 from tfdeploy.model.answers.hosts import PING, Clock
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import doors
 from tfdeploy.transport.fleet import SshFleet
+from tfdeploy.transport.ssh import connect
 
 
 def test_every_outcome_is_collected_and_sessions_are_kept(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "CONNECT_S", 1.0)
+    monkeypatch.setattr(connect, "CONNECT_S", 1.0)
     good = [lasting.host(f"a{number}").host for number in range(3)]
     down = replace(good[0], name="down", port=1)
     mute = replace(good[0], name="mute", port=listener(lambda sock: None))
@@ -108,7 +108,7 @@ def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
 def test_hosts_that_are_silent_keep_nobody_waiting(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "CONNECT_S", 6.0)
+    monkeypatch.setattr(connect, "CONNECT_S", 6.0)
     good = lasting.host("s0").host
     port = listener(lambda sock: None)
     mute = tuple(replace(good, name=f"mute{number}", port=port) for number in range(7))
@@ -143,7 +143,7 @@ def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
 def test_a_host_that_answers_slowly_is_not_given_up(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "CONNECT_S", 1.5)
+    monkeypatch.setattr(connect, "CONNECT_S", 1.5)
     sshd = lasting.host("slow")
     port = listener(slowed(sshd.port, 0.45))
     line = lasting.known.read_text().splitlines()[-1].replace(f":{sshd.port} ", f":{port} ")

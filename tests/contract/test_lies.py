@@ -34,7 +34,7 @@ from tfdeploy.operations.status import status as look_at
 from tfdeploy.operations.stop import Stopped, stop
 from tfdeploy.operations.tasklog import LogQuery
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.stream import agent_error
+from tfdeploy.transport.agent.stream import agent_error
 
 STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 BEGUN = {"staging": STAGING, "missing": list(FILES), "linked": 0, "rsync": True}

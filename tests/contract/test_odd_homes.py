@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.cli.main import main
-from tfdeploy.transport import sshconfig
+from tfdeploy.transport.ssh import ssh_config
 
 JOB = """
 name: odd
@@ -46,7 +46,7 @@ def run(yard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytes
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sshconfig, "SYSTEM_CONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", str(tmp_path / "none"))
 
     def typed(*words: str) -> Said:
         code = main(words)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Interrupted, Refused
-from tfdeploy.transport import rsync
-from tfdeploy.transport.rsync import pull
-from tfdeploy.transport.target import resolve
+from tfdeploy.transport.rsync import transfer
+from tfdeploy.transport.rsync.transfer import pull
+from tfdeploy.transport.ssh.target import resolve
 
 ODD_NAMES = [b"plain", b"with space", b"quo'te\"s", b"-dash", b"#hash", b"new\nline", b"bytes\xff\xfe", b"a/b/c", b"star*"]
 
@@ -126,7 +126,7 @@ def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Pa
 
     def stop() -> None:
         assert begun.wait(20)
-        rsync.end({target})
+        transfer.end({target})
 
     ender = threading.Thread(target=stop)
     ender.start()

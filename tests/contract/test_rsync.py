@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Interrupted, Refused
-from tfdeploy.transport import rsync
-from tfdeploy.transport.rsync import push
-from tfdeploy.transport.target import resolve
+from tfdeploy.transport.rsync import transfer
+from tfdeploy.transport.rsync.transfer import push
+from tfdeploy.transport.ssh.target import resolve
 
 ODD_NAMES = [
     b"plain",
@@ -154,7 +154,7 @@ def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path) -> None:
 
     def stop() -> None:
         assert begun.wait(20)
-        rsync.end({target})
+        transfer.end({target})
 
     ender = threading.Thread(target=stop)
     ender.start()

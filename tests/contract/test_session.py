@@ -20,10 +20,11 @@ from conditions import wait_for
 from paramiko.common import MSG_CHANNEL_REQUEST
 
 from tfdeploy.errors import HostFailed, HostUnreachable
-from tfdeploy.transport import bootstrap, doors, pulse, sshconfig
+from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.fleet import SshFleet
-from tfdeploy.transport.sshargv import ssh_argv
-from tfdeploy.transport.target import resolve
+from tfdeploy.transport.ssh import connect, keepalive, ssh_config
+from tfdeploy.transport.ssh.argv import ssh_argv
+from tfdeploy.transport.ssh.target import resolve
 
 
 @pytest.fixture
@@ -137,8 +138,8 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
     def write(text: str) -> None:
         (home / ".ssh/config").write_text(text)
-        sshconfig.ask.cache_clear()
-        sshconfig._matters.cache_clear()
+        ssh_config.ask.cache_clear()
+        ssh_config._matters.cache_clear()
 
     return write
 
@@ -245,7 +246,7 @@ def test_silence_garbage_and_endless_banners_are_bounded(
     yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = yard.host("n1").host
-    monkeypatch.setattr(doors, "CONNECT_S", 1.0)
+    monkeypatch.setattr(connect, "CONNECT_S", 1.0)
     began = time.monotonic()
     assert "says nothing within 1 s" in refused(fleet, replace(host, port=listener(lambda sock: None))).what
     assert time.monotonic() - began < 3
@@ -309,7 +310,7 @@ def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> 
 def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
     yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "CONNECT_S", 1.0)
+    monkeypatch.setattr(connect, "CONNECT_S", 1.0)
     jump, inner = yard.host("jump"), yard.host("inner")
     user = jump.host.user
     way = f"{user}@127.0.0.1:{jump.port}"
@@ -334,9 +335,9 @@ def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: 
 
 @pytest.mark.fault("10 a server that freezes")
 def test_a_server_that_freezes_is_found_by_the_pulse(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "EVERY_S", 0.1)
-    monkeypatch.setattr(pulse, "DEAD_AFTER_S", 1.4)
-    monkeypatch.setattr(pulse, "_thread", None)
+    monkeypatch.setattr(keepalive, "EVERY_S", 0.1)
+    monkeypatch.setattr(keepalive, "DEAD_AFTER_S", 1.4)
+    monkeypatch.setattr(keepalive, "_thread", None)
     session = fleet.session(yard.host("n1").host)
     server = int(session.run(("echo $PPID",)).stdout)
     began = time.monotonic()

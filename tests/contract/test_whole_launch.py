@@ -24,7 +24,7 @@ from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.names import refuse_taken
 from tfdeploy.planning import parts
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport import agentzip
+from tfdeploy.transport.agent import archive
 
 FOREVER = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)\n"
 
@@ -32,7 +32,7 @@ FOREVER = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)\n"
 @pytest.fixture(scope="module")
 def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("agent")
-    zipfile.ZipFile(io.BytesIO(agentzip.agent_zip())).extractall(folder)
+    zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(folder)
     return str(folder)
 
 

@@ -12,7 +12,7 @@ from tfdeploy.cli.options import duration
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
-    from tfdeploy.transport.seam import Completed
+    from tfdeploy.transport.protocols import Completed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.job import Job
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.fleet import SshFleet
-    from tfdeploy.transport.seam import Fleet
+    from tfdeploy.transport.protocols import Fleet
 
 
 def state_folder() -> Path:

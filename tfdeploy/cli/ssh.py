@@ -35,8 +35,8 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import Refused, UsageError
     from tfdeploy.model.selection import select
-    from tfdeploy.transport.sshargv import shell_argv
-    from tfdeploy.transport.target import resolve
+    from tfdeploy.transport.ssh.argv import shell_argv
+    from tfdeploy.transport.ssh.target import resolve
 
     if flags.json:
         raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")

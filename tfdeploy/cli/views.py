@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.events import Emit, Event
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.status import RunView
-    from tfdeploy.transport.seam import Fleet
+    from tfdeploy.transport.protocols import Fleet
     from tfdeploy.ui.plain import PlainView
 
 

@@ -23,8 +23,8 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.listing import Found, read_rows
 from tfdeploy.operations.below import Below
 from tfdeploy.operations.placing import Placed, place
-from tfdeploy.transport.rsync import pull
-from tfdeploy.transport.seam import AgentChannel, Session, Stream
+from tfdeploy.transport.protocols import AgentChannel, Session, Stream
+from tfdeploy.transport.rsync.transfer import pull
 
 TRIES = 20  # looks at a folder that keeps changing
 SUMS = 500  # files whose sums are asked for at once

@@ -21,7 +21,7 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.below import Below
 from tfdeploy.operations.bring import Brought
-from tfdeploy.transport.seam import AgentChannel, Session
+from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # a whole log is summed
 SILENCE_S = 60.0  # of a log that is read as it is

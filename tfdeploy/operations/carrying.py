@@ -15,7 +15,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.operations.news import note
 from tfdeploy.operations.verbs import ask_all
 from tfdeploy.operations.watching import Watch
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 WAIT_S = 10.0  # for the hosts to tell each other, and between two tries
 ANSWER_S = 15.0

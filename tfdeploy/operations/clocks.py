@@ -11,7 +11,7 @@ from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.outcomes import split
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 LOOKS = 3  # the quickest answer is the truest
 

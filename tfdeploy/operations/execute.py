@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.seam import Completed, Fleet, Session
+from tfdeploy.transport.protocols import Completed, Fleet, Session
 
 Done = Callable[[str, "Completed | TfdeployError"], None]
 

@@ -23,7 +23,7 @@ from tfdeploy.operations.bringlogs import bring_logs
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.news import note
 from tfdeploy.operations.outcomes import split
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 PARTS = ("keep", "files", "logs")
 CLOCK_S = 2.0  # what two hosts' clocks may differ by after they were compared

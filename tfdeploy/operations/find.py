@@ -14,7 +14,7 @@ from tfdeploy.model.typed import convert
 from tfdeploy.operations.hostplans import DifferentPlans, Sought, also_on, fetch_plan, plan_to_stop
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tfdeploy.operations.listening import listen
 from tfdeploy.operations.logs import Follower
 from tfdeploy.operations.tasklog import LogQuery
 from tfdeploy.operations.watching import Watch
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 ROUND_S = 0.2
 SILENT_S = 90.0  # after the others have ended, an unreachable host is waited for this long

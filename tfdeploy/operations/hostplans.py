@@ -19,7 +19,7 @@ from tfdeploy.model.hostplan import printable, read_shown, way, with_ways
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.outcomes import split, together
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 MOST_BYTES = 96 << 20  # of a plan's text: older ones of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0

@@ -21,8 +21,8 @@ from tfdeploy.operations.bring import Source, bring, look
 from tfdeploy.operations.news import note
 from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.operations.trusted import below_workdir, only_of
-from tfdeploy.transport.rsync import push
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.rsync.transfer import push
 
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets the others write what nobody is to read
 

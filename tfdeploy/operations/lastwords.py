@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.logs import stored_lines
 from tfdeploy.operations.tasklog import PIECE_S, LogQuery
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 LINES = 12
 LINE_CHARS = 300

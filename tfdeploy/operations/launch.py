@@ -43,7 +43,7 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 PING_S = 10.0
 TRIES = 3  # a port taken or a file changed in between: probe and plan again

@@ -17,7 +17,7 @@ from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.operations.renewal import refuse_lapsed, renew
 from tfdeploy.operations.verbs import ask_all
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 WITHIN_S = 120.0
 FROM_HERE_S = 0.5  # a firewall that swallows costs a launch so much

@@ -16,7 +16,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.news import note
 from tfdeploy.operations.outcomes import all_or_error, split
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 PATIENCE_S = 3600.0
 MEANWHILE_S = 2.0

@@ -20,7 +20,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.resume import resume_patiently
 from tfdeploy.operations.tasklog import PULL_BYTES, LogQuery, TaskLog
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 RECONNECT_S = 0.5  # a try that meets silence takes 10 s by itself
 WAITING_BYTES = 4 << 20  # of lines that are followed and not yet read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.find import known_runs
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 
 def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:

@@ -17,7 +17,7 @@ from tfdeploy.operations.keepsync import Spread, spread_keep
 from tfdeploy.operations.locking import locked
 from tfdeploy.operations.probe import probe
 from tfdeploy.planning.keep import Kept, newest
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 
 def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: dict[str, Any], emit: Emit) -> Kept:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 PATIENCE_S = 60.0
 V = TypeVar("V")

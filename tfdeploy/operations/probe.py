@@ -11,7 +11,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.news import host_news, note
 from tfdeploy.operations.outcomes import all_or_error, split
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 PROBE = Verb("probe", HostFacts)
 

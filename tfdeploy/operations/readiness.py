@@ -14,7 +14,7 @@ from tfdeploy.model.words import death_in_words
 from tfdeploy.operations.lastwords import last_lines
 from tfdeploy.operations.outcomes import together
 from tfdeploy.operations.watching import Watch
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 ROUND_S = 0.2
 SLACK_S = 30.0  # beyond ready.timeout, which the hosts themselves keep

@@ -16,7 +16,7 @@ from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.operations.verbs import ask_all
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 EVERY_S = 15.0  # of the 60 s that a host waits
 ANSWER_S = 10.0

@@ -17,7 +17,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.verbs import ask_all
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # what a host answers for good
 

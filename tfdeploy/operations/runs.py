@@ -12,7 +12,7 @@ from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find import KnownRun, known_runs, read_plan
 from tfdeploy.operations.hostplans import DifferentPlans
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 
 def list_runs(

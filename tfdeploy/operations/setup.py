@@ -22,7 +22,7 @@ from tfdeploy.operations.locking import release, try_lock
 from tfdeploy.operations.news import host_news, note
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.sync import Synced, send_data
-from tfdeploy.transport.seam import AgentChannel, Fleet, Session
+from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 
 MAKE_S = 12 * 3600.0  # pip may compile for hours, after another setup did

@@ -15,7 +15,7 @@ from tfdeploy.model.status import RunView, run_view
 from tfdeploy.operations.logs import stored_lines
 from tfdeploy.operations.tasklog import PIECE_S, LogQuery
 from tfdeploy.operations.watching import Watch
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 TAIL_LINES = 40
 SETTLE_S = 2.0

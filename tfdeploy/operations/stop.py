@@ -11,7 +11,7 @@ from tfdeploy.model.answers.runs import RUN_STOP, Ended
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.persist import PATIENCE_S, Again, persist
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 SLACK_S = 60.0  # for the answer, beyond the grace
 

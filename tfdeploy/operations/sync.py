@@ -33,9 +33,9 @@ from tfdeploy.operations.locking import release, try_lock
 from tfdeploy.operations.news import note
 from tfdeploy.operations.parcels import Packer
 from tfdeploy.operations.trusted import below_workdir, only_of
-from tfdeploy.transport.rsync import push
-from tfdeploy.transport.rsyncwords import rsync_missing
-from tfdeploy.transport.seam import AgentChannel, Fleet, Session
+from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
+from tfdeploy.transport.rsync.messages import rsync_missing
+from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing, read_data, read_tree
 
 KEEP_RELEASES = 5

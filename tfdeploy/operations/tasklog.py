@@ -13,7 +13,7 @@ from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.lines import LineSplitter
-from tfdeploy.transport.seam import AgentChannel, Stream
+from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20
 ITEM_BYTES = 100  # what a part weighs besides its bytes

@@ -15,7 +15,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.fetch import deciding_host
 from tfdeploy.operations.find import hosts_of
-from tfdeploy.transport.seam import Fleet, Session, Stream
+from tfdeploy.transport.protocols import Fleet, Session, Stream
 
 USUAL_PORT = 6006
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import knownhosts
-from tfdeploy.transport.doors import Doors
-from tfdeploy.transport.target import Target
-from tfdeploy.transport.trust import HostKey, targets
-from tfdeploy.transport.trust import scan as scan_one
+from tfdeploy.transport.ssh import known_hosts
+from tfdeploy.transport.ssh.connect import Doors
+from tfdeploy.transport.ssh.target import Target
+from tfdeploy.transport.ssh.trust import HostKey, targets
+from tfdeploy.transport.ssh.trust import scan as scan_one
 
 PARALLEL = 32
 
@@ -76,7 +76,7 @@ def record(found: Iterable[Scanned]) -> list[Scanned]:
             continue
         if not key.file:
             raise HostFailed("there is no known_hosts file to record it in", where=one.host, next="set `known_hosts:`")
-        knownhosts.record(key.file, key.name, key.keytype, key.key)
+        known_hosts.record(key.file, key.name, key.keytype, key.key)
         written[(key.file, key.name, key.key)] = one
     return list(written.values())
 

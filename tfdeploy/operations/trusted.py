@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Collection
 
 from tfdeploy.errors import BadAnswer
-from tfdeploy.transport.seam import Session
+from tfdeploy.transport.protocols import Session
 
 
 def only_of(ours: Collection[str], named: list[str], host: str) -> list[str]:

@@ -10,7 +10,7 @@ from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find import hosts_of
 from tfdeploy.operations.persist import persist
-from tfdeploy.transport.seam import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 V = TypeVar("V")
 

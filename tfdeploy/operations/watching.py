@@ -14,7 +14,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.operations.news import host_news
 from tfdeploy.operations.verbs import ask_all
-from tfdeploy.transport.seam import Fleet
+from tfdeploy.transport.protocols import Fleet
 
 
 class Watch:

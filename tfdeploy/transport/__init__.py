@@ -1,3 +1,3 @@
-from tfdeploy.transport import slim
+from tfdeploy.transport.ssh import import_invoke
 
-slim.import_invoke()
+import_invoke.import_invoke()

@@ -14,10 +14,11 @@ from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import descriptors, rsync
-from tfdeploy.transport.doors import Doors
-from tfdeploy.transport.seam import Session
+from tfdeploy.transport.protocols import Session
+from tfdeploy.transport.rsync import transfer
 from tfdeploy.transport.session import SshSession, open_session
+from tfdeploy.transport.ssh import descriptors
+from tfdeploy.transport.ssh.connect import Doors
 
 PARALLEL = 32
 FEW = 8  # hosts at once are quick enough
@@ -127,7 +128,7 @@ class SshFleet:
             self._closed = True
             sessions = [room.session for room in self._rooms.values() if room.session is not None]
             self._rooms.clear()
-        rsync.end({session.target for session in sessions})
+        transfer.end({session.target for session in sessions})
         for session in sessions:
             session.close()
         self._doors.close()

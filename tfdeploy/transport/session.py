@@ -11,15 +11,15 @@ import paramiko
 
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import bootstrap
-from tfdeploy.transport.causes import clean
-from tfdeploy.transport.channel import FramedChannel
-from tfdeploy.transport.doors import CONNECT_S, Doors
-from tfdeploy.transport.pump import Pump
+from tfdeploy.transport.agent import bootstrap
+from tfdeploy.transport.agent.channel import FramedChannel
+from tfdeploy.transport.protocols import AgentChannel, Completed, Tunnel
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.seam import AgentChannel, Completed, Tunnel
-from tfdeploy.transport.target import Target, resolve
-from tfdeploy.transport.tunnel import LoopbackTunnel
+from tfdeploy.transport.ssh.channel_reader import Pump
+from tfdeploy.transport.ssh.connect import CONNECT_S, Doors
+from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.target import Target, resolve
+from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
 
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 

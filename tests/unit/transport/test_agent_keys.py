@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.transport import keys, sshagent
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.ssh import identities, ssh_agent
+from tfdeploy.transport.ssh.target import Target
 
 
 def target(**settings: object) -> Target:
@@ -18,23 +18,23 @@ def target(**settings: object) -> Target:
 
 
 def test_an_ssh_agent_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sshagent, "ANSWER_S", 0.2)
+    monkeypatch.setattr(ssh_agent, "ANSWER_S", 0.2)
     place = str(tmp_path / "stuck")
     with socket.socket(socket.AF_UNIX) as stuck:
         stuck.bind(place)
         stuck.listen()
-        offer = keys.Offer(target(agent=place))
+        offer = identities.Offer(target(agent=place))
         assert offer.empty
         assert offer.notes == [f"the ssh-agent on {place} did not answer within 0.2 s"]
         offer.close()
 
 
 def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
-    offer = keys.Offer(target(agent=str(tmp_path / "none")))
+    offer = identities.Offer(target(agent=str(tmp_path / "none")))
     assert offer.notes == [f"the ssh-agent on {tmp_path / 'none'} does not answer: No such file or directory"]
     long = str(tmp_path / ("x" * 120))
-    assert "too long" in keys.Offer(target(agent=long)).notes[0]
-    assert keys.Offer(target()).notes == []
+    assert "too long" in identities.Offer(target(agent=long)).notes[0]
+    assert identities.Offer(target()).notes == []
 
 
 def test_what_our_sessions_cannot_use_is_said(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_our_sessions_cannot_use_is_said(tmp_path: Path) -> None:
     token.write_text(f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}-----END OPENSSH PRIVATE KEY-----\n")
     certificate = tmp_path / "none-cert.pub"
     settings = {"certificates": (str(certificate),), "unused": ("PKCS11Provider /lib/p.so",)}
-    offer = keys.Offer(target(identity_files=(str(token),), **settings))
+    offer = identities.Offer(target(identity_files=(str(token),), **settings))
     assert offer.empty
     assert offer.notes == [
         f"certificate {certificate} cannot be read: No such file or directory",

@@ -11,8 +11,8 @@ import pytest
 from conditions import wait_for
 
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport.doors import _connection, _Door
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.ssh.connect import _connection, _Door
+from tfdeploy.transport.ssh.target import Target
 
 
 def test_every_connection_has_settings_of_its_own() -> None:

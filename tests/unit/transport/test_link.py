@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from conditions import wait_for
 
-from tfdeploy.transport import link
+from tfdeploy.transport.ssh import tcp
 
 NEW = partial(socket.socket, socket.AF_INET, socket.SOCK_STREAM)
 
@@ -32,7 +32,7 @@ def full_listener() -> Iterator[tuple[socket.socket, list[socket.socket]]]:
 
 
 def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "TRY_AGAIN_S", 0.05)
+    monkeypatch.setattr(tcp, "TRY_AGAIN_S", 0.05)
     made: list[socket.socket] = []
     found: list[socket.socket] = []
 
@@ -41,7 +41,7 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: py
         return made[-1]
 
     with full_listener() as (listener, fillers):
-        thread = threading.Thread(target=lambda: found.append(link._connect(new, listener.getsockname(), 30.0)))
+        thread = threading.Thread(target=lambda: found.append(tcp._connect(new, listener.getsockname(), 30.0)))
         thread.start()
         wait_for(lambda: len(made) >= 3, 10, "more tries")
         for filler in fillers:
@@ -63,7 +63,7 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: py
 
 
 def test_nobody_answering_is_a_timeout_and_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "TRY_AGAIN_S", 0.05)
+    monkeypatch.setattr(tcp, "TRY_AGAIN_S", 0.05)
     made: list[socket.socket] = []
 
     def new() -> socket.socket:
@@ -71,7 +71,7 @@ def test_nobody_answering_is_a_timeout_and_leaves_nothing_open(monkeypatch: pyte
         return made[-1]
 
     with full_listener() as (listener, _), pytest.raises(TimeoutError):
-        link._connect(new, listener.getsockname(), 0.3)
+        tcp._connect(new, listener.getsockname(), 0.3)
     assert len(made) > 1 and all(one.fileno() == -1 for one in made)
 
 
@@ -79,4 +79,4 @@ def test_a_refusal_is_told_at_once() -> None:
     with NEW() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
-            link._connect(NEW, nobody.getsockname(), 30.0)
+            tcp._connect(NEW, nobody.getsockname(), 30.0)

@@ -14,8 +14,8 @@ import pytest
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer
 from tfdeploy.model.answers.files import Missing
-from tfdeploy.transport.frames import Frame, Frames
-from tfdeploy.transport.stream import MOST_PACKED_BYTES, Answer, checked_frame
+from tfdeploy.transport.agent.frames import Frame, Frames
+from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Answer, checked_frame
 
 LONG = [f"folder/{number:06}" for number in range(100_000)]
 

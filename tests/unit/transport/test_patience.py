@@ -12,8 +12,8 @@ import time
 import pytest
 from conditions import wait_for
 
-from tfdeploy.transport import patience
-from tfdeploy.transport.patience import Places, Wait, waiting
+from tfdeploy.transport.ssh import patience
+from tfdeploy.transport.ssh.patience import Places, Wait, waiting
 
 
 class Talk:

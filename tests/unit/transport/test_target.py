@@ -12,9 +12,9 @@ import pytest
 
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import sshconfig
-from tfdeploy.transport.sshargv import ssh_argv
-from tfdeploy.transport.target import Target, parse_jump, resolve
+from tfdeploy.transport.ssh import ssh_config
+from tfdeploy.transport.ssh.argv import ssh_argv
+from tfdeploy.transport.ssh.target import Target, parse_jump, resolve
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs the OpenSSH client")
 
@@ -23,9 +23,9 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs the Op
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".ssh").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(sshconfig, "SYSTEM_CONFIG", str(tmp_path / "none"))
-    sshconfig.ask.cache_clear()
-    sshconfig._matters.cache_clear()
+    monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", str(tmp_path / "none"))
+    ssh_config.ask.cache_clear()
+    ssh_config._matters.cache_clear()
     return tmp_path
 
 
@@ -80,8 +80,8 @@ def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(config
 @needs_ssh
 def test_ssh_is_asked_only_where_it_can_matter(configured: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     configured("Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n  # Port 99\n")
-    monkeypatch.setattr(sshconfig.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
-    assert sshconfig.ask("n1", None, None) == {}
+    monkeypatch.setattr(ssh_config.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
+    assert ssh_config.ask("n1", None, None) == {}
 
 
 @needs_ssh
@@ -167,6 +167,6 @@ def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], P
     assert target.unused == ("PKCS11Provider /lib/p.so",)
     assert f"CertificateFile={home}/.ssh/n1-%%-cert.pub" in ssh_argv(target)
     configured("Host *\n  IdentityFile ~/.ssh/%C\n")
-    sshconfig.ask.cache_clear()
+    ssh_config.ask.cache_clear()
     with pytest.raises(ConfigError, match="%C"):
         resolve(Host("n2", "n2", user="ml"))

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused
-from tfdeploy.transport import agentzip, bootstrap, rsyncwords
-from tfdeploy.transport.frames import Frames
+from tfdeploy.transport.agent import archive, bootstrap
+from tfdeploy.transport.agent.frames import Frames
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.rsync import push_argv
-from tfdeploy.transport.sshargv import rsync_shell, shell_argv, ssh_argv
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.rsync import messages
+from tfdeploy.transport.rsync.transfer import push_argv
+from tfdeploy.transport.ssh.argv import rsync_shell, shell_argv, ssh_argv
+from tfdeploy.transport.ssh.target import Target
 
 TARGET = Target("192.0.2.1", 2200, "ml", ("/home/a b/key",), True, ("/k/known hosts",), ("/etc/g",), name="n1")
 
@@ -91,7 +92,7 @@ def test_rsync_s_words_hold_no_room_for_options() -> None:
     ],
 )
 def test_what_rsync_says_becomes_one_cause(code: int, said: bytes, kind: type, words: str) -> None:
-    error = rsyncwords.explain(code, said, TARGET, "/tree")
+    error = messages.explain(code, said, TARGET, "/tree")
     assert type(error) is kind
     assert words in error.what
     assert "\x1b" not in error.what
@@ -99,11 +100,11 @@ def test_what_rsync_says_becomes_one_cause(code: int, said: bytes, kind: type, w
 
 
 def test_progress_and_totals() -> None:
-    assert rsyncwords.progress(b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)") == (1238099, 12)
-    assert rsyncwords.progress(b"sending incremental file list") is None
-    assert rsyncwords.sent_bytes(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == 123
-    assert rsyncwords.turned_away(255, b"kex_exchange_identification: read: Connection reset by peer")
-    assert not rsyncwords.turned_away(255, b"Permission denied (publickey)")
+    assert messages.progress(b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)") == (1238099, 12)
+    assert messages.progress(b"sending incremental file list") is None
+    assert messages.sent_bytes(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == 123
+    assert messages.turned_away(255, b"kex_exchange_identification: read: Connection reset by peer")
+    assert not messages.turned_away(255, b"Permission denied (publickey)")
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,17 +125,17 @@ def test_the_bootstrap_is_read_alike_by_every_shell() -> None:
 
 
 def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> None:
-    packed, members = agentzip.agent_zip(), {"a": b"1", "b": b""}
-    assert agentzip.pack(members) == agentzip.pack(dict(reversed(members.items())))
+    packed, members = archive.agent_zip(), {"a": b"1", "b": b""}
+    assert archive.pack(members) == archive.pack(dict(reversed(members.items())))
     import io
     import zipfile
 
     names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
     assert {"__main__.py", "tfdeploy/__init__.py", "tfdeploy/errors.py", "tfdeploy/agent/serve/server.py"} <= set(names)
     assert not [found for found in names if "__pycache__" in found or not found.endswith(".py")]
-    assert agentzip.agent_name() == agentzip.agent_name()
+    assert archive.agent_name() == archive.agent_name()
     others = [{"a": b"2", "b": b""}, {"a": b"1"}, {"a": b"1b"}, {"a": b"", "b": b"1"}, {"a": b"1", "c": b""}]
-    assert len({agentzip.name_of(each) for each in [members, *others]}) == len(others) + 1
+    assert len({archive.name_of(each) for each in [members, *others]}) == len(others) + 1
 
 
 @given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=50)), max_size=6), st.integers(1, 40))

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tfdeploy.transport.patience import Wait
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.ssh.patience import Wait
+from tfdeploy.transport.ssh.target import Target
 
 USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000

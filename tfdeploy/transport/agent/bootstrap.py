@@ -17,11 +17,11 @@ import paramiko
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
-from tfdeploy.transport.agentzip import agent_name, agent_zip
-from tfdeploy.transport.causes import clean
-from tfdeploy.transport.firststage import PROGRAM
-from tfdeploy.transport.limits import closed_after
-from tfdeploy.transport.pump import Pump
+from tfdeploy.transport.agent.archive import agent_name, agent_zip
+from tfdeploy.transport.agent.first_stage import PROGRAM
+from tfdeploy.transport.ssh.channel_reader import Pump
+from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.limits import closed_after
 
 NOISE_BYTES = 1 << 20
 START_S = 60.0

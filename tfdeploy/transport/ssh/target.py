@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import sshconfig
+from tfdeploy.transport.ssh import ssh_config
 
 ADDRESS = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}\Z")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?\Z")
@@ -66,8 +66,8 @@ class Target:
 def resolve(host: Host) -> Target:
     """The target of one host of the inventory. Raises ConfigError on words that are not addresses or users."""
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
-    said = sshconfig.ask(address, host.port, host.user)
-    hostname = _checked(ADDRESS, _last(said, "hostname", address).strip("[]"), "address", sshconfig.user_config())
+    said = ssh_config.ask(address, host.port, host.user)
+    hostname = _checked(ADDRESS, _last(said, "hostname", address).strip("[]"), "address", ssh_config.user_config())
     port = host.port or int(_last(said, "port", "22"))
     user = _checked(USER, host.user or _last(said, "user", "") or _login(), "user", host.source or host.name)
     tokens = {"h": hostname, "n": address, "k": _last(said, "hostkeyalias", address), "p": str(port), "r": user}
@@ -106,7 +106,7 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     return tuple(hops)
 
 
-def _way(host: Host, said: sshconfig.Answers) -> tuple[Target | None, str | None]:
+def _way(host: Host, said: ssh_config.Answers) -> tuple[Target | None, str | None]:
     if host.jump is not None:
         return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
     through = _last(said, "proxyjump", "none")
@@ -146,13 +146,13 @@ def _filled(text: str, tokens: dict[str, str]) -> str:
         more = {"%": lambda: "%", "d": lambda: os.path.expanduser("~"), "i": lambda: str(os.getuid()), "u": _login}
         more |= {"l": socket.getfqdn, "L": lambda: socket.gethostname().partition(".")[0]}
         if found[1] not in more:
-            raise ConfigError(f"{text}: tfdeploy does not know %{found[1]}", where=sshconfig.user_config())
+            raise ConfigError(f"{text}: tfdeploy does not know %{found[1]}", where=ssh_config.user_config())
         return more[found[1]]()
 
     return re.sub("%(.?)", word, text)
 
 
-def _identities(said: sshconfig.Answers, tokens: dict[str, str]) -> tuple[tuple[str, ...], bool]:
+def _identities(said: ssh_config.Answers, tokens: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     """The files, and whether the configuration named any beyond ssh's defaults."""
     named = tuple(_path(_filled(name, tokens)) for name in said.get("identityfile", ()) if name.lower() != "none")
     defaults = tuple(_path(name) for name in DEFAULT_IDENTITIES)
@@ -160,7 +160,7 @@ def _identities(said: sshconfig.Answers, tokens: dict[str, str]) -> tuple[tuple[
     return chosen, bool(said)
 
 
-def _paths(said: sshconfig.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
+def _paths(said: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
     words = shlex.split(_last(said, key, " ".join(defaults)))
     return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
 
@@ -169,7 +169,7 @@ def _path(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-def _last(said: sshconfig.Answers, key: str, default: str) -> str:
+def _last(said: ssh_config.Answers, key: str, default: str) -> str:
     return said.get(key, (default,))[-1]
 
 

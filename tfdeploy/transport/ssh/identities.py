@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives import serialization
 from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob
 
-from tfdeploy.transport.sshagent import SshAgent
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.ssh.ssh_agent import SshAgent
+from tfdeploy.transport.ssh.target import Target
 
 NEVER_S = 3600.0  # the patience with the host ends its link, whatever it is asked
 

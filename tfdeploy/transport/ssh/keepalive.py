@@ -13,7 +13,7 @@ import time
 import paramiko
 from paramiko.common import cMSG_GLOBAL_REQUEST
 
-from tfdeploy.transport.link import Link
+from tfdeploy.transport.ssh.tcp import Link
 
 EVERY_S = 5.0
 DEAD_AFTER_S = 15.0  # of silence after having been asked

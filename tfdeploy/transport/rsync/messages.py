@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
-from tfdeploy.transport.causes import clean
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.target import Target
 
 _PROGRESS = re.compile(rb"^\s*(\d+)\s+(\d+)%")
 _SENT = re.compile(rb"^sent (\d+) bytes")

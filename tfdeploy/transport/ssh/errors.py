@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import paramiko
 
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport import knownhosts
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.ssh import known_hosts
+from tfdeploy.transport.ssh.target import Target
 
 
 @dataclass
@@ -58,21 +58,21 @@ class KnownOnly(paramiko.RejectPolicy):
         raise HostKeyRefused(refused_key(self._host, self._target, key.get_name(), given, known))
 
 
-def known_keys(target: Target) -> list[knownhosts.KnownKey]:
+def known_keys(target: Target) -> list[known_hosts.KnownKey]:
     """As ssh looks them up: by `[host]:port`, and where that is not there by the bare name."""
-    found = knownhosts.find(target.known_hosts, target.known_name)
+    found = known_hosts.find(target.known_hosts, target.known_name)
     if not found and target.port != 22 and not target.host_key_alias:
-        found = knownhosts.find(target.known_hosts, target.hostname.lower())
+        found = known_hosts.find(target.known_hosts, target.hostname.lower())
     return found
 
 
-def refused_key(host: str, target: Target, keytype: str, key: bytes, known: list[knownhosts.KnownKey]) -> HostUnreachable:
-    now = f"{keytype} {knownhosts.fingerprint(key)}"
+def refused_key(host: str, target: Target, keytype: str, key: bytes, known: list[known_hosts.KnownKey]) -> HostUnreachable:
+    now = f"{keytype} {known_hosts.fingerprint(key)}"
     old = [entry for entry in known if entry.keytype == keytype] or known
     trust = f"tfdeploy trust --limit {host}"
     if not old:
         return HostUnreachable(f"the host key of {target.known_name} is not known: {now}", where=host, next=trust, retries=0)
-    was = ", ".join(f"{entry.keytype} {knownhosts.fingerprint(entry.key)} ({entry.source})" for entry in old[:3])
+    was = ", ".join(f"{entry.keytype} {known_hosts.fingerprint(entry.key)} ({entry.source})" for entry in old[:3])
     file = old[0].source.rpartition(":")[0]
     return HostUnreachable(
         f"the host key of {target.known_name} has changed: known is {was}, now it shows {now}; "
@@ -84,7 +84,7 @@ def refused_key(host: str, target: Target, keytype: str, key: bytes, known: list
 
 
 def _revoked(host: str, target: Target, key: bytes) -> HostUnreachable:
-    what = f"the host key of {target.known_name} is marked as revoked: {knownhosts.fingerprint(key)}"
+    what = f"the host key of {target.known_name} is marked as revoked: {known_hosts.fingerprint(key)}"
     return HostUnreachable(what, where=host, retries=0)
 
 

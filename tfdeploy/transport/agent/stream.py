@@ -18,7 +18,7 @@ from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployErro
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import BadShape, read, read_text
 from tfdeploy.model.answers.verb import Flow
-from tfdeploy.transport.frames import Frame
+from tfdeploy.transport.agent.frames import Frame
 
 BACKLOG_BYTES = 16 << 20
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # also while a call waits, which no slow stream may hold up

@@ -16,12 +16,12 @@ import fabric
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport import causes, descriptors, patience, pulse
-from tfdeploy.transport.keys import Offer
-from tfdeploy.transport.link import Link, dial
-from tfdeploy.transport.patience import Places, Wait
-from tfdeploy.transport.stream import own
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.agent.stream import own
+from tfdeploy.transport.ssh import descriptors, errors, keepalive, patience
+from tfdeploy.transport.ssh.identities import Offer
+from tfdeploy.transport.ssh.patience import Places, Wait
+from tfdeploy.transport.ssh.target import Target
+from tfdeploy.transport.ssh.tcp import Link, dial
 
 CONNECT_S = 10.0
 NEVER_S = 3600.0  # paramiko's own time-outs know no patience but the clock's: ours closes the link
@@ -59,13 +59,13 @@ class Doors:
     def connect(self, host: str, target: Target) -> fabric.Connection:
         """An open connection. `host` names it in errors."""
         for left in reversed(range(TURNED_AWAY_TRIES)):
-            attempt = causes.Attempt(host, target, CONNECT_S)
+            attempt = errors.Attempt(host, target, CONNECT_S)
             try:
                 return self._once(attempt)
             except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
                 if (refused := descriptors.lacking(error)) is not None:
                     raise refused from error
-                cause = causes.explain(error, attempt)
+                cause = errors.explain(error, attempt)
                 if not attempt.turned_away or not left or self._closed:
                     raise cause from error
                 tried = TURNED_AWAY_TRIES - left
@@ -80,12 +80,12 @@ class Doors:
         for door in doors:
             door.close()
 
-    def _once(self, attempt: causes.Attempt) -> fabric.Connection:
+    def _once(self, attempt: errors.Attempt) -> fabric.Connection:
         target = attempt.target
         offer = Offer(target)
         if offer.empty:
             offer.close()
-            raise causes.no_keys(attempt.host, target, offer.notes)
+            raise errors.no_keys(attempt.host, target, offer.notes)
         door = self._door(target.jump) if target.jump is not None else None
         if door is not None:
             door.transport(attempt.host)  # its own connect has its own time
@@ -107,7 +107,7 @@ class Doors:
             finally:
                 offer.close()
         link.budget = None
-        pulse.watch(connection.transport, link)
+        keepalive.watch(connection.transport, link)
         return connection
 
     def link(self, host: str, target: Target, wait: Wait) -> Link:
@@ -193,7 +193,7 @@ def _connection(target: Target, host: str) -> fabric.Connection:
     config = _config().clone()  # of its own: a config that threads share is empty while one of them merges it
     config.base_ssh_config = _NoConfig()  # a clone has made its own
     connection = fabric.Connection(target.hostname, user=target.user, port=target.port, config=config, gateway=False)
-    connection.client.set_missing_host_key_policy(causes.KnownOnly(host, target))
+    connection.client.set_missing_host_key_policy(errors.KnownOnly(host, target))
     return connection
 
 
@@ -214,14 +214,14 @@ def tuned_transport(target: Target, sock: Any, disabled_algorithms: Any = None) 
     options = transport.get_security_options()
     options.ciphers = CIPHERS
     kinds: list[str] = []
-    for known in causes.known_keys(target):
+    for known in errors.known_keys(target):
         kinds += ("rsa-sha2-512", "rsa-sha2-256") if known.keytype == "ssh-rsa" else (known.keytype,)
     wanted = [kind for kind in dict.fromkeys(kinds) if kind in options.key_types]
     options.key_types = (*wanted, *(kind for kind in options.key_types if kind not in wanted))
     return transport
 
 
-def _look_back(attempt: causes.Attempt, connection: fabric.Connection, link: Link | None, offer: Offer) -> None:
+def _look_back(attempt: errors.Attempt, connection: fabric.Connection, link: Link | None, offer: Offer) -> None:
     """What is known after a failed attempt; and nothing of it stays open."""
     transport = connection.client.get_transport()
     attempt.agreed = bool(transport is not None and transport.initial_kex_done)

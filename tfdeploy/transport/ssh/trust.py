@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import paramiko
 
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport import causes, knownhosts, patience
-from tfdeploy.transport.doors import CONNECT_S, NEVER_S, Doors, tuned_transport
-from tfdeploy.transport.link import Link, dial
-from tfdeploy.transport.target import Target, resolve
+from tfdeploy.transport.ssh import errors, known_hosts, patience
+from tfdeploy.transport.ssh.connect import CONNECT_S, NEVER_S, Doors, tuned_transport
+from tfdeploy.transport.ssh.target import Target, resolve
+from tfdeploy.transport.ssh.tcp import Link, dial
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        return knownhosts.fingerprint(self.key)
+        return known_hosts.fingerprint(self.key)
 
 
 def targets(host: Host) -> tuple[Target, ...]:
@@ -42,7 +42,7 @@ def scan(host: str, target: Target, doors: Doors) -> HostKey:
 
     Raises HostUnreachable.
     """
-    attempt = causes.Attempt(host, target, CONNECT_S)
+    attempt = errors.Attempt(host, target, CONNECT_S)
     link: Link | None = None
     transport: paramiko.Transport | None = None
     with patience.waiting(CONNECT_S) as wait:
@@ -56,7 +56,7 @@ def scan(host: str, target: Target, doors: Doors) -> HostKey:
         except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
             attempt.timed_out = wait.over
             attempt.greeting = link.greeting if link is not None else b""
-            raise causes.explain(error, attempt) from error
+            raise errors.explain(error, attempt) from error
         finally:
             if transport is not None:
                 transport.close()
@@ -66,7 +66,7 @@ def scan(host: str, target: Target, doors: Doors) -> HostKey:
 
 
 def _compare(target: Target, keytype: str, key: bytes) -> HostKey:
-    known = causes.known_keys(target)
+    known = errors.known_keys(target)
     same = any(entry.key == key and not entry.revoked for entry in known)
     state = "known" if same else "changed" if known else "new"
     file = (target.user_known_hosts or ("",))[0]

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.errors import Interrupted
-from tfdeploy.transport import quiet, rsyncwords
-from tfdeploy.transport.sshargv import rsync_shell, ssh_argv
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.rsync import messages, skip_login_noise
+from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
+from tfdeploy.transport.ssh.target import Target
 
-GOOD = (0, rsyncwords.VANISHED)
+GOOD = (0, messages.VANISHED)
 TURNED_AWAY_TRIES = 6
 STARTS_PER_DOOR = 6  # ssh connections being opened through one jump host at once
 STDERR_BYTES = 32 << 10
@@ -67,9 +67,9 @@ def transfer(wish: Transfer) -> Done:
             break
         if done.interrupted:
             raise Interrupted("the transfer was interrupted", where=wish.target.name or wish.target.where)
-        if rsyncwords.noisy(done.code, done.said) and not noise:
+        if messages.noisy(done.code, done.said) and not noise:
             noise = True
-        elif not rsyncwords.turned_away(done.code, done.said):
+        elif not messages.turned_away(done.code, done.said):
             break
         time.sleep(random.uniform(0.1, 0.3) * 2 ** min(attempt, 3))
     return done
@@ -135,9 +135,9 @@ class _Process:
     def _read(self, lines: list[bytes]) -> None:
         newest = None
         for line in lines:
-            newest = rsyncwords.progress(line) or newest
-            self.done.sent = rsyncwords.sent_bytes(line) or self.done.sent
-            self.done.received = rsyncwords.received_bytes(line) or self.done.received
+            newest = messages.progress(line) or newest
+            self.done.sent = messages.sent_bytes(line) or self.done.sent
+            self.done.received = messages.received_bytes(line) or self.done.received
         if newest is None:
             return
         if self.wish.max_bytes is not None and newest[0] > self.wish.max_bytes:
@@ -178,8 +178,8 @@ def _shell(target: Target, noise: bool) -> list[str]:
     words = ssh_argv(target)
     if not noise:
         return ["-e", rsync_shell(words)]
-    words = (sys.executable, "-S", "-E", str(Path(quiet.__file__).resolve()), *words)
-    return ["-e", rsync_shell(words), f"--rsync-path=echo {quiet.MARK.decode().strip()}; exec rsync"]
+    words = (sys.executable, "-S", "-E", str(Path(skip_login_noise.__file__).resolve()), *words)
+    return ["-e", rsync_shell(words), f"--rsync-path=echo {skip_login_noise.MARK.decode().strip()}; exec rsync"]
 
 
 def _environment() -> dict[str, str]:

@@ -15,9 +15,9 @@ from functools import lru_cache
 
 from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
-from tfdeploy.transport import rsyncwords
-from tfdeploy.transport.rsyncrun import GOOD, Progress, Transfer, end, transfer
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.rsync import messages
+from tfdeploy.transport.rsync.process import GOOD, Progress, Transfer, end, transfer
+from tfdeploy.transport.ssh.target import Target
 
 __all__ = ["Progress", "end", "pull", "push"]
 
@@ -49,8 +49,8 @@ def push(
     argv = push_argv(source_root, destination, names=listed is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
     done = transfer(Transfer(target, argv, listed, on_progress))
-    if done.code not in GOOD and not rsyncwords.shrank(done.code, done.said):
-        raise rsyncwords.explain(done.code, done.said, target, source_root)
+    if done.code not in GOOD and not messages.shrank(done.code, done.said):
+        raise messages.explain(done.code, done.said, target, source_root)
     return done.sent
 
 
@@ -81,7 +81,7 @@ def pull(
     if done.too_much:
         raise HostFailed(f"the host sends more than the {max_bytes} bytes that were to come", where=target.name or target.where)
     if done.code not in GOOD:
-        raise rsyncwords.explain(done.code, done.said, target, source_root, into=destination)
+        raise messages.explain(done.code, done.said, target, source_root, into=destination)
     return done.received
 
 

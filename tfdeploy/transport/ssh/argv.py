@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.target import Target
+from tfdeploy.transport.ssh.target import Target
 
 _ALWAYS = (
     "BatchMode=yes",

@@ -20,12 +20,12 @@ from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.answers.verb import Flow, Verb
-from tfdeploy.transport import bootstrap
-from tfdeploy.transport.causes import clean
-from tfdeploy.transport.frames import Frame, Frames
-from tfdeploy.transport.link import Link
-from tfdeploy.transport.seam import Stream
-from tfdeploy.transport.stream import Answer, VerbStream, checked, checked_frame, own
+from tfdeploy.transport.agent import bootstrap
+from tfdeploy.transport.agent.frames import Frame, Frames
+from tfdeploy.transport.agent.stream import Answer, VerbStream, checked, checked_frame, own
+from tfdeploy.transport.protocols import Stream
+from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.tcp import Link
 
 DEAD_AFTER_S = 18.0  # of silence after a ping
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
