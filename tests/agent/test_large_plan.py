@@ -18,8 +18,8 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import make_plan
 
 HOSTS, RUN, JOB, RELEASE = 1000, "large-1", "large", "c0ffee"

@@ -22,7 +22,7 @@ from tfdeploy.operations import launch as launching
 from tfdeploy.operations import readiness, renewal
 from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.names import refuse_taken
-from tfdeploy.planning import parts
+from tfdeploy.planning import host_parts as parts
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import archive
 

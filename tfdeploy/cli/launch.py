@@ -157,7 +157,7 @@ def _job(flags: Flags) -> Job:
 
 def _show_plan(flags: Flags, plan: Any) -> int:
     from tfdeploy.model.plan import plan_to_json
-    from tfdeploy.planning.words import COLUMNS, describe
+    from tfdeploy.planning.describe import COLUMNS, describe
     from tfdeploy.ui.reports import show_plan
     from tfdeploy.ui.terminal import terminal_of
 

@@ -39,8 +39,8 @@ from tfdeploy.operations.renewal import Renewal, has_lapsed, is_told, lapsed
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, refused, sync
 from tfdeploy.operations.verbs import ask_all
+from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet

@@ -16,11 +16,11 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.planning.modes import rules
+from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.planning.cluster.placement import Seat
+from tfdeploy.planning.cluster.role_requests import Wish, role_hosts
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import Seat
-from tfdeploy.planning.program import Program
-from tfdeploy.planning.wishes import Wish, role_hosts
+from tfdeploy.planning.program.source import Program
 
 RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
 CLOCK_SKEW_S = 5.0

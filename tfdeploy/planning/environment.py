@@ -8,8 +8,8 @@ from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import Cluster, tf_config
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning.modes import rules
-from tfdeploy.planning.placement import Seat
+from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.planning.cluster.placement import Seat
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}  # the minder holds the port until TensorFlow binds it beside

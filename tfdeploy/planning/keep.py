@@ -15,10 +15,10 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.planning import checks
-from tfdeploy.planning.modes import rules
+from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.planning.cluster.placement import Seat, decider, place
+from tfdeploy.planning.cluster.role_requests import Wish
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import Seat, decider, place
-from tfdeploy.planning.wishes import Wish
 
 CLOCK_SLACK_S = 1.0
 

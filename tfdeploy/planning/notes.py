@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Mode
-from tfdeploy.planning import checks, gpus, ports
-from tfdeploy.planning.layout import Layout
-from tfdeploy.planning.modes import Rules, rules
-from tfdeploy.planning.placement import Seat
-from tfdeploy.planning.wishes import Wish
+from tfdeploy.planning import checks
+from tfdeploy.planning.cluster import gpus, ports
+from tfdeploy.planning.cluster.layout import Layout
+from tfdeploy.planning.cluster.modes import Rules, rules
+from tfdeploy.planning.cluster.placement import Seat
+from tfdeploy.planning.cluster.role_requests import Wish
 
 _BY_DEFAULT = {"one": ", one per GPU, one on a host without", "all": ", one per host, with all its GPUs"}
 

@@ -12,30 +12,24 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning import (
-    addresses,
-    checks,
-    collisions,
-    commands,
-    compat,
-    datasets,
-    environment,
-    interpreters,
-    keep,
-    legacy_keras,
-    lengths,
-    notes,
-    ports,
-    program,
-    restarts,
-    servers,
-    wipes,
-)
-from tfdeploy.planning.layout import lay_out, ports_needed
-from tfdeploy.planning.modes import rules
+from tfdeploy.planning import checks, datasets, environment, keep, notes
+from tfdeploy.planning.cluster import addresses, ports, restarts
+from tfdeploy.planning.cluster.layout import lay_out, ports_needed
+from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.planning.cluster.role_requests import Wish, role_hosts, wishes
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.tasks import Recipe, host_plan, task_plan
-from tfdeploy.planning.wishes import Wish, role_hosts, wishes
+from tfdeploy.planning.program import (
+    command_line,
+    compat,
+    flag_conflicts,
+    interpreters,
+    keep_wipes,
+    legacy_keras,
+    servers,
+    source,
+    word_lengths,
+)
+from tfdeploy.planning.task_plans import Recipe, host_plan, task_plan
 
 
 def make_plan(
@@ -68,7 +62,7 @@ def make_plan(
     checks.one_machine(used)
     checks.live(used)
 
-    started = program.read(job.command, sources)
+    started = source.read(job.command, sources)
     links = datasets.links(job)
     checks.program(job, started, options.files, links)
     interpreters.check(job, used, started)
@@ -82,17 +76,17 @@ def make_plan(
     where = {name: each.address for name, each in called.items()}
     layout = lay_out(made_of, seats, where, ports.assign(ports_needed(made_of, seats, used), hosts, facts, where))
 
-    added = commands.appended(job, started)
+    added = command_line.appended(job, started)
     served = servers.served(job, started, layout.cluster)
     running = [seat for seat in seats if seat.role not in served.roles]
-    given = {seat.task: commands.values(layout.cluster, seat.role, seat.index, mode, run) for seat in running}
-    collisions.check(job, started, added, given)
+    given = {seat.task: command_line.values(layout.cluster, seat.role, seat.index, mode, run) for seat in running}
+    flag_conflicts.check(job, started, added, given)
     keras = legacy_keras.environment(job, started, used)
     data = datasets.places(job, options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": as_written.choice, **keras}
     recipe = Recipe(job, run, data, added.flags, served, chosen, compat.stands(job, as_written))
     tasks = tuple(task_plan(recipe, layout, seat, facts[seat.host]) for seat in seats)
-    lengths.check(job, tasks)
+    word_lengths.check(job, tasks)
     return Plan(
         run=run,
         job=job.name,
@@ -128,10 +122,10 @@ def make_plan(
         notes=(
             *notes.counts(inventory, mode, wished, seats),
             *kept.notes,
-            *wipes.notes(job, started),
+            *keep_wipes.notes(job, started),
             *([served.note] if served.note else []),
             added.note,
-            *collisions.notes(added),
+            *flag_conflicts.notes(added),
             *interpreters.notes(job, used),
             *legacy_keras.notes(keras, job, started, used),
             *compat.notes(job, as_written, layout.cluster),

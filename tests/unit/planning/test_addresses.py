@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.addresses import Called, called, check
+from tfdeploy.planning.cluster.addresses import Called, called, check
 
 
 @pytest.mark.parametrize(

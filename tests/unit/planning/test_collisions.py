@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.planning import collisions, commands, program
+from tfdeploy.planning.program import command_line, flag_conflicts, source
 
 TASKS = {
     "ps:0": {"ps_hosts": "a:1", "worker_hosts": "b:1,c:1", "job_name": "ps", "task_index": "0", "issync": "0"},
@@ -21,12 +21,12 @@ TASKS = {
 CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\n"
 
 
-def added(job: Job, text: str, *words: str, **fields: str) -> commands.Appended:
+def added(job: Job, text: str, *words: str, **fields: str) -> command_line.Appended:
     """What is appended for a program of this text; refused, if it collides."""
     job = replace(job, command=("python", "train.py", *words), **fields)
-    started = program.read(job.command, {"train.py": text})
-    appended = commands.appended(job, started)
-    collisions.check(job, started, appended, TASKS)
+    started = source.read(job.command, {"train.py": text})
+    appended = command_line.appended(job, started)
+    flag_conflicts.check(job, started, appended, TASKS)
     return appended
 
 
@@ -89,8 +89,8 @@ def test_argparse_itself_agrees(job: Job, name: str, tmp_path: Path) -> None:
     text = REFUSED[name][0] if name in REFUSED else TAKEN[name]
     script = tmp_path / "train.py"
     script.write_text(CHILD.format(text=text))
-    chosen = commands.appended(
-        replace(job, command=("python", "train.py")), program.read(("python", "train.py"), {"train.py": text})
+    chosen = command_line.appended(
+        replace(job, command=("python", "train.py")), source.read(("python", "train.py"), {"train.py": text})
     )
     argvs = [[word for flag in chosen.flags for word in flag.words(given[flag.name])] for given in TASKS.values()]
     codes = [subprocess.run([sys.executable, str(script), *argv], capture_output=True, check=False).returncode for argv in argvs]
@@ -98,9 +98,9 @@ def test_argparse_itself_agrees(job: Job, name: str, tmp_path: Path) -> None:
 
 
 def test_a_default_that_is_no_role_is_said(job: Job) -> None:
-    (note,) = collisions.notes(added(job, "p.add_argument('--job_name', default='resnet')"))
+    (note,) = flag_conflicts.notes(added(job, "p.add_argument('--job_name', default='resnet')"))
     assert "--job_name (train.py:1)" in note and "'resnet'" in note and "`flags: none`" in note
-    assert collisions.notes(added(job, "flags.DEFINE_string('job_name', 'worker', '')")) == ()
+    assert flag_conflicts.notes(added(job, "flags.DEFINE_string('job_name', 'worker', '')")) == ()
 
 
 CLASSIC = "p.add_argument('--ps_hosts')\np.add_argument('--job_name')\np.add_argument('--task_index')\n"
@@ -154,7 +154,7 @@ def test_other_flags_that_the_command_gives_stand(job: Job) -> None:
     ],
 )
 def test_flags_stand_before_the_programs_own_double_dash(command: str, end: int) -> None:
-    assert program.own_end(tuple(command.split())) == end
+    assert source.own_end(tuple(command.split())) == end
 
 
 def test_what_stands_behind_the_double_dash_gives_no_flag(job: Job) -> None:

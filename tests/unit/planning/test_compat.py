@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.planning import compat, program
+from tfdeploy.planning.program import compat, source
 
 TF = "import tensorflow as tf\n"
 JOB = Job("digits", "async", ("python", "train.py"), "/code")
@@ -16,7 +16,7 @@ JOB = Job("digits", "async", ("python", "train.py"), "/code")
 
 def decide(text, job=JOB, hosts=None, **others):
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
-    return compat.decide(job, program.read(job.command, sources), hosts)
+    return compat.decide(job, source.read(job.command, sources), hosts)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_names_of_both_are_not_decided_for_the_user():
 def test_the_job_may_say_it_itself():
     assert decide("import tensorflow", replace(JOB, compat="v1")).choice == "v1"
     assert decide(TF + "tf.placeholder", replace(JOB, compat="none")).choice == "none"
-    unread = compat.decide(JOB, program.read(("bash", "train.sh"), {}), None)
+    unread = compat.decide(JOB, source.read(("bash", "train.sh"), {}), None)
     assert unread.choice == "none"
     assert "compat: v1" in unread.why
 
@@ -98,7 +98,7 @@ def test_the_job_may_say_it_itself():
 )
 def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(text, where, instead):
     sources = {"train.py": text, "model.py": "print 'old'\n"}
-    read = program.read(JOB.command, sources)
+    read = source.read(JOB.command, sources)
     with pytest.raises(Refused) as refused:
         compat.check(compat.decide(JOB, read), read)
     assert refused.value.where == where
@@ -107,7 +107,7 @@ def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(
 
 def test_all_of_it_is_named_at_once():
     text = TF + "tf.mul\ntf.sub\ntf.mul\ntf.contrib.slim"
-    read = program.read(JOB.command, {"train.py": text})
+    read = source.read(JOB.command, {"train.py": text})
     with pytest.raises(Refused) as refused:
         compat.check(compat.decide(JOB, read), read)
     assert refused.value.what.count("is not in TensorFlow 2") == 3

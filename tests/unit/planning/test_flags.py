@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning import commands, flags, program
+from tfdeploy.planning.program import command_line, flags, source
 
 ALL = ("ps_hosts", "worker_hosts", "job_name", "task_index", "issync")
 CLASSIC = ALL[:4]
@@ -17,7 +17,7 @@ CLASSIC = ALL[:4]
 
 def defined(text: str, **others: str) -> tuple[flags.Flag, ...]:
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
-    return flags.defined(program.read(("python", "train.py"), sources))
+    return flags.defined(source.read(("python", "train.py"), sources))
 
 
 def words(text: str, *, sync: bool = False) -> tuple[str, ...]:
@@ -180,10 +180,10 @@ def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
 
 def test_a_role_without_an_index_is_said() -> None:
     job = Job("j", "async", ("python", "train.py"), "/code")
-    found = program.read(job.command, {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"})
-    assert "none of them is the task's index" in commands.appended(job, found).note
-    found = program.read(job.command, {"train.py": TASK_ID})
-    assert commands.appended(job, found).note.endswith("--job_name --task_id")
+    found = source.read(job.command, {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"})
+    assert "none of them is the task's index" in command_line.appended(job, found).note
+    found = source.read(job.command, {"train.py": TASK_ID})
+    assert command_line.appended(job, found).note.endswith("--job_name --task_id")
 
 
 @pytest.mark.parametrize(
@@ -196,5 +196,5 @@ def test_a_role_without_an_index_is_said() -> None:
 )
 def test_a_program_that_nobody_tells_who_it_is_is_said(text: str, said: bool) -> None:
     job = Job("j", "async", ("python", "train.py"), "/code")
-    note = commands.appended(job, program.read(job.command, {"train.py": text})).note
+    note = command_line.appended(job, source.read(job.command, {"train.py": text})).note
     assert ("{job_name} {task_index}" in note) == said

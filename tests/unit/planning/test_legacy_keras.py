@@ -12,7 +12,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.planning import legacy_keras, program
+from tfdeploy.planning.program import legacy_keras, source
 
 TF, FIT = "import tensorflow as tf", "tf.keras.Model().fit(x)"
 THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
@@ -30,7 +30,7 @@ PARAMETER_SERVERS = "s = tf.distribute.experimental.ParameterServerStrategy(r)"
 def test_fit_on_parameter_servers_needs_keras_2_too(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
-    job, found = asked("coordinator"), program.read(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))})
+    job, found = asked("coordinator"), source.read(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))})
     facts = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     assert legacy_keras.environment(job, found, facts) == ON
     assert "under ParameterServerStrategy" in legacy_keras.notes(ON, job, found, facts)[0]
@@ -57,7 +57,7 @@ KERAS_2 = {
 def test_what_keras_3_has_dropped(
     lines: tuple[str, ...], said: str, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
-    job, found = asked("mirrored"), program.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
+    job, found = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
     there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     missing = {name: replace(each, tf_keras=None) for name, each in there.items()}
     given = legacy_keras.environment(job, found, there)

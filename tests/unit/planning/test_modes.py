@@ -12,12 +12,13 @@ from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, RoleRule
-from tfdeploy.planning import gpus, legacy_keras, program, servers
 from tfdeploy.planning.checks import roles as check_roles
-from tfdeploy.planning.modes import RULES
+from tfdeploy.planning.cluster import gpus
+from tfdeploy.planning.cluster.modes import RULES
+from tfdeploy.planning.cluster.placement import place
+from tfdeploy.planning.cluster.role_requests import wishes
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import place
-from tfdeploy.planning.wishes import wishes
+from tfdeploy.planning.program import legacy_keras, servers, source
 
 PS = {"ps": "n1", "worker": "n2 n3"}
 CHIEF = {**PS, "chief": "n2"}
@@ -155,7 +156,7 @@ KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] =
 def test_keras_on_several_workers(
     lines: tuple[str, ...], said: Any, expected: Any, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
-    job, found = asked("mirrored"), program.read(("python", "t.py"), {"t.py": "\n".join(lines)})
+    job, found = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join(lines)})
     facts = {host.name: facts_of(host, **said) for host in inventory(worker="n1 n2").hosts}
     if isinstance(expected, dict):
         assert legacy_keras.environment(job, found, facts) == expected
@@ -168,13 +169,13 @@ def test_keras_on_several_workers(
 
 
 def test_what_the_job_says_of_keras_stands(facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]) -> None:
-    found = program.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
+    found = source.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
     facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
     assert legacy_keras.environment(replace(asked("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"}), found, facts) == {}
 
 
 def test_keras_3_by_its_own_name_is_said() -> None:
-    found = program.read(("python", "t.py"), {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"})
+    found = source.read(("python", "t.py"), {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"})
     assert "from tensorflow import keras" in legacy_keras.notes({}, asked("mirrored"), found, {})[0]
 
 
@@ -197,14 +198,14 @@ def test_keras_3_by_its_own_name_is_said() -> None:
 )
 def test_who_serves(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
     served = "import tensorflow\ntensorflow.distribute.Server(c)"
-    found = program.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
+    found = source.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
     told = servers.served(asked(mode), found, ("ps", "worker"))
     assert bool(told.roles) is by_us
     assert (told.note is None) == (mode in ("mirrored", "async"))
 
 
 def test_a_program_that_cannot_be_read_serves_itself() -> None:
-    told = servers.served(asked("coordinator"), program.read(("bash", "t.sh"), {}), ("ps", "worker"))
+    told = servers.served(asked("coordinator"), source.read(("bash", "t.sh"), {}), ("ps", "worker"))
     assert not told.roles and "must serve ps and worker itself" in str(told.note)
 
 
@@ -221,7 +222,7 @@ def test_a_program_that_cannot_be_read_serves_itself() -> None:
 def test_servers_are_of_the_job_that_the_client_names(
     lines: tuple[str, ...], job: str, facts_of: Callable[..., HostFacts]
 ) -> None:
-    found = program.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
+    found = source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
     told = servers.served(asked("ingraph"), found, ("worker",))
     assert told.job == job
     assert (f"called {job}," in (told.note or "")) == bool(job)

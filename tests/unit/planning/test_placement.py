@@ -8,9 +8,9 @@ import pytest
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.planning.cluster.placement import place
+from tfdeploy.planning.cluster.role_requests import wishes
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.placement import place
-from tfdeploy.planning.wishes import wishes
 
 TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
     # roles, GPUs, the job's rules, options, seats by the first letter of their role

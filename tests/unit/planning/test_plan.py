@@ -19,9 +19,9 @@ from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning import words
+from tfdeploy.planning import describe
+from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import hosts_to_probe, make_plan
 
 Facts = dict[str, HostFacts]
@@ -202,12 +202,12 @@ def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
 
 def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     plan = make()
-    told = words.describe(plan)
+    told = describe.describe(plan)
     assert [row[:3] for row in told.rows] == [(each.task, each.host, each.address) for each in plan.tasks]
     assert "what starts again" in dict(told.heading)["on a death"]
     assert dict(told.heading)["restart"].startswith("at most 3 times")
     assert dict(told.heading)["on a stall"].startswith("after 300 s without output")
-    text = "\n".join(words.lines(plan))
+    text = "\n".join(describe.lines(plan))
     assert all(note in text for note in plan.notes)
     assert "worker:1  /usr/bin/python3 train.py --job_name=worker" in text
     assert "starts from zero" in text

@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.ports import assign, space
+from tfdeploy.planning.cluster.ports import assign, space
 
 
 def ports(hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **said: Any) -> dict[str, tuple[int, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.planning import program
+from tfdeploy.planning.program import source
 
 CODE = {
     "train.py": "import helper",
@@ -39,12 +39,12 @@ CODE = {
     ],
 )
 def test_path(command: str, path: str | None) -> None:
-    assert program.read(tuple(command.split()), CODE).path == path
+    assert source.read(tuple(command.split()), CODE).path == path
 
 
 def test_imports_are_followed_below_packages_and_around_loops() -> None:
-    assert len(program.read(("python", "src/run.py"), CODE).trees) == 6
-    assert len(program.read(("python", "loop.py"), CODE).trees) == 2
+    assert len(source.read(("python", "src/run.py"), CODE).trees) == 6
+    assert len(source.read(("python", "loop.py"), CODE).trees) == 2
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_imports_are_followed_below_packages_and_around_loops() -> None:
     ],
 )
 def test_imports_tensorflow(text: str, does: bool) -> None:
-    assert program.read(("python", "x.py"), {**CODE, "x.py": text}).imports_tensorflow is does
+    assert source.read(("python", "x.py"), {**CODE, "x.py": text}).imports_tensorflow is does
 
 
 @pytest.mark.parametrize(
@@ -74,21 +74,21 @@ def test_imports_tensorflow(text: str, does: bool) -> None:
     ],
 )
 def test_unread_says_where(text: str, said: str) -> None:
-    found = program.read(("python", "p.py"), {"p.py": text})
+    found = source.read(("python", "p.py"), {"p.py": text})
     assert found.unread is not None
     assert found.unread.startswith(said)
     assert found.trees == ()
 
 
 def test_a_broken_module_does_not_hide_the_program() -> None:
-    found = program.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
+    found = source.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
     assert found.unread is None
     assert len(found.trees) == 1
 
 
 def test_a_program_of_its_own_for_each_task() -> None:
     sources = {"a/ps0.py": "import x", "a/worker1.py": "import tensorflow", "a/x.py": "", "a/b/ps0.py": "", "worker1.py": ""}
-    found = program.read(("python", "a/{job_name}{task_index}.py"), sources)
+    found = source.read(("python", "a/{job_name}{task_index}.py"), sources)
     assert (found.path, found.paths) == ("a/{job_name}{task_index}.py", ("a/ps0.py", "a/x.py", "a/worker1.py"))
     assert found.imports_tensorflow
-    assert "is not among" in (program.read(("python", "{job_name}-main.py"), sources).unread or "")
+    assert "is not among" in (source.read(("python", "{job_name}-main.py"), sources).unread or "")

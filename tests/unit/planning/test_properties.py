@@ -18,10 +18,10 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, Mode, RoleRule
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.planning.cluster.ports import space
+from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.parts import host_parts, shared_part
 from tfdeploy.planning.plan import make_plan
-from tfdeploy.planning.ports import space
 
 
 @dataclass(frozen=True)

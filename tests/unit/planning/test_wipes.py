@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning import program, wipes
+from tfdeploy.planning.program import keep_wipes
+from tfdeploy.planning.program import source as program_source
 
 FLAGS = 'tf.app.flags.DEFINE_string("train_dir", "/tmp/cifar", "Where")\n'
 ARGS = 'p.add_argument("--log-dir", default="logs")\nargs = p.parse_args()\n'
@@ -41,7 +42,7 @@ def notes(job: Job) -> Callable[..., tuple[str, ...]]:
     def read(source: str, *words: str) -> tuple[str, ...]:
         command = ("python", "train.py", *words)
         wanted = replace(job, command=command, keep=("logs", "out/ckpt"))
-        return wipes.notes(wanted, program.read(command, {"train.py": source}))
+        return keep_wipes.notes(wanted, program_source.read(command, {"train.py": source}))
 
     return read
 
@@ -65,4 +66,4 @@ def test_the_command_counts_before_the_default(notes: Callable[..., tuple[str, .
 
 
 def test_without_keep_nothing_is_said(job: Job) -> None:
-    assert wipes.notes(job, program.read(job.command, {"train.py": "shutil.rmtree('logs')"})) == ()
+    assert keep_wipes.notes(job, program_source.read(job.command, {"train.py": "shutil.rmtree('logs')"})) == ()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from tfdeploy.planning import uses
-from tfdeploy.planning.program import Program
-from tfdeploy.planning.takes import text
+from tfdeploy.planning.program import tf_names_used
+from tfdeploy.planning.program.flag_types import text
+from tfdeploy.planning.program.source import Program
 
 NAMES = (
     "backend.function",
@@ -43,7 +43,7 @@ class Sign(NamedTuple):
 
 def sign(program: Program) -> Sign | None:
     """The first one, of a program that takes its Keras from TensorFlow; Keras by its own name is what it is."""
-    found = [use for use in uses.of_tensorflow(program) if use.name.split(".")[0] == "keras"]
+    found = [use for use in tf_names_used.of_tensorflow(program) if use.name.split(".")[0] == "keras"]
     for use in found:
         if not use.guarded and any(_within(use.name, f"keras.{name}") for name in NAMES):
             return Sign(use.where, f"tf.{use.name}")
@@ -58,7 +58,7 @@ def _calls(program: Program) -> list[tuple[str, str]]:
     return [
         (f"{path}:{node.lineno}", what)
         for path, tree in zip(program.paths, program.trees, strict=True)
-        for node, guarded in uses.guarded_walk(tree)
+        for node, guarded in tf_names_used.guarded_walk(tree)
         if isinstance(node, ast.Call) and not guarded and (what := _gone(node, tree))
     ]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning import takes
-from tfdeploy.planning.program import Program
+from tfdeploy.planning.program import flag_types
+from tfdeploy.planning.program.source import Program
 
 _BY_MODULE = {
     "os": ("rename", "renames", "replace", "unlink", "remove", "rmdir"),
@@ -45,7 +45,7 @@ class _Values:
             return {text for value in self.names.get(node.id, [])[:_SEVERAL] for text in self.of(value, depth - 1)}
         if isinstance(node, ast.Attribute):
             return {self.flags[node.attr]} if node.attr in self.flags else set()
-        if isinstance(node, ast.Call) and takes.last_name(node.func) in ("join", "Path", "abspath", "str", "fspath"):
+        if isinstance(node, ast.Call) and flag_types.last_name(node.func) in ("join", "Path", "abspath", "str", "fspath"):
             combined = product(*(sorted(self.of(part, depth)) for part in node.args))
             return {posixpath.join("", *words) for words in islice(combined, _MOST)}
         return set()
@@ -80,21 +80,21 @@ def _wiped(call: ast.Call, values: _Values, keep: tuple[str, ...]) -> str | None
 
 def _targets(call: ast.Call) -> Iterator[ast.expr]:
     """The expressions that name what a call deletes or renames."""
-    name, function = takes.last_name(call.func), call.func
+    name, function = flag_types.last_name(call.func), call.func
     owner = function.value if isinstance(function, ast.Attribute) else None
-    if name in _BY_MODULE.get(takes.last_name(owner), ()) or (owner is None and name in _BY_NAME):
+    if name in _BY_MODULE.get(flag_types.last_name(owner), ()) or (owner is None and name in _BY_NAME):
         yield from call.args[:1]
         yield from (word.value for word in call.keywords if word.arg in ("path", "src", "dirname"))
-    elif name in _OF_PATH and isinstance(owner, ast.Call) and takes.last_name(owner.func) == "Path":
+    elif name in _OF_PATH and isinstance(owner, ast.Call) and flag_types.last_name(owner.func) == "Path":
         yield owner
-    elif name in _STARTS and takes.last_name(owner) in ("os", "subprocess"):
+    elif name in _STARTS and flag_types.last_name(owner) in ("os", "subprocess"):
         yield from _of_shell(call)
 
 
 def _of_shell(call: ast.Call) -> Iterator[ast.expr]:
     """Words and names of `rm -rf logs`, in whichever way it is put together."""
     nodes = [node for argument in call.args[:1] for node in ast.walk(argument)]
-    texts = [word for node in nodes if isinstance(node, ast.expr) for word in (takes.text(node) or "").split()]
+    texts = [word for node in nodes if isinstance(node, ast.expr) for word in (flag_types.text(node) or "").split()]
     if any(word in _SHELL for word in texts):
         yield from (ast.Constant(word) for word in texts if word not in _SHELL and not word.startswith("-"))
         yield from (node for node in nodes if isinstance(node, ast.Name | ast.Attribute))
@@ -126,10 +126,14 @@ def _flags(command: tuple[str, ...], program: Program) -> dict[str, str]:
 
 def _default(call: ast.Call) -> dict[str, str]:
     """Of one definition of argparse, optparse, click or absl, where it is a text."""
-    name, given = takes.last_name(call.func), {word.arg: word.value for word in call.keywords}
+    name, given = flag_types.last_name(call.func), {word.arg: word.value for word in call.keywords}
     absl = name.startswith("DEFINE_")
-    default = takes.text(given.get("default") or given.get("default_value") or (call.args[1] if absl and call.args[1:] else None))
-    spelled = [word for argument in call.args if (word := takes.text(argument)) is not None and (absl or word.startswith("-"))]
+    default = flag_types.text(
+        given.get("default") or given.get("default_value") or (call.args[1] if absl and call.args[1:] else None)
+    )
+    spelled = [
+        word for argument in call.args if (word := flag_types.text(argument)) is not None and (absl or word.startswith("-"))
+    ]
     return {} if default is None else {_plain(word): default for word in (spelled[:1] if absl else spelled)}
 
 

@@ -13,10 +13,11 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning import python2, uses, written
-from tfdeploy.planning.program import Program
-from tfdeploy.planning.tfnames import VERSION1, VERSION2, among
-from tfdeploy.planning.uses import Use
+from tfdeploy.planning.program import hardcoded_cluster as written
+from tfdeploy.planning.program import python2, tf_names_used
+from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.program.tf1_names import VERSION1, VERSION2, among
+from tfdeploy.planning.program.tf_names_used import Use
 from tfdeploy.runtime import replaced
 
 KERAS_3 = (2, 16)  # from here on tf.layers and tf.nn.rnn_cell are in tf_keras alone
@@ -38,7 +39,7 @@ class Compat:
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
     """By the job's `compat` and the program's names. `facts`: of the hosts it will run on; none: TensorFlow 2, Python 3."""
     hosts = facts or {}
-    found = tuple(use for use in uses.of_tensorflow(program) if not use.guarded)
+    found = tuple(use for use in tf_names_used.of_tensorflow(program) if not use.guarded)
     choice, why = _choice(job, program, found, hosts)
     asked_for = found if choice == "v1" else tuple(use for use in found if _since(use)) if job.compat == "auto" else ()
     return Compat(
@@ -128,7 +129,7 @@ def _python2_refusals(program: Program, hosts: Mapping[str, HostFacts]) -> Itera
 def _python2_notes(program: Program, hosts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
         return ()
-    by_name = {use.name: use for use in reversed(uses.of_names(program, python2.BUILTINS))}
+    by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
     return tuple(
         f"{use.name} at {use.where} is Python 2 and will fail when it is reached: 2to3 -w {use.where.rpartition(':')[0]}"
         for use in by_name.values()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import ROLES, endpoint
-from tfdeploy.planning.modes import Rules
-from tfdeploy.planning.placement import Seat, deciding
+from tfdeploy.planning.cluster.modes import Rules
+from tfdeploy.planning.cluster.placement import Seat, deciding
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning import interpreters
-from tfdeploy.planning.modes import RULES
+from tfdeploy.planning.cluster.modes import RULES
+from tfdeploy.planning.program import interpreters
 
 _SHOWN = 6
 COLUMNS = ("task", "host", "address", "gpus", "why")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tfdeploy.planning import python2
+from tfdeploy.planning.program import python2
 
 PYTHON = ("python", "python3")  # as the first word: the job's interpreter
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import Cluster
-from tfdeploy.planning.program import Program
+from tfdeploy.planning.program.source import Program
 
 _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Job
-from tfdeploy.planning import flags
-from tfdeploy.planning.commands import Appended
-from tfdeploy.planning.flags import Flag
-from tfdeploy.planning.program import Program
+from tfdeploy.planning.program import flags
+from tfdeploy.planning.program.command_line import Appended
+from tfdeploy.planning.program.flags import Flag
+from tfdeploy.planning.program.source import Program
 
 Values = Mapping[str, Mapping[str, str]]  # task -> flag's name -> the value that it has for the task
 

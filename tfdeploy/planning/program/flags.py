@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tfdeploy.planning import takes
-from tfdeploy.planning.program import Program, main_block
-from tfdeploy.planning.takes import Takes, text
+from tfdeploy.planning.program import flag_types as takes
+from tfdeploy.planning.program.flag_types import Takes, text
+from tfdeploy.planning.program.source import Program, main_block
 
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")

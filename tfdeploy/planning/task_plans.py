@@ -10,12 +10,14 @@ from tfdeploy.model.hostplan import way
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, TaskPlan
-from tfdeploy.planning import commands, datasets, environment, restarts, servers
-from tfdeploy.planning.flags import Flag
-from tfdeploy.planning.layout import Layout
-from tfdeploy.planning.modes import rules
-from tfdeploy.planning.placement import Seat
-from tfdeploy.planning.servers import Served
+from tfdeploy.planning import datasets, environment
+from tfdeploy.planning.cluster import restarts
+from tfdeploy.planning.cluster.layout import Layout
+from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.planning.cluster.placement import Seat
+from tfdeploy.planning.program import command_line, servers
+from tfdeploy.planning.program.flags import Flag
+from tfdeploy.planning.program.servers import Served
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,10 @@ def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> T
     """Raises UsageError on a placeholder that nobody knows."""
     job = recipe.job
     values = {
-        **commands.values(layout.cluster, seat.role, seat.index, job.mode, recipe.run),
+        **command_line.values(layout.cluster, seat.role, seat.index, job.mode, recipe.run),
         **datasets.placeholders(job, recipe.data, facts.workdir),
     }
-    argv = commands.argv(job, facts, values, recipe.added)
+    argv = command_line.argv(job, facts, values, recipe.added)
     direct = tuple(dict.fromkeys(layout.addresses.values()))
     return TaskPlan(
         task=seat.task,

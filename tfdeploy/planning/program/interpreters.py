@@ -10,7 +10,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.planning.program import Program
+from tfdeploy.planning.program.source import Program
 
 
 def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:

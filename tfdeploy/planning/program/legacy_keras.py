@@ -13,8 +13,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
-from tfdeploy.planning import keras2, uses
-from tfdeploy.planning.program import Program
+from tfdeploy.planning.program import keras2_only, tf_names_used
+from tfdeploy.planning.program.source import Program
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
@@ -30,7 +30,7 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
     """The variable where the program needs it, and nothing otherwise; what the job says stands. Raises Refused where a host
     lacks the tf_keras without which `fit` cannot be."""
     place = _fit(job, program)
-    if VARIABLE in job.env or not (place or keras2.sign(program)):
+    if VARIABLE in job.env or not (place or keras2_only.sign(program)):
         return {}
     needing = [each for each in facts.values() if _imports(program, "tf_keras") or (_of_tensorflow(program) and _keras_3(each))]
     lacking = [each for each in needing if each.tf_keras is None]
@@ -46,7 +46,7 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
 
 def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     """What was chosen and why, what will fail, or that Keras 3 by its own name is out of reach."""
-    place, sign = _fit(job, program), keras2.sign(program)
+    place, sign = _fit(job, program), keras2_only.sign(program)
     if VARIABLE in given:
         return (
             f"{VARIABLE}=1: " + (_what(job, place) if place else f"{sign.what} ({sign.where}) is of Keras 2" if sign else ""),
@@ -67,7 +67,7 @@ def _what(job: Job, place: str) -> str:
 def _fit(job: Job, program: Program) -> str | None:
     """Where the first `.fit(...)` of a program stands that trains on several workers."""
     strategies = _STRATEGIES.get(str(job.mode), ())
-    if not any(use.name.rpartition(".")[2] in strategies for use in uses.of_tensorflow(program)):
+    if not any(use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)):
         return None
     for path, tree in zip(program.paths, program.trees, strict=True):
         for node in ast.walk(tree):
@@ -77,7 +77,7 @@ def _fit(job: Job, program: Program) -> str | None:
 
 
 def _of_tensorflow(program: Program) -> bool:
-    return any("keras" in use.name.split(".") for use in uses.of_tensorflow(program))
+    return any("keras" in use.name.split(".") for use in tf_names_used.of_tensorflow(program))
 
 
 def _imports(program: Program, package: str) -> bool:

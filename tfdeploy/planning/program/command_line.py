@@ -14,10 +14,10 @@ from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning import flags
-from tfdeploy.planning.flags import Flag
-from tfdeploy.planning.program import PYTHON, Program, own_end
-from tfdeploy.planning.takes import last_name
+from tfdeploy.planning.program import flags
+from tfdeploy.planning.program.flag_types import last_name
+from tfdeploy.planning.program.flags import Flag
+from tfdeploy.planning.program.source import PYTHON, Program, own_end
 
 _READERS = ("TFConfigClusterResolver", "MultiWorkerMirroredStrategy", "ParameterServerStrategy", "RunConfig")
 _NAME_THEM = "name what it needs in the command, as in `python train.py {job_name} {task_index}`"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning import uses, written
-from tfdeploy.planning.modes import rules
-from tfdeploy.planning.program import Program
+from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.planning.program import hardcoded_cluster, tf_names_used
+from tfdeploy.planning.program.source import Program
 
 MODULE = "tfdeploy_server"  # on PYTHONPATH of every task: tfdeploy/runtime/site
 _SERVERS = ("distribute.Server", "train.Server")
@@ -42,7 +42,7 @@ def served(job: Job, program: Program, roles: Collection[str]) -> Served:
         return Served(mode.serves, told, named)
     if program.unread:
         return Served(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
-    found = [use for use in uses.of_tensorflow(program) if use.name.removeprefix("compat.v1.") in _SERVERS]
+    found = [use for use in tf_names_used.of_tensorflow(program) if use.name.removeprefix("compat.v1.") in _SERVERS]
     if found:
         return Served(note=f"{listed} run the program, which serves by itself (tf.{found[0].name}, {found[0].where})")
     return Served(mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none")
@@ -55,7 +55,7 @@ def own_job(program: Program) -> str:
     """
     texts = (node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
     named = {name for text in texts if isinstance(text, str) for name in _JOB.findall(text)}
-    named |= {name for each in written.clusters(program) for name in each.counts}
+    named |= {name for each in hardcoded_cluster.clusters(program) for name in each.counts}
     strange = sorted(named - set(ROLES) - {"master"})
     return strange[0] if len(strange) == 1 and "worker" not in named else ""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.modes import rules
-from tfdeploy.planning.placement import Seat
+from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.planning.cluster.placement import Seat
 
 
 def on_death(job: Job, role: str) -> str:

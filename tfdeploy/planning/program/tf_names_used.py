@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tfdeploy.planning.program import Program
+from tfdeploy.planning.program.source import Program
 
 _ASKS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec")
 
