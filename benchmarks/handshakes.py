@@ -25,7 +25,7 @@ from tfdeploy.agent.host import sockets  # noqa: E402
 from tfdeploy.agent.mesh import tls  # noqa: E402
 from tfdeploy.agent.mesh.mesh import Mesh  # noqa: E402
 from tfdeploy.agent.mesh.shared_state import Knowledge  # noqa: E402
-from tfdeploy.operations.certificates import certificates  # noqa: E402
+from tfdeploy.operations.launching.certificates import certificates  # noqa: E402
 
 NAMES = ["n1", "n2"]
 WORDS, STRANGERS = 20, 8

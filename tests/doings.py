@@ -17,26 +17,26 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.job import Job
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
-from tfdeploy.operations.bring import Source, bring, look
-from tfdeploy.operations.bringlogs import bring_logs
-from tfdeploy.operations.clocks import compare_clocks
-from tfdeploy.operations.find import hosts_of, known_runs
-from tfdeploy.operations.keepsync import Spread, spread_keep
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
+from tfdeploy.operations.copy.pull import Source, bring, look
+from tfdeploy.operations.copy.pull_logs import bring_logs
+from tfdeploy.operations.find_run import hosts_of, known_runs
 from tfdeploy.operations.launch import roll_back
-from tfdeploy.operations.links import check_links
-from tfdeploy.operations.listening import _hear
-from tfdeploy.operations.locking import locked
+from tfdeploy.operations.launching.clocks import compare_clocks
+from tfdeploy.operations.launching.reachability import check_links
+from tfdeploy.operations.lock import locked
 from tfdeploy.operations.logs import stored_lines
 from tfdeploy.operations.probe import probe
-from tfdeploy.operations.resume import resume
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.status import status
 from tfdeploy.operations.stop import stop
 from tfdeploy.operations.sync import read_shipment
-from tfdeploy.operations.tasklog import LogQuery
+from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
-from tfdeploy.operations.verbs import ask_all
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.watch.listen import _hear
+from tfdeploy.operations.watch.resume import resume
+from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 
 LIAR, OTHER = HOSTS

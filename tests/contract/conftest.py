@@ -174,8 +174,8 @@ def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
     """What rsync would have been told."""
     made = Wires()
     monkeypatch.setattr("tfdeploy.operations.sync.push", made.push)
-    monkeypatch.setattr("tfdeploy.operations.keepsync.push", made.push)
-    monkeypatch.setattr("tfdeploy.operations.bring.pull", made.pull)
+    monkeypatch.setattr("tfdeploy.operations.copy.copy_keep.push", made.push)
+    monkeypatch.setattr("tfdeploy.operations.copy.pull.pull", made.pull)
     return made
 
 

@@ -18,13 +18,13 @@ from tfdeploy.agent.run import folder
 from tfdeploy.model.heard import unheard
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations import carrying
 from tfdeploy.operations import launch as launching
-from tfdeploy.operations.carrying import Carrier
-from tfdeploy.operations.certificates import certificates
 from tfdeploy.operations.launch import Launch, launch
+from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.operations.status import status
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.watch import carry
+from tfdeploy.operations.watch.carry import Carrier
+from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import archive
 
@@ -42,7 +42,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
-    monkeypatch.setattr(carrying, "WAIT_S", 1.0)
+    monkeypatch.setattr(carry, "WAIT_S", 1.0)
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(launching, "certificates", lambda run, hosts: each_its_own)
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)  # it would find the cut

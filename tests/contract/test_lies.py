@@ -24,15 +24,15 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.status import run_view_json
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find import hosts_of, known_runs
-from tfdeploy.operations.follow import follow
-from tfdeploy.operations.locking import try_lock
+from tfdeploy.operations.find_run import hosts_of, known_runs
+from tfdeploy.operations.lock import try_lock
 from tfdeploy.operations.logs import followed_lines, stored_lines
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.setup import Environment, agreed
 from tfdeploy.operations.status import status as look_at
 from tfdeploy.operations.stop import Stopped, stop
-from tfdeploy.operations.tasklog import LogQuery
+from tfdeploy.operations.tasklogs.task_log import LogQuery
+from tfdeploy.operations.watch.follow import follow
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent.stream import agent_error
 
@@ -162,7 +162,7 @@ NEWS: dict[str, list[Any]] = {
 @pytest.mark.fault("59 news that make no sense, while a launch waits")
 @pytest.mark.parametrize("case", NEWS)
 def test_who_follows_a_run_is_not_held_up_by_nonsense(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfdeploy.operations.follow.SILENT_S", 1.0)  # of a connection that breaks, as NaN breaks it
+    monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)  # of a connection that breaks, as NaN breaks it
     said = Said([(item, b"") for item in NEWS[case]], {})
     told: list[Event] = []
     stop = threading.Event()

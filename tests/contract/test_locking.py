@@ -16,7 +16,7 @@ from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.files import DATA_BEGIN
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.answers.runs import RUN_ABORT
-from tfdeploy.operations.locking import locked
+from tfdeploy.operations.lock import locked
 from tfdeploy.transport.fleet import SshFleet
 
 ALL = ("n1", "n2", "n3")

@@ -19,9 +19,9 @@ from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.operations import launch as launching
-from tfdeploy.operations import readiness, renewal
 from tfdeploy.operations.launch import Launch, launch
-from tfdeploy.operations.names import refuse_taken
+from tfdeploy.operations.launching import readiness, renewal
+from tfdeploy.operations.run_names import refuse_taken
 from tfdeploy.planning import host_parts as parts
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import archive

@@ -15,7 +15,7 @@ from tfdeploy.errors import Refused
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
-    from tfdeploy.operations.bring import Brought
+    from tfdeploy.operations.copy.pull import Brought
     from tfdeploy.operations.fetch import Fetched
 
 PARTS = {

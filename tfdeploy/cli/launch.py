@@ -61,9 +61,9 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.interrupts import patiently
     from tfdeploy.cli.views import events_to, launch_view
-    from tfdeploy.operations.find import hosts_of
+    from tfdeploy.operations.find_run import hosts_of
     from tfdeploy.operations.launch import launch, plan_only
-    from tfdeploy.operations.names import refuse_taken
+    from tfdeploy.operations.run_names import refuse_taken
 
     asked = asked_for(flags)
     store = setting.store()

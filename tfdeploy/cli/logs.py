@@ -17,7 +17,7 @@ from tfdeploy.errors import UsageError
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
-    from tfdeploy.operations.tasklog import LogQuery
+    from tfdeploy.operations.tasklogs.task_log import LogQuery
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def run(flags: Flags) -> int:
 
 
 def _query(flags: Flags, plan: Plan, only: Collection[str] | None) -> LogQuery:
-    from tfdeploy.operations.tasklog import LogQuery
+    from tfdeploy.operations.tasklogs.task_log import LogQuery
 
     hosts = set(flags.host or (task.host for task in plan.tasks))
     if only is not None:

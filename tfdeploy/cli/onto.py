@@ -17,7 +17,7 @@ def onto(flags: Flags, host: str) -> int:
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import UsageError
     from tfdeploy.model.selection import select
-    from tfdeploy.operations.onto import copy_onto
+    from tfdeploy.operations.fetch_onto import copy_onto
 
     if flags.parts not in (None, ["keep"]) or flags.to or flags.wanted or flags.overwrite:
         raise UsageError(

@@ -124,7 +124,7 @@ class Meant(NamedTuple):
 
 def run_meant(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Meant:
     from tfdeploy.errors import worst
-    from tfdeploy.operations.find import find_run
+    from tfdeploy.operations.find_run import find_run
 
     place = where_to_look(flags, flags.wanted)
     refused: dict[str, TfdeployError] = {}

@@ -35,8 +35,8 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import dashboard, on_terminal
     from tfdeploy.errors import worst
-    from tfdeploy.operations.carrying import carry, in_words
     from tfdeploy.operations.status import status
+    from tfdeploy.operations.watch.carry import carry, in_words
 
     with setting.open_fleet(flags) as fleet:
         plan, only, odd = setting.run_meant(flags, fleet)
@@ -76,7 +76,7 @@ def _silence(plan: Plan, only: Collection[str] | None, errors: dict[str, Tfdeplo
 def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
     """Whether a host that lost all of the run minds it again."""
     from tfdeploy.errors import TfdeployError
-    from tfdeploy.operations.resume import resume
+    from tfdeploy.operations.watch.resume import resume
     from tfdeploy.ui.sanitise import clean
 
     found = False

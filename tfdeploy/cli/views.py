@@ -72,7 +72,7 @@ def events_to(path: str | None) -> Iterator[Callable[[Event], None] | None]:
 
 def wait_plainly(flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit) -> RunView:
     """Follows the run to its end; its tasks' lines go to stderr unless --quiet. Ctrl-C leaves it running."""
-    from tfdeploy.operations.follow import follow
+    from tfdeploy.operations.watch.follow import follow
     from tfdeploy.ui.plain import PlainView
     from tfdeploy.ui.terminal import terminal_of
 
@@ -117,7 +117,7 @@ def dashboard(
 ) -> int:
     """The run on the whole terminal, or what `only` these hosts have of it. `q` leaves with 0; at the run's end its own code."""
     from tfdeploy.model.status import exit_code
-    from tfdeploy.operations.follow import follow
+    from tfdeploy.operations.watch.follow import follow
     from tfdeploy.ui.dashboard import Dashboard
 
     board = Dashboard(plan if only is None else _part_of(plan, only), typed=flags.typed)

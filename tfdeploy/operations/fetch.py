@@ -18,10 +18,10 @@ from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.listing import newest
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.bring import Brought, Listing, Source, bring, look
-from tfdeploy.operations.bringlogs import bring_logs
-from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.news import note
+from tfdeploy.operations.copy.pull import Brought, Listing, Source, bring, look
+from tfdeploy.operations.copy.pull_logs import bring_logs
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
 

@@ -24,21 +24,21 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.planform import plan_to_file
-from tfdeploy.operations.certificates import certificates
-from tfdeploy.operations.clocks import compare_clocks
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
 from tfdeploy.operations.deletions import Agree, never
-from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.keepsync import Spread, spread_keep
-from tfdeploy.operations.links import check_links, open_to_us
-from tfdeploy.operations.locking import locked
-from tfdeploy.operations.news import host_news, note, step
+from tfdeploy.operations.emit import host_news, note, step
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.launching.certificates import certificates
+from tfdeploy.operations.launching.clocks import compare_clocks
+from tfdeploy.operations.launching.reachability import check_links, open_to_us
+from tfdeploy.operations.launching.readiness import await_up, check
+from tfdeploy.operations.launching.renewal import Renewal, has_lapsed, is_told, lapsed
+from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import probe
-from tfdeploy.operations.readiness import await_up, check
-from tfdeploy.operations.renewal import Renewal, has_lapsed, is_told, lapsed
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, refused, sync
-from tfdeploy.operations.verbs import ask_all
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles

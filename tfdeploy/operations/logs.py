@@ -17,9 +17,9 @@ from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployErro
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.resume import resume_patiently
-from tfdeploy.operations.tasklog import PULL_BYTES, LogQuery, TaskLog
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
+from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.transport.protocols import Fleet, Session
 
 RECONNECT_S = 0.5  # a try that meets silence takes 10 s by itself

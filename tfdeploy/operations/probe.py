@@ -9,7 +9,7 @@ from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.news import host_news, note
+from tfdeploy.operations.emit import host_news, note
 from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.protocols import Fleet, Session
 

@@ -9,8 +9,8 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import run_view
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find import KnownRun, known_runs, read_plan
-from tfdeploy.operations.hostplans import DifferentPlans
+from tfdeploy.operations.find_run import KnownRun, known_runs, read_plan
+from tfdeploy.operations.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 

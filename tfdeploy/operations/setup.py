@@ -18,8 +18,8 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import WHEELS, Job
-from tfdeploy.operations.locking import release, try_lock
-from tfdeploy.operations.news import host_news, note
+from tfdeploy.operations.emit import host_news, note
+from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.sync import Synced, send_data
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session

@@ -13,8 +13,8 @@ from tfdeploy.model.measures import Measures, compile_patterns
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.operations.logs import stored_lines
-from tfdeploy.operations.tasklog import PIECE_S, LogQuery
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
+from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 TAIL_LINES = 40

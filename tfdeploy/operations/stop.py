@@ -9,7 +9,7 @@ from typing import Any
 from tfdeploy.errors import AgentError, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STOP, Ended
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.persist import PATIENCE_S, Again, persist
 from tfdeploy.transport.protocols import Fleet, Session
 

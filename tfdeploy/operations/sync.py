@@ -28,10 +28,10 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
+from tfdeploy.operations.copy.pack import Packer
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Agree, Losses, most, never, refuse_losses
-from tfdeploy.operations.locking import release, try_lock
-from tfdeploy.operations.news import note
-from tfdeploy.operations.parcels import Packer
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.trusted import below_workdir, only_of
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing

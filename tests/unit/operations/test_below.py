@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.errors import Refused
-from tfdeploy.operations.below import Below
+from tfdeploy.operations.copy.below import Below
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.operations.clocks import Reading, ahead_of_the_middle
+from tfdeploy.operations.launching.clocks import Reading, ahead_of_the_middle
 
 
 @pytest.mark.parametrize(

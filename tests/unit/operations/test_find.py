@@ -10,9 +10,9 @@ import pytest
 from tfdeploy.errors import HostUnreachable, UsageError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.operations import find
-from tfdeploy.operations.find import KnownRun, find_run
-from tfdeploy.operations.hostplans import also_on
+from tfdeploy.operations import find_run as operations_find_run
+from tfdeploy.operations.find_run import KnownRun, find_run
+from tfdeploy.operations.host_plans import also_on
 from tfdeploy.store.runs import RunStore
 
 SILENT = {"n2": HostUnreachable("no route", where="n2")}
@@ -45,8 +45,8 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
         return also_on(plan(sought.run, "n1", 1.0, sought.job), silent or ())
 
     def know(silent: dict[str, HostUnreachable], *runs: KnownRun) -> None:
-        monkeypatch.setattr(find, "known_runs", lambda fleet, hosts, job: (list(runs), silent))
-        monkeypatch.setattr(find, "_from_hosts", from_hosts)
+        monkeypatch.setattr(operations_find_run, "known_runs", lambda fleet, hosts, job: (list(runs), silent))
+        monkeypatch.setattr(operations_find_run, "_from_hosts", from_hosts)
 
     return know
 

@@ -16,8 +16,8 @@ from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.hostplans import Sought, fetch_plan, plan_to_stop
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.host_plans import Sought, fetch_plan, plan_to_stop
 
 RUN, JOB = "digits-1", "digits"
 INVENTORY = (Host("n1", "10.0.0.1", user="ml"), Host("n2", "10.0.0.2", user="ml"))

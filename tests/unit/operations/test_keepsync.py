@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.listing import Found
-from tfdeploy.operations.keepsync import Lack, lack
+from tfdeploy.operations.copy.copy_keep import Lack, lack
 
 S = 10**9
 CKPT = Found("ck/model.ckpt-7.index", 10, 5 * S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.operations.lines import MAX_LINE_BYTES, LineSplitter
+from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
 
 CHUNKS = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(min_size=1, max_size=12)), max_size=20)
 

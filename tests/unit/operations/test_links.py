@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.links import Shut, refusal
+from tfdeploy.operations.launching.reachability import Shut, refusal
 
 ASKED = {"n1": 3, "n2": 3, "n3": 3, "n4": 3}
 HOSTS = [Host(f"n{number}", f"10.0.0.{number}") for number in range(1, 33)]

@@ -13,7 +13,7 @@ from tfdeploy.model.answers.runs import LogEnd, LogPiece
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.logs import last_lines, stored_lines
-from tfdeploy.operations.tasklog import PULL_BYTES, LogQuery
+from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
 
 
 @given(some.lists(some.integers(0, 4), max_size=8), some.integers(0, 10))

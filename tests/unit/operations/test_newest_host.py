@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.listing import Found
-from tfdeploy.operations.bring import Listing
+from tfdeploy.operations.copy.pull import Listing
 from tfdeploy.operations.fetch import Seen, newest_host
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.listing import Found
-from tfdeploy.operations.below import Below
-from tfdeploy.operations.placing import Placed
-from tfdeploy.operations.placing import place as place_below
+from tfdeploy.operations.copy.below import Below
+from tfdeploy.operations.copy.place import Placed
+from tfdeploy.operations.copy.place import place as place_below
 
 
 def place(staging: Path, destination: Path, *what: Any, **how: Any) -> Placed:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.operations import runs
-from tfdeploy.operations.find import KnownRun
-from tfdeploy.operations.hostplans import DifferentPlans
+from tfdeploy.operations.find_run import KnownRun
+from tfdeploy.operations.host_plans import DifferentPlans
 from tfdeploy.operations.runs import list_runs, newest_first
 from tfdeploy.store.runs import RunStore
 

@@ -10,7 +10,7 @@ from tfdeploy.model.answers.runs import News
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.status import RunView
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.watch.watch import Watch
 
 WORKER = TaskPlan("worker:0", "worker", 0, "n2", "", None, (), ("python", "x.py"), {}, True, "")
 PLAN = Plan("r1", "j", "async", 1.0, "me@here", "c0ffee", ("python", "x.py"), {}, (), (WORKER,), (), ())

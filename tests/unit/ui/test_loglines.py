@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.operations.lines import MAX_LINE_BYTES, LineSplitter
+from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
 from tfdeploy.ui.loglines import LogWriter
 
 LINES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.find import known_runs
+from tfdeploy.operations.find_run import known_runs
 from tfdeploy.transport.protocols import Fleet
 
 

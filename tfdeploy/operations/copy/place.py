@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.listing import RECORD, Found, stays_inside
-from tfdeploy.operations.below import Below
+from tfdeploy.operations.copy.below import Below
 
 _BLOCK_BYTES = 1 << 20
 

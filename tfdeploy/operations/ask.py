@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.persist import persist
 from tfdeploy.transport.protocols import Fleet, Session
 

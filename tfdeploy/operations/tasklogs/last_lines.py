@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.logs import stored_lines
-from tfdeploy.operations.tasklog import PIECE_S, LogQuery
+from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.transport.protocols import Fleet
 
 LINES = 12

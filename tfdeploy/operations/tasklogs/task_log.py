@@ -12,7 +12,7 @@ from tfdeploy.errors import BadAnswer, HostUnreachable
 from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.lines import LineSplitter
+from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
 

@@ -11,7 +11,7 @@ from tfdeploy.model.answers.runs import RUNS, KnownHere
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
-from tfdeploy.operations.hostplans import DifferentPlans, Sought, also_on, fetch_plan, plan_to_stop
+from tfdeploy.operations.host_plans import DifferentPlans, Sought, also_on, fetch_plan, plan_to_stop
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session

@@ -13,10 +13,10 @@ from tfdeploy.model.answers.runs import RUN_LINKS
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
 from tfdeploy.operations.outcomes import all_or_error
-from tfdeploy.operations.renewal import refuse_lapsed, renew
-from tfdeploy.operations.verbs import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 WITHIN_S = 120.0

@@ -11,9 +11,9 @@ from tfdeploy.errors import RunFailed, TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.words import death_in_words
-from tfdeploy.operations.lastwords import last_lines
 from tfdeploy.operations.outcomes import together
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.tasklogs.last_lines import last_lines
+from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 ROUND_S = 0.2

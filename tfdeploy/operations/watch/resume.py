@@ -14,9 +14,9 @@ from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_STOP
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find import hosts_of
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.verbs import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # what a host answers for good

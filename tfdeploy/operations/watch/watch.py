@@ -12,8 +12,8 @@ from tfdeploy.model.answers.runs import RUN_STATUS, News, Standing
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
-from tfdeploy.operations.news import host_news
-from tfdeploy.operations.verbs import ask_all
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.emit import host_news
 from tfdeploy.transport.protocols import Fleet
 
 

@@ -7,10 +7,10 @@ import threading
 from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
 from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.find import hosts_of
-from tfdeploy.operations.news import note
-from tfdeploy.operations.resume import resume_patiently
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.watch.resume import resume_patiently
+from tfdeploy.operations.watch.watch import Watch
 
 SENSELESS_S = 5.0  # before a host that answers with nonsense is asked again
 AGAIN_S = 0.5  # after a lost connection; a try that meets silence takes 10 s by itself

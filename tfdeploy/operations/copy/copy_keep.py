@@ -17,8 +17,8 @@ from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import Found
-from tfdeploy.operations.bring import Source, bring, look
-from tfdeploy.operations.news import note
+from tfdeploy.operations.copy.pull import Source, bring, look
+from tfdeploy.operations.emit import note
 from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.operations.trusted import below_workdir, only_of
 from tfdeploy.transport.protocols import Fleet, Session

@@ -13,8 +13,8 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.operations.keepsync import Spread, spread_keep
-from tfdeploy.operations.locking import locked
+from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
+from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import probe
 from tfdeploy.planning.keep import Kept, newest
 from tfdeploy.transport.protocols import Fleet

@@ -14,8 +14,8 @@ from tfdeploy.errors import AgentError, HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
+from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.outcomes import split, together
-from tfdeploy.operations.verbs import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 EVERY_S = 15.0  # of the 60 s that a host waits

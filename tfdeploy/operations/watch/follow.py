@@ -10,11 +10,11 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView
-from tfdeploy.operations.carrying import Carrier
-from tfdeploy.operations.listening import listen
 from tfdeploy.operations.logs import Follower
-from tfdeploy.operations.tasklog import LogQuery
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.tasklogs.task_log import LogQuery
+from tfdeploy.operations.watch.carry import Carrier
+from tfdeploy.operations.watch.listen import listen
+from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 ROUND_S = 0.2

@@ -14,7 +14,7 @@ from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.news import note
+from tfdeploy.operations.emit import note
 from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.protocols import Fleet, Session
 

@@ -21,8 +21,8 @@ from tfdeploy.errors import BadAnswer, HostFailed, Refused
 from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.listing import Found, read_rows
-from tfdeploy.operations.below import Below
-from tfdeploy.operations.placing import Placed, place
+from tfdeploy.operations.copy.below import Below
+from tfdeploy.operations.copy.place import Placed, place
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 

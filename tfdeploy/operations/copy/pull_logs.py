@@ -19,8 +19,8 @@ from tfdeploy.model.answers.files import FETCH_LOG_SUM
 from tfdeploy.model.answers.runs import LOGS, RUN_STATUS
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.below import Below
-from tfdeploy.operations.bring import Brought
+from tfdeploy.operations.copy.below import Below
+from tfdeploy.operations.copy.pull import Brought
 from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # a whole log is summed

@@ -12,9 +12,9 @@ from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.heard import unheard
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.news import note
-from tfdeploy.operations.verbs import ask_all
-from tfdeploy.operations.watching import Watch
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 WAIT_S = 10.0  # for the hosts to tell each other, and between two tries
