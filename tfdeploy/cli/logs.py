@@ -53,7 +53,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.errors import worst
     from tfdeploy.operations.logs import followed_lines, stored_lines
     from tfdeploy.ui.amounts import in_bytes
-    from tfdeploy.ui.loglines import LogWriter
+    from tfdeploy.ui.log_lines import LogWriter
     from tfdeploy.ui.terminal import terminal_of
 
     with setting.open_fleet(flags) as fleet:

@@ -118,7 +118,7 @@ def dashboard(
     """The run on the whole terminal, or what `only` these hosts have of it. `q` leaves with 0; at the run's end its own code."""
     from tfdeploy.model.status import exit_code
     from tfdeploy.operations.watch.follow import follow
-    from tfdeploy.ui.dashboard import Dashboard
+    from tfdeploy.ui.dashboard.dashboard import Dashboard
 
     board = Dashboard(plan if only is None else _part_of(plan, only), typed=flags.typed)
     stop = threading.Event()

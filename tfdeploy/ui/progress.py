@@ -16,7 +16,7 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.progress import HostProgress, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.ui.amounts import in_bytes, in_seconds
-from tfdeploy.ui.pieces import Piece, Row, column, fit
+from tfdeploy.ui.cells import Piece, Row, column, fit
 from tfdeploy.ui.plain import PlainView, event_words
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, terminal_of

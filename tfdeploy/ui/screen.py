@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
-from tfdeploy.ui.pieces import Row
+from tfdeploy.ui.cells import Row
 
 
 class Frame:

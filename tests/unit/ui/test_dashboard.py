@@ -251,7 +251,7 @@ def test_a_picture_from_recorded_events(tmp_path: Path) -> None:
     from dashboard_scenes import dying, syncing, training
 
     from tfdeploy.model.events import event_to_json
-    from tfdeploy.ui.picture import main
+    from tfdeploy.ui.dashboard.svg import main
 
     recorded = tmp_path / "events.jsonl"
     recorded.write_bytes(b"".join(event_to_json(one) + b"\n" for part in (syncing(), training(), dying()) for one in part))

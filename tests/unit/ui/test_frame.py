@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.ui.dashboard import Dashboard
-from tfdeploy.ui.frame import compose
-from tfdeploy.ui.pieces import row_text
+from tfdeploy.ui.cells import row_text
+from tfdeploy.ui.dashboard.dashboard import Dashboard
+from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.summary import show_summary
 from tfdeploy.ui.tables import cells
 from tfdeploy.ui.terminal import Terminal

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.ui.keys import Keyboard, KeyParser
-from tfdeploy.ui.logring import PER_TASK, LogRing
-from tfdeploy.ui.viewstate import ViewState
+from tfdeploy.ui.dashboard.keyboard import Keyboard, KeyParser
+from tfdeploy.ui.dashboard.log_buffer import PER_TASK, LogRing
+from tfdeploy.ui.dashboard.view_state import ViewState
 
 BYTES = {
     b"q": ["q"],

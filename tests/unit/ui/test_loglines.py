@@ -14,7 +14,7 @@ import pytest
 
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
-from tfdeploy.ui.loglines import LogWriter
+from tfdeploy.ui.log_lines import LogWriter
 
 LINES = [
     LogLine(0.5, "worker:0", "n2", 1, "out", b"step 1", 0),

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from tfdeploy.model.progress import STEPS, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
-from tfdeploy.ui.logring import LogRing, Shown
-from tfdeploy.ui.pieces import Piece, Row, fit, task_style
+from tfdeploy.ui.cells import Piece, Row, fit, task_style
+from tfdeploy.ui.dashboard.log_buffer import LogRing, Shown
+from tfdeploy.ui.dashboard.task_rows import columns, header_row, host_row, task_row
+from tfdeploy.ui.dashboard.view_state import ViewState
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.taskrows import columns, header_row, host_row, task_row
-from tfdeploy.ui.viewstate import ViewState
 
 QUIET_S = 60.0  # a running task that is silent for longer is pointed out
 _RUN_STYLES = {

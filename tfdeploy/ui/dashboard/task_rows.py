@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tfdeploy.model.progress import HostProgress, RunProgress, TaskProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
-from tfdeploy.ui.pieces import Piece, Row, column, task_style
+from tfdeploy.ui.cells import Piece, Row, column, task_style
 from tfdeploy.ui.reports import outcome_words
 from tfdeploy.ui.sanitise import clean
 

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.events import event_from_json
-from tfdeploy.ui.dashboard import Dashboard
+from tfdeploy.ui.dashboard.dashboard import Dashboard
+from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.errors import show_error
-from tfdeploy.ui.frame import compose
 from tfdeploy.ui.screen import Frame
 
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # a picture asks nobody for anything

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfdeploy.ui.logring import LogRing, Shown
+from tfdeploy.ui.dashboard.log_buffer import LogRing, Shown
 
 
 class ViewState:

@@ -22,14 +22,14 @@ from rich.console import Console
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress import RunProgress
-from tfdeploy.ui.frame import Scene, compose
-from tfdeploy.ui.keys import Keyboard
-from tfdeploy.ui.logring import LogRing
+from tfdeploy.ui.dashboard.frame import Scene, compose
+from tfdeploy.ui.dashboard.keyboard import Keyboard
+from tfdeploy.ui.dashboard.log_buffer import LogRing
+from tfdeploy.ui.dashboard.view_state import ViewState
 from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.screen import Screen
 from tfdeploy.ui.summary import LAST_LINES, show_summary
 from tfdeploy.ui.terminal import Terminal, terminal_of
-from tfdeploy.ui.viewstate import ViewState
 
 FRAME_S = 1 / 8
 LINGER_S = 1.0  # between the run's end and the dashboard's
