@@ -34,9 +34,9 @@ def hasty(wait_s: float) -> str:
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
-from tfdeploy.planning import parts
-whole = parts._part
-parts._part = lambda *plan: replace(whole(*plan), start_within_s={wait_s}, commit_within_s={wait_s})
+from tfdeploy.planning import host_parts
+whole = host_parts._part
+host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={wait_s}, commit_within_s={wait_s})
 sys.exit(main())
 """
 

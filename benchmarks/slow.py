@@ -69,11 +69,12 @@ def program(scale: float) -> str:
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
-from tfdeploy.operations import launch, renewal
-from tfdeploy.planning import parts
-from tfdeploy.transport import agentzip
+from tfdeploy.operations import launch
+from tfdeploy.operations.launching import renewal
+from tfdeploy.planning import host_parts
+from tfdeploy.transport.agent import archive
 scale = {scale}
-members = agentzip._members
+members = archive._members
 def slow(package):
     for name, text in members(package):
         if name == "tfdeploy/agent/serve/dispatch.py":
@@ -81,9 +82,9 @@ def slow(package):
         if name == "tfdeploy/agent/mesh/mesh.py":
             text = text.replace(b"GONE_S = 6.0", b"GONE_S = %r" % (6.0 * scale))
         yield name, text
-agentzip._members = slow
-whole = parts._part
-parts._part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale)
+archive._members = slow
+whole = host_parts._part
+host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale)
 renewal.EVERY_S *= scale
 ask = launch.ask_all
 def ask_all(*words, timeout_s=60.0, **more):

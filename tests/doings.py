@@ -26,12 +26,12 @@ from tfdeploy.operations.launch import roll_back
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.lock import locked
-from tfdeploy.operations.logs import stored_lines
 from tfdeploy.operations.probe import probe
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.status import status
 from tfdeploy.operations.stop import stop
 from tfdeploy.operations.sync import read_shipment
+from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
 from tfdeploy.operations.watch.listen import _hear

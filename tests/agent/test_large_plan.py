@@ -104,6 +104,6 @@ def test_what_is_not_whole_is_refused(serve: Callable[..., Client]) -> None:
 
 @pytest.mark.parametrize("size", [1 << 20, 3 << 20])
 def test_long_arguments_and_values_travel_packed(serve: Callable[..., Client], size: int) -> None:
-    line = "from tfdeploy.agent.serve import run_status; run_status.VERBS['runs'] = lambda call: {'said': call.args['text'], 'blob': len(call.blob)}"
-    client = serve(line)
+    line = "from tfdeploy.agent.serve.run_status import VERBS; VERBS['runs'] = "
+    client = serve(line + "lambda call: {'said': call.args['text'], 'blob': len(call.blob)}")
     assert client.call("runs", text="x" * size)["value"] == {"said": "x" * size, "blob": 0}

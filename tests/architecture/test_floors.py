@@ -21,6 +21,9 @@ FLOORS = (
     ("ui",),
     ("cli",),
 )
+# folders that are divided into rooms, by a table of ARCHITECTURE.md
+DIVIDED = ("agent", "operations", "planning", "transport", "ui")
+_ROW = re.compile(r"^\| `(\w+)/` \| (`.*`) \|$", re.MULTILINE)
 HEIGHT = {name: height for height, names in enumerate(FLOORS) for name in names}
 # foreign library -> the only places that may import it
 DOORS = {
@@ -106,6 +109,37 @@ def own_fault(name, path):
     return None
 
 
+def rooms_of(text):
+    """folder -> {room, or module beside the rooms: its height}, from "`a b` < `c`, `d` < `e`"."""
+    return {
+        folder: {name: height for height, level in enumerate(row.split("<")) for name in re.findall(r"\w+", level)}
+        for folder, row in _ROW.findall(text)
+    }
+
+
+def room_faults(source, path):
+    """A room asks only what is below it in its folder; modules beside the rooms that stand together may ask each other."""
+    steps = path.removesuffix(".py").split("/")
+    rooms = ROOMS.get(steps[1], {}) if len(steps) > 2 else {}
+    here = steps[2] if len(steps) > 2 else ""
+    if here not in rooms:
+        return
+    for line, name in imports(source, path):
+        there = name.split(".")
+        if there[:2] != ["tfdeploy", steps[1]] or len(there) < 3 or there[2] == here or there[2] not in rooms:
+            continue
+        beside = not (is_room(steps[1], here) or is_room(steps[1], there[2]))
+        if rooms[there[2]] > rooms[here] or (rooms[there[2]] == rooms[here] and not beside):
+            yield f"{path}:{line}: {name}: {there[2]} is not below {here}"
+
+
+def is_room(folder, name):
+    return (ROOT / "tfdeploy" / folder / name).is_dir()
+
+
+ROOMS = rooms_of((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+
+
 def name_faults(source, path):
     for step in path.removesuffix(".py").split("/"):
         if step.lower() in BANNED_NAMES:
@@ -155,6 +189,7 @@ def length_faults(source, path):
 
 
 RULES = {
+    "rooms": (room_faults, ("tfdeploy/",)),
     "imports": (import_faults, ("tfdeploy/", "examples/", "benchmarks/")),
     "names": (name_faults, ("tfdeploy/",)),
     "print": (print_faults, ("tfdeploy/",)),
@@ -195,8 +230,37 @@ def test_every_folder_has_a_floor():
     assert folders <= HEIGHT.keys()
 
 
+@pytest.mark.parametrize("folder", DIVIDED)
+def test_every_room_and_module_has_its_place_in_the_table(folder):
+    found = {path.stem for path in (ROOT / "tfdeploy" / folder).glob("*.py")}
+    found |= {path.parent.name for path in (ROOT / "tfdeploy" / folder).glob("*/__init__.py")}
+    assert ROOMS[folder].keys() == found - {"__init__"}
+
+
+def test_no_module_needs_itself():
+    asks = {path.removesuffix(".py").replace("/", "."): path for path in sources() if path.startswith("tfdeploy/")}
+    edges = {}
+    for module, path in asks.items():
+        named = [name for _, name in imports((ROOT / path).read_text(encoding="utf-8"), path)]
+        edges[module] = {name if name in asks else name.rpartition(".")[0] for name in named} & asks.keys() - {module}
+    divided = tuple(f"tfdeploy.{folder}." for folder in DIVIDED)
+    for start in [module for module in asks if module.startswith(divided)]:
+        seen, todo = set(), [start]
+        while todo:
+            for each in edges[todo.pop()] - seen:
+                seen.add(each)
+                todo.append(each)
+        assert start not in seen, f"{start} is in a circle of imports"
+
+
 PLANTED = [
     # rule, path, source
+    ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.call import Call"),
+    ("rooms", "tfdeploy/agent/run/x.py", "def f():\n    from tfdeploy.agent.minder import decide"),
+    ("rooms", "tfdeploy/agent/host/x.py", "from tfdeploy.agent.log import reader"),
+    ("rooms", "tfdeploy/agent/wire.py", "from tfdeploy.agent.host.atomic import read_json"),
+    ("rooms", "tfdeploy/operations/copy/x.py", "from tfdeploy.operations.launch import launch"),
+    ("rooms", "tfdeploy/operations/outcomes.py", "from tfdeploy.operations.launch import launch"),
     ("imports", "tfdeploy/model/x.py", "import tfdeploy.config"),
     ("imports", "tfdeploy/model/x.py", "from tfdeploy import config"),
     ("imports", "tfdeploy/model/x.py", "from .. import config"),
@@ -205,8 +269,8 @@ PLANTED = [
     ("imports", "tfdeploy/config/x.py", "from tfdeploy.planning.plan import make_plan"),
     ("imports", "tfdeploy/config/x.py", "import tfdeploy.tree"),
     ("imports", "tfdeploy/planning/x.py", "from tfdeploy.config import load_job"),
-    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.transport.seam import Fleet"),
-    ("imports", "tfdeploy/store/x.py", "from tfdeploy.transport.seam import Fleet"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.transport.protocols import Fleet"),
+    ("imports", "tfdeploy/store/x.py", "from tfdeploy.transport.protocols import Fleet"),
     ("imports", "tfdeploy/operations/x.py", "from tfdeploy.ui import plain"),
     ("imports", "tfdeploy/operations/x.py", "import rich.console"),
     ("imports", "tfdeploy/operations/x.py", "def f():\n    import paramiko"),
@@ -245,6 +309,8 @@ def test_a_planted_violation_is_found(rule, path, source):
 
 
 ALLOWED = [
+    ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent import wire\nfrom tfdeploy.agent.run import folder"),
+    ("rooms", "tfdeploy/operations/setup.py", "from tfdeploy.operations.sync import sync"),
     (
         "imports",
         "tfdeploy/config/x.py",

@@ -26,11 +26,12 @@ from tfdeploy.model.status import run_view_json
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find_run import hosts_of, known_runs
 from tfdeploy.operations.lock import try_lock
-from tfdeploy.operations.logs import followed_lines, stored_lines
+from tfdeploy.operations.logs import followed_lines
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.setup import Environment, agreed
 from tfdeploy.operations.status import status as look_at
 from tfdeploy.operations.stop import Stopped, stop
+from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.store.runs import RunStore
@@ -223,7 +224,7 @@ class Clock:
 
 @pytest.mark.parametrize("what", ["logs", "fetch.list", "env.make", "fetch --logs"])
 def test_what_comes_in_drops_is_not_waited_for(what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: Job) -> None:
-    modules = {"logs": "tasklog", "fetch.list": "bring", "env.make": "setup", "fetch --logs": "bringlogs"}
+    modules = {"logs": "tasklogs.task_log", "fetch.list": "copy.pull", "env.make": "setup", "fetch --logs": "copy.pull_logs"}
     monkeypatch.setattr(f"tfdeploy.operations.{modules[what]}.time", Clock())
     drops = [piece(number, blob=b"x") for number in range(2000)]
     if what == "logs":

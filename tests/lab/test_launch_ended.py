@@ -109,9 +109,9 @@ HASTY_S = 15.0
 HASTY = f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
-from tfdeploy.planning import parts
-whole = parts._part
-parts._part = lambda *plan: replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
+from tfdeploy.planning import host_parts
+whole = host_parts._part
+host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
 sys.exit(main())
 """
 

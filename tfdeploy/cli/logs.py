@@ -51,7 +51,8 @@ def add(subparsers: Any) -> None:
 def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.errors import worst
-    from tfdeploy.operations.logs import followed_lines, stored_lines
+    from tfdeploy.operations.logs import followed_lines
+    from tfdeploy.operations.tasklogs.stored_lines import stored_lines
     from tfdeploy.ui.amounts import in_bytes
     from tfdeploy.ui.log_lines import LogWriter
     from tfdeploy.ui.terminal import terminal_of

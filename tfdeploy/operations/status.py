@@ -12,7 +12,7 @@ from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, compile_patterns
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
-from tfdeploy.operations.logs import stored_lines
+from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
@@ -26,7 +26,7 @@ class Status:
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
     left: tuple[str, ...] = ()  # hosts that lost all of a run that goes on: see run_resume.py
-    unheard: tuple[str, tuple[str, ...]] | None = None  # who knows that it is over, and who has not heard: see carrying.py
+    unheard: tuple[str, tuple[str, ...]] | None = None  # who knows that it is over, and who has not heard: see watch/carry.py
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:

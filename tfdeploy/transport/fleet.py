@@ -1,4 +1,4 @@
-"""Sessions to many hosts: opened once, used in parallel, closed together. See seam.Fleet.
+"""Sessions to many hosts: opened once, used in parallel, closed together. See protocols.Fleet.
 
 The only module that starts a thread per host. The caller's thread waits in a way that Ctrl-C ends.
 """

@@ -1,4 +1,4 @@
-"""One host's SSH session: plain commands, and the channel to the agent. See seam.Session."""
+"""One host's SSH session: plain commands, and the channel to the agent. See protocols.Session."""
 
 from __future__ import annotations
 

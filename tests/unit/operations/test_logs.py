@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from tfdeploy.model.answers.runs import LogEnd, LogPiece
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.operations.logs import last_lines, stored_lines
+from tfdeploy.operations.tasklogs.stored_lines import last_lines, stored_lines
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
 
 

@@ -86,7 +86,7 @@ def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 STOPPED = """
 import time
-from tfdeploy.transport.patience import waiting
+from tfdeploy.transport.ssh.patience import waiting
 with waiting(1.0) as wait:
     began = time.monotonic()
     print("waits", flush=True)

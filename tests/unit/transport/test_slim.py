@@ -8,7 +8,7 @@ import sys
 CODE = """
 import sys
 import tfdeploy.transport.fleet
-import tfdeploy.transport.trust
+import tfdeploy.transport.ssh.trust
 assert not {"asyncio", "ssl", "unittest.mock"} & set(sys.modules), sorted(sys.modules)
 from unittest.mock import Mock
 assert Mock(return_value=3)() == 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.logs import stored_lines
+from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.transport.protocols import Fleet
 

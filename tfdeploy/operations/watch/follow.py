@@ -10,9 +10,9 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView
-from tfdeploy.operations.logs import Follower
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.watch.carry import Carrier
+from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.operations.watch.listen import listen
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet

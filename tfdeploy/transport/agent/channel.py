@@ -22,9 +22,9 @@ from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
-from tfdeploy.transport.agent.stream import Answer, VerbStream, checked, checked_frame, own
+from tfdeploy.transport.agent.stream import Answer, VerbStream, checked, checked_frame
 from tfdeploy.transport.protocols import Stream
-from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.errors import clean, own
 from tfdeploy.transport.ssh.tcp import Link
 
 DEAD_AFTER_S = 18.0  # of silence after a ping
@@ -34,7 +34,7 @@ I = TypeVar("I")  # noqa: E741 - an item
 
 
 class FramedChannel:
-    """`open` starts the agent; see seam.AgentChannel for what the rest promises."""
+    """`open` starts the agent; see protocols.AgentChannel for what the rest promises."""
 
     def __init__(self, channel: paramiko.Channel, host: str, fences: dict[str, int] | None = None) -> None:
         """`fences`: job -> number of the lock that this machine has taken on the host."""

@@ -19,6 +19,7 @@ from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import BadShape, read, read_text
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.agent.frames import Frame
+from tfdeploy.transport.ssh.errors import own
 
 BACKLOG_BYTES = 16 << 20
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # also while a call waits, which no slow stream may hold up
@@ -114,7 +115,7 @@ class Answer:
 
 
 class VerbStream(Generic[I, V]):
-    """seam.Stream. May be closed from any thread, any number of times."""
+    """protocols.Stream. May be closed from any thread, any number of times."""
 
     def __init__(self, answer: Answer, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None) -> None:
         self._answer, self._flow, self._cancel, self._silence_s = answer, flow, cancel, silence_s
@@ -160,12 +161,3 @@ def agent_error(failure: Failure, host: str) -> AgentError:
         where=f"{host}: {where}" if where and where != host else host,
         next=failure.next,
     )
-
-
-def own(error: TfdeployError) -> TfdeployError:
-    """A fresh exception for each one who waits: one object raised in many threads would mix their tracebacks."""
-    if isinstance(error, AgentError):
-        return AgentError(error.what, code=error.code, details=error.details, where=error.where, next=error.next)
-    if isinstance(error, HostUnreachable):
-        return HostUnreachable(error.what, where=error.where, next=error.next, retries=error.retries)
-    return type(error)(error.what, where=error.where, next=error.next)

@@ -1,6 +1,6 @@
 """Runs a remote shell for rsync and drops what the login shell printed before rsync spoke. A program of its own:
 
-    python -S -E quiet.py ssh ... host remote command
+    python -S -E skip_login_noise.py ssh ... host remote command
 
 rsync's own data towards the host never pass through here.
 """

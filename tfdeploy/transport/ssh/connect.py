@@ -16,8 +16,8 @@ import fabric
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport.agent.stream import own
 from tfdeploy.transport.ssh import descriptors, errors, keepalive, patience
+from tfdeploy.transport.ssh.errors import own
 from tfdeploy.transport.ssh.identities import Offer
 from tfdeploy.transport.ssh.patience import Places, Wait
 from tfdeploy.transport.ssh.target import Target

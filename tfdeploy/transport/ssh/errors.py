@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import paramiko
 
-from tfdeploy.errors import HostUnreachable
+from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import known_hosts
 from tfdeploy.transport.ssh.target import Target
 
@@ -174,3 +174,12 @@ def clean(said: bytes, limit: int = 300) -> str:
     text = said[: 4 * limit].decode("utf-8", "replace")
     kept = "".join(sign if sign.isprintable() else " " for sign in text)
     return " ".join(kept.split())[:limit]
+
+
+def own(error: TfdeployError) -> TfdeployError:
+    """A fresh exception for each one who waits: one object raised in many threads would mix their tracebacks."""
+    if isinstance(error, AgentError):
+        return AgentError(error.what, code=error.code, details=error.details, where=error.where, next=error.next)
+    if isinstance(error, HostUnreachable):
+        return HostUnreachable(error.what, where=error.where, next=error.next, retries=error.retries)
+    return type(error)(error.what, where=error.where, next=error.next)

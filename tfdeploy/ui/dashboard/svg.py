@@ -1,4 +1,4 @@
-"""A picture of the dashboard from a recorded event stream: python -m tfdeploy.ui.picture EVENTS OUT.svg
+"""A picture of the dashboard from a recorded event stream: python -m tfdeploy.ui.dashboard.svg EVENTS OUT.svg
 
 The events are what `tfdeploy launch --events FILE` wrote; nothing else is needed, so the picture can be made again.
 """
@@ -49,7 +49,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tfdeploy.ui.picture", description="the dashboard as SVG, from recorded events"
+        prog="python -m tfdeploy.ui.dashboard.svg", description="the dashboard as SVG, from recorded events"
     )
     parser.add_argument("events", type=Path)
     parser.add_argument("out", type=Path)

@@ -1,0 +1,101 @@
+"""The lines of a run that are stored on its hosts now, merged by time.
+
+Every task is pulled in pieces, so that memory stays bounded however slow the reader is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+
+from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
+from tfdeploy.transport.protocols import Fleet, Session
+
+SLACK_BYTES = 64 << 20  # a log may rotate, and grow, while it is read
+Gone = dict[str, int]  # "task@host" -> bytes of its log that were rotated away before they could be read
+
+
+def stored_lines(
+    fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError], gone: Gone | None = None
+) -> Iterator[LogLine]:
+    """All lines that are there now, merged by time. Hosts without an answer are put into `lost`, and what is no longer
+    there into `gone`."""
+    hosts = {host.name: host for host in hosts_of(plan)}
+    needed = tuple(hosts[name] for name in dict.fromkeys(task.host for task in plan.tasks if task.task in query.tasks))
+    sessions = fleet.connect(needed)
+    readers = []
+    for task in plan.tasks:
+        session = sessions.get(task.host)
+        if task.task not in query.tasks or session is None:
+            continue
+        if isinstance(session, TfdeployError):
+            lost[task.host] = session
+            continue
+        readers.append(_whole(TaskLog(plan, task.task, task.host, query), session, lost, {} if gone is None else gone))
+    merged = heapq.merge(*readers, key=lambda batch: batch[0].time)
+    return chain.from_iterable(merged)
+
+
+def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError], gone: Gone) -> Iterator[list[LogLine]]:
+    """One task's lines, together as long as they share their time; in their order, whatever the clock did."""
+    batches = _pieces(log, session, lost)
+    if log.query.last is not None:
+        batches = iter(last_lines(batches, log.query.last))
+    latest = 0.0
+    for batch in batches:
+        if batch:
+            latest = max(latest, batch[0].time)
+            yield batch if batch[0].time == latest else [line._replace(time=latest) for line in batch]
+    count_gone(log, session.host.name, gone)
+
+
+def count_gone(log: TaskLog, host: str, gone: Gone) -> None:
+    if log.gone_bytes:
+        gone[f"{log.task}@{host}"] = log.gone_bytes
+
+
+def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
+    """So many lines of the end; never much more than that is held."""
+    kept: deque[list[LogLine]] = deque()
+    held = 0
+    for batch in batches:
+        kept.append(batch)
+        held += len(batch)
+        while held - len(kept[0]) >= count:
+            held -= len(kept.popleft())
+            if not kept:
+                break
+    if kept:
+        kept[0] = kept[0][max(0, held - count) :]
+    return list(kept)
+
+
+def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
+    """What was there when it was first asked for. While a piece is read the next one is on its way. A host that was lost is
+    not asked for its other logs: each would cost the same silence."""
+    if isinstance(lost.get(session.host.name), (HostUnreachable, BadAnswer)):
+        return
+    try:
+        agent = session.agent()
+        stream, end, read = log.ask(agent, follow=False), None, 0
+        while parts := list(log.take(stream)):
+            read += sum(len(blob) for _, blob in parts)
+            if read > log.plan.logs_max_bytes + SLACK_BYTES:
+                raise BadAnswer(f"the log of {log.task} is longer than a log can be", where=session.host.name)
+            end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
+            more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
+            if more:
+                stream = log.ask(agent, follow=False)
+            for part in parts:
+                yield from log.lines(part)
+            if not more:
+                break
+    except TfdeployError as error:
+        lost[session.host.name] = error
+    yield from log.rest()

@@ -1,0 +1,84 @@
+"""The lines of a run as they are written, from all its hosts at once, across lost connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import chain
+
+from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.tasklogs.stored_lines import Gone, count_gone
+from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
+from tfdeploy.operations.watch.resume import resume_patiently
+from tfdeploy.transport.protocols import Fleet
+
+RECONNECT_S = 0.5  # a try that meets silence takes 10 s by itself
+
+
+class Follower:
+    """Live lines of many tasks, handed to one function as they come. One thread per task, reconnecting by cursor."""
+
+    def __init__(
+        self, fleet: Fleet, plan: Plan, query: LogQuery, deliver: Callable[[LogLine], None], *, stop: threading.Event
+    ) -> None:
+        self.fleet, self.plan, self.query, self.deliver, self.stop = fleet, plan, query, deliver, stop
+        self.lost: dict[str, TfdeployError] = {}
+        self.gone: Gone = {}
+        hosts = {host.name: host for host in hosts_of(plan)}
+        self.threads = [
+            threading.Thread(target=self._follow, args=(task.task, hosts[task.host]), daemon=True, name=f"log {task.task}")
+            for task in plan.tasks
+            if task.task in query.tasks
+        ]
+
+    def start(self) -> None:
+        for thread in self.threads:
+            thread.start()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """True once every task has ended and all its lines are delivered."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in self.threads:
+            while thread.is_alive() and not self.stop.is_set():
+                left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
+                if left <= 0:
+                    return False
+                thread.join(left)
+        return not any(thread.is_alive() for thread in self.threads)
+
+    def _follow(self, task: str, host: Host) -> None:
+        log = TaskLog(self.plan, task, host.name, self.query)
+        heard = False
+        while not self.stop.is_set() and not log.ended:
+            try:
+                session = self.fleet.connect((host,))[host.name]
+                if isinstance(session, TfdeployError):
+                    raise session
+                agent = session.agent()
+                agent.hurry()
+                heard = True
+                for line in chain.from_iterable(log.pull(agent)):
+                    self.deliver(line)
+                self.lost.pop(host.name, None)
+                if log.left and not resume_patiently(self.fleet, self.plan, host.name, _say_nothing, self.stop):
+                    for line in chain.from_iterable(log.rest()):
+                        self.deliver(line)
+                    return
+                if log.left:
+                    self.stop.wait(RECONNECT_S)
+                count_gone(log, host.name, self.gone)
+            except TfdeployError as error:
+                self.lost[host.name] = error
+                heard = heard or isinstance(error, HostUnreachable)  # a host that was heard before may only be busy, or booting
+                if isinstance(error, (AgentError, BadAnswer)) or not heard or not host.address:
+                    return
+                self.stop.wait(RECONNECT_S)
+
+
+def _say_nothing(text: str) -> None:
+    return None
