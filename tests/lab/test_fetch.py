@@ -179,9 +179,9 @@ def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tf
 
 
 LIES = {  # what is said of it -> the lie
-    "leads out": '_row = lambda root, path: ("../../evil", 3, 1, None)',
-    "makes no sense": "_row = lambda root, path: (path, -1, 1, None)",
-    "occurs twice": '_row = lambda root, path: ("same", 3, 1, None)',
+    "leads out": 'row_of = lambda root, path: ("../../evil", 3, 1, None)',
+    "makes no sense": "row_of = lambda root, path: (path, -1, 1, None)",
+    "occurs twice": 'row_of = lambda root, path: ("same", 3, 1, None)',
 }
 
 
@@ -189,7 +189,7 @@ LIES = {  # what is said of it -> the lie
 @pytest.mark.parametrize("words", variations(list(LIES)))
 def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operator: Tfdeploy, ended: str, words: str) -> None:
     before = files(operator.home)
-    with tampered_agent(operator.lab, "n3", {"tfdeploy.agent.serve.fetch": LIES[words]}):
+    with tampered_agent(operator.lab, "n3", {"tfdeploy.agent.run.keep_folders": LIES[words]}):
         answer = operator.json("fetch", ended, "--files", "--keep", "--to", f"lie {words}", exit_code=1)
     rows = {row["host"]: row for row in answer["hosts"]}
     assert rows["n3"]["error"]

@@ -23,7 +23,7 @@ PROGRAM = """
 import sys, threading
 sys.path[:0] = [{root!r}, {here!r}]
 from dashboard_scenes import *
-from tfdeploy.ui.dashboard import Dashboard
+from tfdeploy.ui.dashboard.dashboard import Dashboard
 dashboard = Dashboard()
 go_on = threading.Event()
 def feed():
