@@ -9,12 +9,9 @@ import importlib
 import os
 import sys
 
-from tfdeploy.agent import AGENT_DIR, bytecode
-
-bytecode.mend_cut()  # this module is too short to be cut, and whatever follows may be
-
-from tfdeploy.agent.annotations import List  # noqa: E402
-from tfdeploy.agent.ownership import NotOurs  # noqa: E402
+from tfdeploy.agent import AGENT_DIR
+from tfdeploy.agent.annotations import List
+from tfdeploy.agent.bytecode import mend_cut
 
 MODULES = {"serve": "serve.server", "bound": "serve.bound", "minder": "minder.minder", "supervise": "supervise.supervisor"}
 
@@ -26,6 +23,9 @@ def main(argv: List[str]) -> int:
         return 2
     if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
+    mend_cut()  # what is imported above is too short to be cut
+    from tfdeploy.agent.ownership import NotOurs
+
     try:
         code = importlib.import_module("tfdeploy.agent." + MODULES[argv[0]]).main(argv[1:])
     except NotOurs as error:

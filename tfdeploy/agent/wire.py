@@ -249,7 +249,7 @@ class HostRunState:
     boot_id: Optional[str] = None
     left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
     hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
-    place: Optional[str] = None  # this life of this machine, which tells clones apart: hostfolder.place
+    place: Optional[str] = None  # this life of this machine, which tells clones apart: run/find.py
     marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided, ...
     # task -> {"attempt", "word": "stalled", "reason", "since": when it was last seen to do anything}
     health: Dict[str, Dict[str, Any]] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class View(NamedTuple):
     marks: Dict[str, float]
     words: Dict[str, Dict[str, object]]  # start, commit, abort, stop
     silent_s: Dict[str, float] = {}  # host -> since it was last heard of, where that is known
-    counts: Dict[str, Dict[str, Any]] = {}  # task -> recovery.account of its last death
+    counts: Dict[str, Dict[str, Any]] = {}  # task -> restart.account of its last death
     supplied: int = 1  # the gang's round for which the chief's keep lies here
     boot_id: Optional[str] = None
     astray: bool = False  # all of it was gone here, by a reboot say, and no other host has been heard of since

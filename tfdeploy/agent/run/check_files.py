@@ -10,7 +10,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Dict, List, Optional
 
 _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
-_ENDING = {  # of one attempt: knowledge.ending_of
+_ENDING = {  # of one attempt: shared_state.ending_of
     **dict.fromkeys(("time", "ended"), "float"),
     **dict.fromkeys(("attempt", "round", "exit_code", "signal"), "int"),
     **dict.fromkeys(("final", "again", "up"), "bool"),

@@ -108,6 +108,6 @@ def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Itera
 
 
 def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
-    """This host's part of a run; None: there is none. `told`: see hostfolder.own_host."""
+    """This host's part of a run; None: there is none. `told`: see own_host."""
     host = own_host(workdir, job, run, told)
     return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))

@@ -22,7 +22,7 @@ TaskState = Literal["pending", "starting", "running", "ended", "lost"]
 
 
 class Ending(msgspec.Struct):
-    """How one attempt of a task ended, as minders tell each other: knowledge.ending_of."""
+    """How one attempt of a task ended, as minders tell each other: shared_state.ending_of."""
 
     outcome: Outcome
     time: Seconds | None = None
