@@ -1,7 +1,7 @@
 """known_hosts files: which keys a name is known by, with file:line, and how a new key is recorded.
 
 Read once per content, looked up by name without going through all lines. It decides nothing about trust:
-that is `hostkey.py`.
+that is `connect.py`.
 """
 
 from __future__ import annotations
