@@ -60,11 +60,11 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     part = wire.HostPart("r1", "digits", "async", "n1", "d", "c", peers=PEERS)
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
     listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
-    colleague = peers.Colleague()
-    colleague.know({"worker:2": Sign(7.0)})
+    signs_answer = peers.SignsAnswer()
+    signs_answer.know({"worker:2": Sign(7.0)})
 
     def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
-        colleague.answer(channel)
+        signs_answer.answer(channel)
 
     def member(name: str) -> Mesh:
         own = wire.from_wire(wire.HostPart, {**wire.to_wire(part), "host": name})
@@ -72,7 +72,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
     told: list[peers.Told] = []
     with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):
-        asking = threading.Thread(target=lambda: told.append(peers.consult(mesh, part, ["n2", "n3"])))
+        asking = threading.Thread(target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"])))
         with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
             asking.start()
             cluster.wait_until(lambda: told, 5.0, "all have answered, or had the time for it")

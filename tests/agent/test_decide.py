@@ -11,11 +11,11 @@ from tfdeploy.agent.minder.decide import (
     DECIDED,
     STOPPED_BY_OPERATOR,
     Abort,
-    Bury,
     Commit,
     End,
     Own,
     Phase,
+    Reap,
     Start,
     View,
     _next_attempt,
@@ -141,16 +141,16 @@ CASES = {
     "stopped": (view("ending", Knowledge(abort=STOP), ps=DONE, w1=DONE), [Phase("ended")]),
     "stopped before anything started": (
         view("prepared", Knowledge(abort=STOP), ps=NEW, w1=NEW),
-        [Phase("ending"), Bury("ps:0", "stopped", STOPPED_BY_OPERATOR), Bury("worker:1", "stopped", STOPPED_BY_OPERATOR)],
+        [Phase("ending"), Reap("ps:0", "stopped", STOPPED_BY_OPERATOR), Reap("worker:1", "stopped", STOPPED_BY_OPERATOR)],
     ),
     "stopped while a supervisor is about to start its task": (
         view("ending", Knowledge(abort=STOP), ps=DONE, w1=("pending", True, 0.0)),
         [],
     ),
-    "a supervisor died": (view("committed", ps=("running", False, 0.0)), [Bury("ps:0", "lost", "its supervisor was killed")]),
+    "a supervisor died": (view("committed", ps=("running", False, 0.0)), [Reap("ps:0", "lost", "its supervisor was killed")]),
     "a supervisor died while all is being stopped": (
         view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
-        [Bury("ps:0", "stopped", STOPPED_BY_OPERATOR), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
+        [Reap("ps:0", "stopped", STOPPED_BY_OPERATOR), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
     ),
     "ended is ended": (view("ended", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}), []),
 }

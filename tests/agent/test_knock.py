@@ -1,4 +1,4 @@
-"""What a knock finds, what would lead a task astray, and what another host may say of its tasks."""
+"""What a try at a port finds, what would lead a task astray, and what another host may say of its tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_knock_tells_open_from_closed_and_leaves_nothing_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # as a port that is held and not listened on
         there, not_there = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, held))
-        assert reach.knock([there, not_there]) == {there: "open", not_there: "closed"}
+        assert reach.try_ports([there, not_there]) == {there: "open", not_there: "closed"}
         connection, _ = server.accept()
         with connection:
             assert connection.recv(1) == b""
@@ -29,8 +29,8 @@ def test_a_full_queue_and_a_bad_name_are_no_answer() -> None:
         deaf.listen(0)
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
         with socket.create_connection(deaf.getsockname()):  # it never takes this one
-            assert reach.knock([address], within_s=0.2) == {address: "no answer"}
-    assert reach.knock(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in ("open", "closed", "no answer")
+            assert reach.try_ports([address], within_s=0.2) == {address: "no answer"}
+    assert reach.try_ports(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in ("open", "closed", "no answer")
 
 
 def test_words_for_what_a_connection_of_our_own_ran_into() -> None:

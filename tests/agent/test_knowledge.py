@@ -12,7 +12,7 @@ import pytest
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.listener import MAX_MESSAGE_BYTES
 from tfdeploy.agent.mesh.shared_state import Knowledge
-from tfdeploy.agent.minder.store import Ledger
+from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.wire import HostPart, Peer
 
@@ -140,6 +140,6 @@ def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None
     host_dir = tmp_path / "j" / "runs" / "r1" / "hosts" / "n1"
     host_dir.mkdir(parents=True)
     (host_dir / "knowledge.json").write_text('{"committed": true, "decided": NaN}')
-    book = Ledger(RunPaths(str(host_dir)), HostPart("r1", "j", "async", "n1", "d", "c", peers=PEERS))
+    book = StateStore(RunPaths(str(host_dir)), HostPart("r1", "j", "async", "n1", "d", "c", peers=PEERS))
     book.remember()
     assert book.known == Knowledge() and "forgot" in (host_dir / "journal").read_text()

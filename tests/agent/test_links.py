@@ -66,7 +66,7 @@ def test_a_name_that_leads_to_another_host_is_found(hosts: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as web:
 
         def serve() -> None:
-            for _ in range(2):  # the knock, and the question who it is
+            for _ in range(2):  # the look at the port, and the question who it is
                 connection = web.accept()[0]
                 with connection, contextlib.suppress(OSError):
                     connection.sendall(b"HTTP/1.0 400 no\r\n\r\n")
@@ -87,8 +87,8 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
             one.bind(("127.0.0.1", 0))
         deaf.listen(0)
         with socket.create_connection(deaf.getsockname()):  # it never takes this one
-            doors = [run_links._Door("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}") for one in (held, deaf)]
-            assert [each["why"] for each in run_links._knock(doors)] == ["no answer"]
+            ports = [run_links._Port("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}") for one in (held, deaf)]
+            assert [each["why"] for each in run_links._shut_ports(ports)] == ["no answer"]
 
 
 def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
@@ -99,7 +99,7 @@ def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
 
 def test_every_host_begins_with_its_neighbour() -> None:
     part = part_of("n2", 4, ps=4)
-    found = [(door.host, door.task) for door in run_links._doors(part, run_links._asked(part))]
+    found = [(port.host, port.task) for port in run_links._ports(part, run_links._asked(part))]
     assert found == [("n3", ""), ("n3", "ps:3"), ("n0", ""), ("n0", "ps:0"), ("n1", ""), ("n1", "ps:1")]
 
 

@@ -362,7 +362,7 @@ def test_once_it_listens_it_speaks_without_importing_anything(three: Any, agent_
 def test_no_exception_ends_a_conversation_for_good(three: Any, monkeypatch: pytest.MonkeyPatch, capfd: Any, where: str) -> None:
     one, two = three.join("n1"), three.join("n2")
     target, name = {
-        "speaking": (one._rota, "due"),
+        "speaking": (one._schedule, "due"),
         "answering": (two._door, "_answer"),
         "taking in": (two._door._gate, "_accept"),
         "a word": (one, "_message"),

@@ -1,4 +1,4 @@
-"""What a minder does with the doctor's word."""
+"""What a minder does with what the monitor says."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.health.monitor import Ailment
-from tfdeploy.agent.minder import minder
+from tfdeploy.agent.health.monitor import Stall
+from tfdeploy.agent.minder import effects, minder
 from tfdeploy.agent.wire import TaskStatus
 
 
@@ -20,12 +20,14 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     monkeypatch: pytest.MonkeyPatch, attempt: int, state: str, ended: bool
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(minder, "tell_supervisor", lambda *words: told.append(words))
+    monkeypatch.setattr(effects, "tell_supervisor", lambda *words: told.append(words))
+    store = SimpleNamespace(known=SimpleNamespace(abort=None), note_health=lambda health: None)
+    part = SimpleNamespace(stall_action="restart", stop_grace_s=1.0)
+    paths = SimpleNamespace(status=lambda task: TaskStatus("r1", task, "n1", attempt=attempt, state=state))
     one: Any = minder.Minder.__new__(minder.Minder)
-    one.rounds = SimpleNamespace(attend=lambda *facts: None, health=lambda: {"worker:0": Ailment(1, "frozen", 0.0, True)})
-    one.state = SimpleNamespace(phase="committed", marks={})
-    one.ledger = SimpleNamespace(known=SimpleNamespace(abort=None), note_health=lambda health: None)
-    one.part = SimpleNamespace(stall_action="restart", stop_grace_s=1.0)
-    one.paths = SimpleNamespace(status=lambda task: TaskStatus("r1", task, "n1", attempt=attempt, state=state))
-    one._see_the_doctor()
+    one.monitor = SimpleNamespace(attend=lambda *facts: None, health=lambda: {"worker:0": Stall(1, "frozen", 0.0, True)})
+    one.state, one.store, one.part = SimpleNamespace(phase="committed", marks={}), store, part
+    one.effects = effects.Effects.__new__(effects.Effects)
+    one.effects._paths, one.effects._part = paths, part
+    one._attend_health()
     assert bool(told) == ended

@@ -9,6 +9,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.mesh import gossip_schedule
+from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 
 OLD, NEW = "old", "new"
 
@@ -18,11 +19,11 @@ def _first_exchange_after_nine_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gossip_schedule.random, "random", lambda: 0.9)
 
 
-def peers(count: int) -> dict[str, gossip_schedule.Peer]:
-    return {f"n{n}": gossip_schedule.Peer(wire.MeshHost(f"n{n}", f"10.0.0.{n}", 9), OLD) for n in range(1, count + 1)}
+def peers(count: int) -> dict[str, MeshPeer]:
+    return {f"n{n}": MeshPeer(wire.MeshHost(f"n{n}", f"10.0.0.{n}", 9), OLD) for n in range(1, count + 1)}
 
 
-def due(made: gossip_schedule.Rota, those: dict[str, gossip_schedule.Peer], now: float) -> list[gossip_schedule.Peer]:
+def due(made: GossipSchedule, those: dict[str, MeshPeer], now: float) -> list[MeshPeer]:
     """Those who are due hear all at once."""
     chosen = made.due(list(those.values()), NEW, now)
     for peer in chosen:
@@ -30,14 +31,14 @@ def due(made: gossip_schedule.Rota, those: dict[str, gossip_schedule.Peer], now:
     return chosen
 
 
-def lacking(those: dict[str, gossip_schedule.Peer]) -> int:
+def lacking(those: dict[str, MeshPeer]) -> int:
     return sum(peer.digest != NEW for peer in those.values())
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(3, 3), (gossip_schedule.FEW, gossip_schedule.FEW), (63, gossip_schedule.FANOUT)])
 def test_news_goes_to_a_few_at_once_and_of_many_to_some(count: int, at_once: int) -> None:
     those = peers(count)
-    made = gossip_schedule.Rota(those, 0.0)
+    made = GossipSchedule(those, 0.0)
     made.news(False, 0.0)
     assert len(due(made, those, 0.0)) == at_once
 
@@ -46,7 +47,7 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly(monkeypatch: pytest
     monkeypatch.setattr(gossip_schedule.random, "uniform", lambda low, high: (low + high) / 2)
     monkeypatch.setattr(gossip_schedule, "EXCHANGE_S", 1e6)
     those = peers(40)
-    made = gossip_schedule.Rota(those, 0.0)
+    made = GossipSchedule(those, 0.0)
     made.news(False, 0.0)
     due(made, those, 0.0)
     when: list[float] = []
@@ -62,7 +63,7 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly(monkeypatch: pytest
 
 def test_endings_after_the_end_go_out_together_and_to_one() -> None:
     those = peers(63)
-    made = gossip_schedule.Rota(those, 0.0)
+    made = GossipSchedule(those, 0.0)
     made.news(True, 0.0)
     latest = gossip_schedule.LATE_S * 63
     assert not due(made, those, 0.1)
@@ -73,7 +74,7 @@ def test_endings_after_the_end_go_out_together_and_to_one() -> None:
 
 def test_what_matters_does_not_wait_for_them() -> None:
     those = peers(63)
-    made = gossip_schedule.Rota(those, 0.0)
+    made = GossipSchedule(those, 0.0)
     made.news(True, 0.0)
     made.news(False, 0.1)
     assert len(due(made, those, 0.1)) == gossip_schedule.FANOUT
@@ -81,14 +82,14 @@ def test_what_matters_does_not_wait_for_them() -> None:
 
 def test_a_few_hear_of_late_endings_at_once_too() -> None:
     those = peers(3)
-    made = gossip_schedule.Rota(those, 0.0)
+    made = GossipSchedule(those, 0.0)
     made.news(True, 0.0)
     assert len(due(made, those, 0.0)) == 3
 
 
 def test_who_does_not_answer_is_asked_again_with_growing_pauses() -> None:
     those = peers(1)
-    made, peer = gossip_schedule.Rota(those, 0.0), those["n1"]
+    made, peer = GossipSchedule(those, 0.0), those["n1"]
     made.news(False, 0.0)
     asked, now = [], 0.0
     while now < 60.0:
@@ -101,7 +102,7 @@ def test_who_does_not_answer_is_asked_again_with_growing_pauses() -> None:
 
 def test_nobody_goes_unasked_for_longer_than_attended() -> None:
     those = peers(3)
-    made = gossip_schedule.Rota(those, 0.0)
+    made = GossipSchedule(those, 0.0)
     assert made.attend(1.0) and not made.attend(1.0)
     now, seen = 0.0, dict.fromkeys(those, 0.0)
     while now < 20.0:
@@ -117,26 +118,24 @@ def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
     random.seed(4)
     ends = [random.uniform(0.0, 6.0) for _ in range(count)]
     knows: list[set[int]] = [set() for _ in range(count)]
-    tables = [
-        {f"n{o}": gossip_schedule.Peer(wire.MeshHost(f"n{o}", "", o), "") for o in range(count) if o != me} for me in range(count)
-    ]
-    rotas = [gossip_schedule.Rota(table, 0.0) for table in tables]
+    tables = [{f"n{o}": MeshPeer(wire.MeshHost(f"n{o}", "", o), "") for o in range(count) if o != me} for me in range(count)]
+    schedules = [GossipSchedule(table, 0.0) for table in tables]
     talks, now = 0, 0.0
     while now < 6.0 or any(len(known) < count for known in knows):
         assert now < 30.0, sorted(len(known) for known in knows)
         for me in random.sample(range(count), count):
             if ends[me] <= now and me not in knows[me]:
                 knows[me].add(me)
-                rotas[me].news(True, now)
+                schedules[me].news(True, now)
             concerned = [peer for peer in tables[me].values() if peer.address.port not in knows[me]]
-            for peer in rotas[me].due(concerned, str(sorted(knows[me])), now):
+            for peer in schedules[me].due(concerned, str(sorted(knows[me])), now):
                 other = peer.address.port
                 talks += 1
                 both = knows[me] | knows[other]
                 for one, told in ((me, other), (other, me)):
                     if knows[one] != both:
                         knows[one] = set(both)
-                        rotas[one].news(True, now)
+                        schedules[one].news(True, now)
                     tables[one][f"n{told}"].digest = str(sorted(both))
         now += 0.05
     assert talks < 2500

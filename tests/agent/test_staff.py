@@ -12,7 +12,7 @@ from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder.actions import View
 from tfdeploy.agent.minder.restart import recover
-from tfdeploy.agent.minder.supervisors import Staff
+from tfdeploy.agent.minder.supervisors import Supervisors
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 ROUND = {"n": 2, "time": 1.0, "task": "worker:0", "reason": "died", "count": 1, "quick": 0, "delay_s": 0.0}
@@ -22,15 +22,15 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(ho
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("gang", True)}, restart_max=3)
     paths = cluster.hosts["n1"].paths("r1")
-    staff = Staff(paths, paths.part())
-    assert staff.start("worker:0", 2, 2)
-    own = staff.look()  # its supervisor has hardly begun
+    supervisors = Supervisors(paths, paths.part())
+    assert supervisors.start("worker:0", 2, 2)
+    own = supervisors.look()  # its supervisor has hardly begun
     assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own["worker:0"].supervised
     known = Knowledge(committed=True, round=ROUND, stands={"n1": (2, 3)})
     assert recover(View(paths.part(), "committed", known, own, 0.0, {}, {})) == []
     cluster.wait_until(lambda: paths.status("worker:0").round == 2)
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
-    cluster.wait_until(lambda: (staff.reap(), not staff.look()["worker:0"].supervised)[1])
+    cluster.wait_until(lambda: (supervisors.reap(), not supervisors.look()["worker:0"].supervised)[1])
 
 
 def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: Any) -> None:
@@ -38,12 +38,12 @@ def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: 
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
-    staff, log = Staff(paths, paths.part()), Path(paths.task_dir("worker:0"), "out.log")
+    supervisors, log = Supervisors(paths, paths.part()), Path(paths.task_dir("worker:0"), "out.log")
 
     def look(decided: bool = True, says: str = "") -> Any:
         with log.open("a") as file:
             file.write(says)
-        return staff.look(decided)["worker:0"]
+        return supervisors.look(decided)["worker:0"]
 
     waits = "I0000 00:00:1 7 master.cc:278] CreateSession still waiting for response from worker: /job:worker/replica:0/task:%d\n"
     assert look(False, "step 1\n").quiet_s == 0.0

@@ -26,7 +26,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> 
     (keep["n1"] / "checkpoint").write_text("of the run that is over")
     (keep["n2"] / "checkpoint").write_text("of the next run")
     asked, answer = threading.Event(), threading.Event()
-    meshes, offers = {}, keep_transfer.Offers(cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part())
+    meshes, offers = {}, keep_transfer.KeepOffer(cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part())
 
     def answer_late(*question: Any) -> None:
         asked.set()
@@ -39,7 +39,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> 
             part, cluster.certs[name], sockets.claim(host.mesh_port, 20.0), Knowledge(), lambda: None, answer_late
         )
     paths = cluster.hosts["n2"].paths("r1")
-    supplier = keep_transfer.Supplier(paths, paths.part(), meshes["n2"])
+    supplier = keep_transfer.KeepFetch(paths, paths.part(), meshes["n2"])
     try:
         assert not supplier.has_come(2) and asked.wait(20)
         supplier.give_up()

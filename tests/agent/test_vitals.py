@@ -16,7 +16,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import activity
-from tfdeploy.agent.health.activity import Sign, Vitals
+from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.host import processes, tcp_diag
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.tf_messages import Said, sort_out
@@ -51,7 +51,7 @@ def test_what_a_task_says(case: str) -> None:
 
 
 class Patient:
-    """One process under the eyes of Vitals; the clock goes on by `look(passed_s)`."""
+    """One process under the eyes of TaskActivity; the clock goes on by `look(passed_s)`."""
 
     def __init__(self, root: Path, script: str) -> None:
         self.paths = RunPaths(str(root / "job" / "runs" / "r1" / "hosts" / "n1"))
@@ -65,7 +65,7 @@ class Patient:
         )
         self.port = int(self.line()) or None
         self.now = 1000.0
-        self.vitals = Vitals(self.paths, wire.TaskSpec("worker:0", "worker", 0, ["x"], {}, port=self.port), self.now)
+        self.vitals = TaskActivity(self.paths, wire.TaskSpec("worker:0", "worker", 0, ["x"], {}, port=self.port), self.now)
         self.look(1.0)
         self.look(1.0)
 

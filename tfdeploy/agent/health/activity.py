@@ -40,7 +40,7 @@ class Spent(NamedTuple):
     state: str
 
 
-class Vitals:
+class TaskActivity:
     """Of one attempt. `look` from time to time, and always with the same clock."""
 
     def __init__(self, paths: RunPaths, spec: wire.TaskSpec, now: float) -> None:

@@ -21,7 +21,7 @@ OPEN, CLOSED = "open", "closed"
 
 
 class Facts(NamedTuple):
-    """`signs`: of own tasks, and of others as far as their hosts were heard lately. `ports`, `hosts`: what a knock on a
+    """`signs`: of own tasks, and of others as far as their hosts were heard lately. `ports`, `hosts`: what a try at a
     task's port or a host's mesh port found: "open", "closed" or why there was no answer; not there: not tried."""
 
     host: str

@@ -1,7 +1,8 @@
-"""The doctor's rounds on one host, on a thread of the minder: look at the tasks, ask the other hosts, say what is wrong.
+"""Health of the tasks of one host, on a thread of the minder: look at them, ask the other hosts, say what is wrong.
 
 It ends nobody and writes nothing: the minder takes `health` from here. As long as all goes well it only looks, every few
-seconds and never for more than a small share of a core; others are asked and ports knocked at once something stands still.
+seconds and never for more than a small share of a core; once something stands still, other hosts are asked and
+ports are tried.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List, Optional, Set
 from tfdeploy.agent.health import activity, diagnose, peers, reach
-from tfdeploy.agent.health.activity import Sign, Vitals
+from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.health.diagnose import Facts, Finding
 from tfdeploy.agent.host import processes, tcp_diag
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -23,13 +24,13 @@ from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 
 LOOK_S = (1.0, 5.0)  # between two looks, at least and at most
-CONSULT_S = 10.0
-KNOCK_S = (30.0, 300.0)  # at the same ports, growing
+ASK_S = 10.0
+PORTS_S = (30.0, 300.0)  # at the same ports, growing
 COST_SHARE = 0.003  # of a core, for looking
 SURE = 2  # diagnoses in a row before a culprit may be ended
 
 
-class Ailment(NamedTuple):
+class Stall(NamedTuple):
     """What HostRunState.health says of a task."""
 
     attempt: int
@@ -41,7 +42,7 @@ class Ailment(NamedTuple):
         return {"word": "stalled", "attempt": self.attempt, "reason": self.reason, "since": round(self.since, 3)}
 
 
-class Rounds:
+class Monitor:
     """`changed` is called from its thread when `health` is new."""
 
     def __init__(
@@ -49,23 +50,23 @@ class Rounds:
         paths: RunPaths,
         part: wire.HostPart,
         mesh: Optional[Mesh],
-        colleague: peers.Colleague,
+        signs_answer: peers.SignsAnswer,
         changed: Callable[[], None],
     ) -> None:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
-        self._colleague = colleague
+        self._answer = signs_answer
         self._peers = {peer.task: peer for peer in part.peers}
         self._specs = {spec.task: spec for spec in part.tasks}
         self._lock = threading.Lock()
         self._known = Knowledge()
         self._active = False
         self._thread: Optional[threading.Thread] = None
-        self._health: Dict[str, Ailment] = {}
-        self._vitals: Dict[str, "tuple[int, Vitals]"] = {}
+        self._health: Dict[str, Stall] = {}
+        self._watched: Dict[str, "tuple[int, TaskActivity]"] = {}
         self._sure: Dict[str, int] = {}
         self._ports: Dict[str, str] = {}
-        self._next_consult = self._next_knock = 0.0
-        self._knock_pause_s = KNOCK_S[0]
+        self._next_ask = self._next_ports = 0.0
+        self._ports_pause_s = PORTS_S[0]
         self._turn = 0
         self._failed = False
 
@@ -84,11 +85,11 @@ class Rounds:
         if was and not active:
             self._publish({})
 
-    def health(self) -> Dict[str, Ailment]:
+    def health(self) -> Dict[str, Stall]:
         with self._lock:
             return self._health if self._active else {}
 
-    # --- the rounds
+    # --- on the thread
 
     def _loop(self) -> None:
         while True:
@@ -100,7 +101,7 @@ class Rounds:
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
-        """A bug of the doctor must neither end the rounds nor leave a wrong word standing. It is told once, in minder.log."""
+        """A bug of the diagnosis must neither end the looking nor leave a wrong word standing. It is told once, in minder.log."""
         try:
             self.look(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - whatever it is, the run goes on
@@ -116,18 +117,18 @@ class Rounds:
     def look(self, now: float, known: Knowledge) -> None:
         """Once. `now`: monotonic seconds."""
         signs = self._signs(now)
-        self._colleague.know(signs)
+        self._answer.know(signs)
         facts = Facts(self._part.host, self._part.mode, self._part.stall_after_s, self._peers, signs, known.ended)
         late = diagnose.suspects(facts)
         if not late:
-            self._ports, self._sure, self._next_consult, self._next_knock = {}, {}, 0.0, 0.0
-            self._knock_pause_s = KNOCK_S[0]
+            self._ports, self._sure, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
+            self._ports_pause_s = PORTS_S[0]
             self._publish({})
-        elif now >= self._next_consult:
-            self._next_consult = now + min(CONSULT_S, max(self._part.stall_after_s / 3, LOOK_S[0]))
-            self._publish(self._ailments(signs, diagnose.diagnose(self._all_about(facts, late, now))))
+        elif now >= self._next_ask:
+            self._next_ask = now + min(ASK_S, max(self._part.stall_after_s / 3, LOOK_S[0]))
+            self._publish(self._stalls(signs, diagnose.diagnose(self._all_about(facts, late, now))))
         else:
-            self._publish({task: ailment for task, ailment in self._health.items() if task in late})
+            self._publish({task: stall for task, stall in self._health.items() if task in late})
 
     def _signs(self, now: float) -> Dict[str, Sign]:
         table = _once(processes.everyone)
@@ -138,10 +139,10 @@ class Rounds:
             if status.state == "starting":
                 signs[task] = Sign(starting=True)
             elif status.state == "running":
-                attempt, one = self._vitals.get(task, (0, None))
+                attempt, one = self._watched.get(task, (0, None))
                 if one is None or attempt != status.attempt:
-                    one = Vitals(self._paths, spec, now)
-                    self._vitals[task] = (status.attempt, one)
+                    one = TaskActivity(self._paths, spec, now)
+                    self._watched[task] = (status.attempt, one)
                 signs[task] = one.look(now, self._tree(status, table), seen)
         return signs
 
@@ -152,14 +153,14 @@ class Rounds:
         """The same with what the others say, and with what is in the way to them."""
         told = peers.Told({}, {})
         if self._mesh is not None:
-            told = peers.consult(self._mesh, self._part, self._whom(facts, late))
+            told = peers.ask(self._mesh, self._part, self._whom(facts, late))
         addresses = {task: peer.address for task, peer in self._peers.items() if peer.address and peer.host != facts.host}
-        if now >= self._next_knock:
-            self._next_knock, self._knock_pause_s = now + self._knock_pause_s, min(2 * self._knock_pause_s, KNOCK_S[1])
+        if now >= self._next_ports:
+            self._next_ports, self._ports_pause_s = now + self._ports_pause_s, min(2 * self._ports_pause_s, PORTS_S[1])
             first = sorted(
                 addresses, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]))
             )
-            words = reach.knock(addresses[task] for task in first)
+            words = reach.try_ports(addresses[task] for task in first)
             self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}
         homes = {task: reach.leads_home(address) for task, address in addresses.items() if not _is_literal(address)}
         return facts._replace(
@@ -196,18 +197,18 @@ class Rounds:
 
     # --- what comes of it
 
-    def _ailments(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Ailment]:
+    def _stalls(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Stall]:
         self._sure = {task: self._sure.get(task, 0) + 1 for task, finding in findings.items() if finding.culprit}
         found = {}
         for task, finding in findings.items():
-            attempt, before = self._vitals[task][0], self._health.get(task)
+            attempt, before = self._watched[task][0], self._health.get(task)
             since = clock.now(self._part) - signs[task].still_s
             if before is not None and before.attempt == attempt:
                 since = before.since
-            found[task] = Ailment(attempt, finding.reason, since, self._sure.get(task, 0) >= SURE)
+            found[task] = Stall(attempt, finding.reason, since, self._sure.get(task, 0) >= SURE)
         return found
 
-    def _publish(self, health: Dict[str, Ailment]) -> None:
+    def _publish(self, health: Dict[str, Stall]) -> None:
         with self._lock:
             if health == self._health:
                 return
@@ -216,7 +217,7 @@ class Rounds:
 
 
 def _once(ask: Callable[[], Any]) -> Callable[[], Any]:
-    """Asked at the first call, and remembered for this round."""
+    """Asked at the first call, and remembered for this look."""
     answers: List[Any] = []
 
     def answer() -> Any:

@@ -31,7 +31,7 @@ class Told(NamedTuple):
     hosts: Dict[str, str]
 
 
-def consult(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
+def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
     """What these hosts say now, within WITHIN_S."""
     signs: Dict[str, Sign] = {}
     words: Dict[str, str] = {}
@@ -39,7 +39,7 @@ def consult(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
     where = {one.host: one for one in part.mesh}
 
     def take(address: wire.MeshHost) -> None:
-        said, word = _ask(mesh, part, address)
+        said, word = _ask_one(mesh, part, address)
         with lock:
             signs.update(said)
             words[address.host] = word
@@ -50,7 +50,7 @@ def consult(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
         return Told(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
 
 
-def _ask(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
+def _ask_one(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
     try:
         with mesh.call(address) as channel:
             mesh.ask(channel, {"signs": True})
@@ -89,7 +89,7 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 }
 
 
-class Colleague:
+class SignsAnswer:
     """The other side: what this host answers."""
 
     def __init__(self) -> None:

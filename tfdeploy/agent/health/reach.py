@@ -1,6 +1,6 @@
 """Whether somebody answers at an address of the run, without a word: a connection that is closed as soon as it stands.
 
-A server of TensorFlow must not be left with open connections, and a frozen one keeps those that were closed: knock seldom.
+A server of TensorFlow must not be left with open connections, and a frozen one keeps those that were closed: try seldom.
 Also what would lead a task astray on its way there: names that mean this host, proxies.
 """
 
@@ -23,7 +23,7 @@ NO_ANSWER = "no answer"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which gRPC asks
 
 
-def knock(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str, str]:
+def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str, str]:
     """ "host:port" -> open, closed (nobody listens), or why there was no answer. At most 64 of them are tried."""
     found: Dict[str, str] = {}
     waiting: Dict[socket.socket, str] = {}

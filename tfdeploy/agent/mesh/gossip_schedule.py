@@ -21,7 +21,7 @@ CALM_S = 60.0  # both that and the longest pause, once there is no hurry
 _BACKOFF_S = (0.2, 8.0)
 
 
-class Peer:
+class MeshPeer:
     def __init__(self, address: wire.MeshHost, digest: str) -> None:
         self.address = address
         self.digest = digest  # of what it knew when we last heard
@@ -34,10 +34,10 @@ class Peer:
         self.refused_until = 0.0  # and when it last did
 
 
-class Rota:
+class GossipSchedule:
     """`peers` by host. Each method is called by one thread at a time."""
 
-    def __init__(self, peers: Dict[str, Peer], now: float, unminded_after_s: float = float("inf")) -> None:
+    def __init__(self, peers: Dict[str, MeshPeer], now: float, unminded_after_s: float = float("inf")) -> None:
         self._peers = peers
         self._refused_s, self._refused_again_s = 2 * unminded_after_s, unminded_after_s / 6
         self._are_few = len(peers) <= FEW
@@ -72,7 +72,7 @@ class Rota:
         """From now on who does not answer is seldom asked."""
         self._attend_s, self._exchange_s, self.longest_pause_s = None, CALM_S, CALM_S
 
-    def due(self, concerned: List[Peer], digest: str, now: float) -> List[Peer]:
+    def due(self, concerned: List[MeshPeer], digest: str, now: float) -> List[MeshPeer]:
         """Whom to talk to now, of those who still have something running; `digest` of what we know."""
         room = AT_ONCE - self._busy()
         free = [peer for peer in concerned if not peer.busy]
@@ -92,7 +92,7 @@ class Rota:
             chosen += [peer for peer in free if peer not in chosen][:1]
         return chosen[: max(room, 0)]
 
-    def pause_s(self, concerned: List[Peer], digest: str, now: float) -> float:
+    def pause_s(self, concerned: List[MeshPeer], digest: str, now: float) -> float:
         """How long nobody is due, if nothing happens. Infinite: whoever is done changes that."""
         if self._busy() >= AT_ONCE:
             return float("inf")
@@ -102,7 +102,7 @@ class Rota:
         soonest = min(self._next_exchange, unheard, news if self._at_once > 0 else max(news, self._next_slow))
         return max(0.01, soonest - now)
 
-    def missed(self, peer: Peer, refused: bool, now: float) -> None:
+    def missed(self, peer: MeshPeer, refused: bool, now: float) -> None:
         """It did not answer. `refused`: its host said that nobody listens."""
         peer.failures += 1
         peer.refused, peer.refused_until = ((peer.refused or now), now) if refused else (None, 0.0)
@@ -112,7 +112,7 @@ class Rota:
     def _busy(self) -> int:
         return sum(peer.busy for peer in self._peers.values())
 
-    def _unheard(self, peer: Peer) -> float:
+    def _unheard(self, peer: MeshPeer) -> float:
         """When it will have gone unasked for too long. Where nobody listens, it is soon asked again: is nobody there at all?"""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
             return peer.tried + self._refused_again_s

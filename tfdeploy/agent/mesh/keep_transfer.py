@@ -35,7 +35,7 @@ _SUM_BYTES = hashlib.sha256().digest_size
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
-class Offers:
+class KeepOffer:
     """What this host gives to others of the run that ask."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, signs: Optional[Callable[[ssl.SSLSocket], None]] = None) -> None:
@@ -56,7 +56,7 @@ class Offers:
             _send(channel, os.path.join(root, path), size)
 
 
-class Supplier:
+class KeepFetch:
     """Fetches what the chief's host keeps, in the background."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Mesh) -> None:

@@ -20,7 +20,7 @@ from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Opti
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.mesh import handshake_gate, shared_state, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
-from tfdeploy.agent.mesh.gossip_schedule import Peer, Rota
+from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 SETTLE_S = 0.02  # news that come together go out together
@@ -56,9 +56,9 @@ class Mesh:
         self._known = known
         self._digest = known.digest()
         nothing = Knowledge().digest()
-        self._peers = {one.host: Peer(one, nothing) for one in part.mesh if one.host != part.host}
+        self._peers = {one.host: MeshPeer(one, nothing) for one in part.mesh if one.host != part.host}
         self._begun = time.monotonic()
-        self._rota = Rota(self._peers, self._begun, part.unminded_after_s)
+        self._schedule = GossipSchedule(self._peers, self._begun, part.unminded_after_s)
         self._closed = False
         self._authority = certs["ca"]
         self._door = mesh_listener.Door(
@@ -81,7 +81,7 @@ class Mesh:
         with self._lock:
             return all(peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned())
 
-    def _is_gone(self, peer: Peer) -> bool:
+    def _is_gone(self, peer: MeshPeer) -> bool:
         """Before the commit, a host that was never heard may only be late: its minder is still to come."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
         return refused and (peer.heard is not None or self._known.committed)
@@ -106,13 +106,13 @@ class Mesh:
     def attend(self, every_s: float) -> None:
         """From now on nobody who still has something running goes unasked for longer than that."""
         with self._lock:
-            if self._rota.attend(every_s):
+            if self._schedule.attend(every_s):
                 self._lock.notify_all()
 
     def calm_down(self) -> None:
         """From now on who does not answer is seldom asked. Who asks us is answered as before."""
         with self._lock:
-            self._rota.calm_down()
+            self._schedule.calm_down()
 
     def notify(self) -> None:
         """The minder is to look again."""
@@ -124,7 +124,7 @@ class Mesh:
         with self._lock:
             untold = [peer for peer in self._peers.values() if peer.digest != self._digest and peer.refused is None]
         random.shuffle(untold)
-        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._rota.fanout]]
+        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._schedule.fanout]]
         until = time.monotonic() + FAREWELL_S
         try:
             for call in calls:
@@ -149,11 +149,11 @@ class Mesh:
                 return False
             late = joined.is_over and joined == self._known._replace(ended=joined.ended)
             self._known, self._digest = joined, joined.digest()
-            self._rota.news(late, time.monotonic())
+            self._schedule.news(late, time.monotonic())
             self._lock.notify_all()
             return True
 
-    def _concerned(self) -> List[Peer]:
+    def _concerned(self) -> List[MeshPeer]:
         """Peers with a task that has not ended as far as we know."""
         running = {peer.host for task, peer in self._tasks.items() if self._comes_more(task, peer)}
         return [peer for host, peer in self._peers.items() if host in running]
@@ -191,9 +191,9 @@ class Mesh:
         with self._lock:
             now = time.monotonic()
             concerned = self._concerned()
-            chosen = self._rota.due(concerned, self._digest, now)
+            chosen = self._schedule.due(concerned, self._digest, now)
             if not chosen and not self._closed:
-                self._lock.wait(min(self._rota.pause_s(concerned, self._digest, now), mesh_listener.TIMEOUT_S))
+                self._lock.wait(min(self._schedule.pause_s(concerned, self._digest, now), mesh_listener.TIMEOUT_S))
                 return
             for peer in chosen:
                 peer.busy, peer.tried = True, now
@@ -204,7 +204,7 @@ class Mesh:
                 self._missed(peer, refused=False)
         time.sleep(SETTLE_S)
 
-    def _speak(self, peer: Peer) -> None:
+    def _speak(self, peer: MeshPeer) -> None:
         try:
             self._exchange(peer)
         except (OSError, ValueError) as error:
@@ -217,12 +217,12 @@ class Mesh:
                 peer.busy = False
                 self._lock.notify_all()
 
-    def _missed(self, peer: Peer, refused: bool) -> None:
+    def _missed(self, peer: MeshPeer, refused: bool) -> None:
         with self._lock:
             peer.busy = False
-            self._rota.missed(peer, refused, time.monotonic())
+            self._schedule.missed(peer, refused, time.monotonic())
 
-    def _exchange(self, peer: Peer) -> None:
+    def _exchange(self, peer: MeshPeer) -> None:
         with self.call(peer.address) as channel:
             with self._lock:
                 said, message = self._digest, self._message()
@@ -231,7 +231,7 @@ class Mesh:
         self._heard(peer.address.host, self._body(value, peer.address.host))
         with self._lock:
             if said == self._digest != peer.digest:  # it heard all, and does not take all of it: of another version, say
-                peer.not_before = time.monotonic() + self._rota.longest_pause_s
+                peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:

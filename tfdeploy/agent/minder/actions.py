@@ -60,7 +60,7 @@ class End(NamedTuple):
     grace_s: float
 
 
-class Bury(NamedTuple):
+class Reap(NamedTuple):
     """Its supervisor is dead: kill what is left, write the status."""
 
     task: str
@@ -127,4 +127,4 @@ class Abort(NamedTuple):
     grace_s: Optional[float] = None
 
 
-Action = Union[Start, End, Bury, Phase, Commit, Abort, GiveUp, NewRound, Stand, Supply, Unminded, Lose]
+Action = Union[Start, End, Reap, Phase, Commit, Abort, GiveUp, NewRound, Stand, Supply, Unminded, Lose]

@@ -9,9 +9,9 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.mesh.shared_state import after, decided, first_death, in_words, is_final, serves
 from tfdeploy.agent.minder import restart, unminded
-from tfdeploy.agent.minder.actions import Abort, Action, Bury, Commit, End, Own, Phase, Start, View
+from tfdeploy.agent.minder.actions import Abort, Action, Commit, End, Own, Phase, Reap, Start, View
 
-__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Bury", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
+__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Reap", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
@@ -26,8 +26,8 @@ def decide(view: View) -> List[Action]:
     news = _news(view)
     if news:
         return news
-    burials: List[Action] = [_bury(view, own) for own in view.own.values() if _orphaned(own)]
-    return burials + _others(view)  # what cannot be killed holds up nobody else
+    reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
+    return reaping + _others(view)  # what cannot be killed holds up nobody else
 
 
 def _others(view: View) -> List[Action]:
@@ -90,13 +90,13 @@ def _orphaned(own: Own) -> bool:
     return own.status.state in ("starting", "running") and not own.supervised
 
 
-def _bury(view: View, own: Own) -> Bury:
+def _reap(view: View, own: Own) -> Reap:
     task, which = own.status.task, (max(1, own.status.attempt), own.status.round)
     if view.rebooted(own.status):
-        return Bury(task, "lost", "host rebooted", *which)
+        return Reap(task, "lost", "host rebooted", *which)
     if view.known.abort is not None:
-        return Bury(task, "stopped", str(view.known.abort["reason"]), *which)
-    return Bury(task, "lost", "its supervisor was killed", *which)
+        return Reap(task, "stopped", str(view.known.abort["reason"]), *which)
+    return Reap(task, "lost", "its supervisor was killed", *which)
 
 
 def _all_ended(view: View) -> bool:
@@ -122,7 +122,7 @@ def _end_all(view: View) -> List[Action]:
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
     for task, own in view.own.items():
         if own.status.state == "pending" and not own.supervised:
-            actions.append(Bury(task, "stopped", str(abort["reason"])))
+            actions.append(Reap(task, "stopped", str(abort["reason"])))
         elif own.status.state != "pending" and own.supervised:
             actions.append(End(task, str(abort["reason"]), grace_s))
     return actions

@@ -20,7 +20,7 @@ CALM_AFTER_S = 60.0
 SOON_S, CALM_S = 0.25, 5.0  # between two looks; news wake it up
 
 
-class Messenger:
+class Linger:
     def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool, started: bool = True) -> None:
         self._paths, self._mesh, self._committed = paths, mesh, committed
         self._begun = time.monotonic()

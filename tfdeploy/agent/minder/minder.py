@@ -1,7 +1,7 @@
 """One per run and host: holds the ports, talks to the other hosts, starts supervisors, ends the run. Needs no control machine.
 
-It looks (files, the mesh), lets decide.py decide, and acts. What it knows is on disk before it acts on it (unless
-the disk is full), so that another minder can take over at any moment.
+A step looks (files, children, the mesh, the clock), takes in what it saw, decides (decide.py), acts (effects.py) and saves.
+What it knows is on disk before it acts on it (unless the disk is full), so that another minder can take over at any moment.
 """
 
 from __future__ import annotations
@@ -10,24 +10,26 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import threading
 import time
+from typing import NamedTuple
 
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
-from tfdeploy.agent.health import monitor
-from tfdeploy.agent.health.peers import Colleague
+from tfdeploy.agent.health.monitor import Monitor
+from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
-from tfdeploy.agent.host.atomic import read_json, write_bytes
+from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.mesh import keep_transfer, shared_state, told_end
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
-from tfdeploy.agent.minder import actions, decide, held_ports, linger, restart, unminded
-from tfdeploy.agent.minder.store import Ledger
-from tfdeploy.agent.minder.supervisors import Staff, tell_supervisor
-from tfdeploy.agent.run import clock, leftovers, reap
+from tfdeploy.agent.minder import decide, held_ports, restart, unminded
+from tfdeploy.agent.minder.effects import Effects
+from tfdeploy.agent.minder.linger import Linger
+from tfdeploy.agent.minder.store import StateStore
+from tfdeploy.agent.minder.supervisors import Supervisors
+from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import place
 from tfdeploy.agent.run.folder import WORDS, RunPaths
 from tfdeploy.agent.run.task_processes import supervisor_lock
@@ -36,26 +38,33 @@ STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where m
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
+class Seen(NamedTuple):
+    """What one look found. `told`: by the other minders and by the control machine. `now`: monotonic seconds."""
+
+    now: float
+    own: Dict[str, decide.Own]
+    words: Dict[str, Dict[str, Any]]
+    told: Knowledge
+    in_touch: bool  # with a minder of another host, at any time
+
+
 class Minder:
     def __init__(self, paths: RunPaths, lock: Optional[int] = None) -> None:
         self.paths = paths
         self.lock = lock
         self.part = paths.part()
         self.peers = {peer.task: peer for peer in self.part.peers}
-        self.ledger = Ledger(paths, self.part)
-        self.state = self.ledger.state
+        self.store = StateStore(paths, self.part)
+        self.state = self.store.state
         self.takes_over = self.state.minder_pid is not None
         self.rebooted = self.state.boot_id not in (None, processes.boot_id())
         self.astray = self.takes_over and not any(is_locked(supervisor_lock(paths, spec.task)) for spec in self.part.tasks)
-        self.staff = Staff(paths, self.part)
-        self.holders: List[socket.socket] = []
+        self.supervisors = Supervisors(paths, self.part)
         self.wake_reading, self.wake_writing = os.pipe()
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
-        self.supplier: Optional[keep_transfer.Supplier] = None
-        self.colleague = Colleague()
-        self.rounds: Optional[monitor.Rounds] = None
+        self.monitor: Optional[Monitor] = None
         self.launcher: Tuple[Optional[Dict[str, Any]], ...] = (None, None)  # its last signs of life
         self.refused = ""  # what the system said last
 
@@ -63,33 +72,25 @@ class Minder:
 
     def begin(self) -> None:
         """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
-        self.ledger.remember()
-        self.holders = held_ports.hold(self.part, beside=self.takes_over and not self.rebooted)
-        self._join_mesh()
-        self.rounds = monitor.Rounds(self.paths, self.part, self.mesh, self.colleague, self.wake)
+        self.store.remember()
+        holders = held_ports.hold(self.part, beside=self.takes_over and not self.rebooted)
+        signs = SignsAnswer()
+        self.mesh = self._join_mesh(signs)
+        keep = None if self.mesh is None else keep_transfer.KeepFetch(self.paths, self.part, self.mesh)
+        self.effects = Effects(self.paths, self.part, self.store, self.supervisors, self.mesh, keep, holders)
+        self.monitor = Monitor(self.paths, self.part, self.mesh, signs, self.wake)
         self._listen_to_signals()
-        who = processes.identity(os.getpid())
-        self.state.minder_pid, self.state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
-        if self.rebooted:
-            self.state.marks, self.state.health = {}, {}  # of a clock that began anew
-        self.state.boot_id, self.state.hostname, self.state.place = processes.boot_id(), os.uname().nodename, place()
-        self.state.marks.setdefault("prepared", time.monotonic())
-        for host in unminded.hosts(self.ledger.known):
-            self.state.marks.setdefault(unminded.mark(host), time.monotonic())
-        if self.astray:
-            self.state.marks["back"] = time.monotonic()
-        self.ledger.save()
-        self.ledger.journal("takes over" if self.takes_over else "prepared")
+        self._begin_state()
+        self.store.journal("takes over" if self.takes_over else "prepared")
 
-    def _join_mesh(self) -> None:
+    def _join_mesh(self, signs: SignsAnswer) -> Optional[Mesh]:
         own = next((one for one in self.part.mesh if one.host == self.part.host), None)
         certs = read_json(self.paths.file("mesh.json"))
         if own is None or len(self.part.mesh) < 2 or not certs:
-            return
+            return None
         listener = held_ports.claim(own.port, self.takes_over)
-        offers = keep_transfer.Offers(self.paths, self.part, self.colleague.answer)
-        self.mesh = Mesh(self.part, certs, listener, self.ledger.known, self.wake, offers.answer)
-        self.supplier = keep_transfer.Supplier(self.paths, self.part, self.mesh)
+        offer = keep_transfer.KeepOffer(self.paths, self.part, signs.answer)
+        return Mesh(self.part, certs, listener, self.store.known, self.wake, offer.answer)
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
@@ -97,6 +98,21 @@ class Minder:
         for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
             signal.signal(ignored, signal.SIG_IGN)
         processes.become_subreaper()
+
+    def _begin_state(self) -> None:
+        state, now = self.state, time.monotonic()
+        who = processes.identity(os.getpid())
+        state.minder_pid, state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
+        if self.rebooted:
+            state.marks, state.health = {}, {}  # of a clock that began anew
+        state.boot_id, state.hostname, state.place = processes.boot_id(), os.uname().nodename, place()
+        state.marks.setdefault("prepared", now)
+        for host in unminded.hosts(self.store.known):
+            state.marks.setdefault(unminded.mark(host), now)
+        if self.astray:
+            state.marks["back"] = now
+        self.store.note_change()
+        self.store.save()
 
     def wake(self) -> None:
         """From any thread: look again now."""
@@ -109,12 +125,11 @@ class Minder:
 
     def run(self) -> None:
         fifo = os.open(self.paths.file("minder.fifo"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        while (self.state.phase != "ended" or not self.ledger.saved) and os.path.isdir(self.paths.host_dir):
+        while (self.state.phase != "ended" or not self.store.saved) and os.path.isdir(self.paths.host_dir):
             if not self._try():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
-            if not self.ledger.saved:
-                self.ledger.save()
+            self.store.save()
         self._linger(fifo)
         if self._never_began():
             leftovers.remove(self.paths)
@@ -125,7 +140,7 @@ class Minder:
     def _never_began(self) -> bool:
         """Prepared in vain, and nobody there who rolls back: nothing of it was ever alive that one may want to read about."""
         told = self.paths.word("abort") or self.paths.word("stop")
-        return self.state.started is None and not self.ledger.known.committed and not told and self._is_ours()
+        return self.state.started is None and not self.store.known.committed and not told and self._is_ours()
 
     def _is_ours(self) -> bool:
         """The folder is still the one that we mind, and no later run's of that name."""
@@ -141,22 +156,25 @@ class Minder:
         except Exception as error:  # noqa: BLE001 - no more processes, files, threads, memory; or a bug
             changed, said = False, str(error) or type(error).__name__
             if said != self.refused:
-                self.ledger.journal("refused", why=said)
+                self.store.journal("refused", why=said)
             self.refused = said
             if not isinstance(error, (OSError, RuntimeError)):
                 thread_errors.tell_once("minding the run")
         return changed
 
     def step(self) -> bool:
-        """Looks and acts once. False: nothing changed by it."""
-        self.staff.reap()
-        own = self.staff.look("decided" in self.state.marks)
-        self._learn(own)
-        actions = decide.decide(self._view(own))
+        """Looks, decides, acts and saves once. False: nothing changed by it."""
+        seen = self._look()
+        self._take_in(seen)
+        view = self._view(seen)
+        self._note_restarts(view)
+        self.store.save()
+        self.effects.tell()
         changed = False
-        for action in actions:
-            changed = self._act(action) or changed
-        self._see_the_doctor()
+        for action in decide.decide(view):
+            changed = self.effects.carry_out(action) or changed
+        self._attend_health()
+        self.store.save()
         return changed
 
     def _wait(self, fifo: int, tick_s: float) -> None:
@@ -166,179 +184,102 @@ class Minder:
             except BlockingIOError:
                 pass
 
-    def _learn(self, own: Dict[str, decide.Own]) -> None:
-        """Own tasks that ended, and what the peers said, become knowledge."""
-        known = self.ledger.known if self.mesh is None else self.ledger.known.join(self.mesh.known())
-        known = known.join(told_end.take(self.paths, self.part))
-        ended = {}
-        for task, one in own.items():
-            if one.status.state in ("ended", "lost") and not one.supervised and task in self.peers:
-                about = (self.part, self.peers[task], known, one.status)
-                ended[task] = shared_state.ending_of(one.status, restart.is_last(*about), restart.recovers(*about))
-        known = known.join(Knowledge(ended=ended))
-        self._know(known._replace(decided=shared_state.decided(self.part.peers, known)))
-        for task in ended:
-            self.ledger.account(self.peers[task], own[task].status)
+    # --- look
 
-    def _know(self, known: Knowledge) -> None:
-        self.ledger.learn(known)
+    def _look(self) -> Seen:
+        self.supervisors.reap()
+        own = self.supervisors.look("decided" in self.state.marks)
+        told = told_end.take(self.paths, self.part)
         if self.mesh is not None:
-            self.mesh.tell(known)
-
-    def _view(self, own: Dict[str, decide.Own]) -> decide.View:
+            told = told.join(self.mesh.known())
         words = {name: word for name, word in ((name, self.paths.word(name)) for name in WORDS) if word is not None}
-        if "stop" in words and not self.state.stop_requested:
+        return Seen(time.monotonic(), own, words, told, self.mesh is None or self.mesh.in_touch())
+
+    def _take_in(self, seen: Seen) -> None:
+        """Own tasks that ended, and what others said, become knowledge; words become marks. Nothing is written."""
+        known = self.store.known.join(seen.told)
+        ended = {}
+        for task, one in seen.own.items():
+            if one.status.state in restart.OVER and not one.supervised and task in self.peers:
+                following = restart.after_attempt(self.part, self.peers[task], known, one.status)
+                ended[task] = shared_state.ending_of(one.status, following.is_final, following.what != restart.LAST)
+        known = known.join(Knowledge(ended=ended))
+        self.store.learn(known._replace(decided=shared_state.decided(self.part.peers, known)))
+        for task in ended:
+            self.store.count_death(self.peers[task], seen.own[task].status)
+        self._note_words(seen)
+        if "decided" not in self.state.marks and self.store.known.decided is not None:
+            self.store.note_change()
+            self.state.marks["decided"] = seen.now
+        self.astray = self.astray and not seen.in_touch
+
+    def _note_words(self, seen: Seen) -> None:
+        if "stop" in seen.words and not self.state.stop_requested:
+            self.store.note_change()
             self.state.stop_requested = True
-            self.ledger.save()
-        now = time.monotonic()
-        signs = words.get("start"), words.get("renew")
+        signs = seen.words.get("start"), seen.words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
-            self.state.marks[self.state.phase] = now  # whoever launches is still there, waiting for the other hosts
+            self.state.marks[self.state.phase] = seen.now  # whoever launches is still there, waiting for the other hosts
         self.launcher = signs
-        if "decided" not in self.state.marks and shared_state.decided(self.part.peers, self.ledger.known) is not None:
-            self.state.marks["decided"] = now
-            self.ledger.save()
-            self._tell_programs()
-        if self.mesh is not None and "decided" in self.state.marks:
-            self.mesh.attend((self.part.finish_grace_s + self.part.stop_grace_s) / 4)
-        silent = {} if self.mesh is None else self.mesh.silent_s(now, self.state.marks.get("decided"))
-        view = decide.View(
-            self.part,
-            self.state.phase,
-            self.ledger.known,
-            own,
-            now,
-            self.state.marks,
-            words,
-            silent,
-            self.state.restarts,
-            self.state.supplied,
-            processes.boot_id(),
-            self._is_astray(),
-            {} if self.mesh is None else self.mesh.refused_s(),
+
+    def _view(self, seen: Seen) -> decide.View:
+        mesh, marks = self.mesh, self.state.marks
+        return decide.View(
+            part=self.part,
+            phase=self.state.phase,
+            known=self.store.known,
+            own=seen.own,
+            now=seen.now,
+            marks=marks,
+            words=seen.words,
+            silent_s={} if mesh is None else mesh.silent_s(seen.now, marks.get("decided")),
+            counts=self.state.restarts,
+            supplied=self.state.supplied,
+            boot_id=processes.boot_id(),
+            astray=self.astray,
+            refused_s={} if mesh is None else mesh.refused_s(),
         )
-        waiting = {task: words for task, words in self.state.again.items() if not own[task].written}
+
+    def _note_restarts(self, view: decide.View) -> None:
+        """What is about to start again here, and why, for whoever asks for the status."""
+        waiting = {task: words for task, words in self.state.again.items() if not view.own[task].written}
         again = {**waiting, **restart.first_words(view)}
-        if again and self.supplier is not None and self.supplier.said:
-            waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, self.supplier.said[:200])
+        refused = self.effects.keep_refused()
+        if again and refused:
+            waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
             again = {task: words + waits for task, words in again.items()}
         if again != self.state.again:
+            self.store.note_change()
             self.state.again = again
-            self.ledger.save()
-        return view
-
-    def _tell_programs(self) -> None:
-        """Synchronous workers wait no longer for a chief that has finished (runtime/no_more_tokens.py)."""
-        try:
-            write_bytes(self.paths.file("decided"), b"")
-        except OSError:
-            pass  # a full disk: they have their grace
-
-    def _is_astray(self) -> bool:
-        """Until another host of the run is heard of, where one may be left."""
-        if self.astray and (self.mesh is None or self.mesh.in_touch()):
-            self.astray = False
-        return self.astray
 
     # --- what stands still
 
-    def _see_the_doctor(self) -> None:
-        """Takes down what is stalled, and why; under `restart` who is to blame for it has failed."""
-        if self.rounds is None:
+    def _attend_health(self) -> None:
+        """Notes what is stalled, and why; under `stall: restart` the task that causes it has failed."""
+        if self.monitor is None:
             return
-        active = self.state.phase == "committed" and self.ledger.known.abort is None and "decided" not in self.state.marks
-        self.rounds.attend(self.ledger.known, active)
-        health = {task: one.as_json() for task, one in self.rounds.health().items()}
-        self.ledger.note_health(health)
-        for task, one in self.rounds.health().items():
-            if not one.culprit or self.part.stall_action != "restart":
-                continue
-            status = self.paths.status(task)
-            if status.state == "running" and status.attempt == one.attempt:  # not of the attempt before
-                tell_supervisor(self.paths, task, "stalled: " + one.reason, self.part.stop_grace_s, "failed")
+        active = self.state.phase == "committed" and self.store.known.abort is None and "decided" not in self.state.marks
+        self.monitor.attend(self.store.known, active)
+        stalled = self.monitor.health()
+        self.store.note_health({task: one.as_json() for task, one in stalled.items()})
+        if self.part.stall_action == "restart":
+            for task, one in stalled.items():
+                if one.culprit:
+                    self.effects.end_stalled(task, one.attempt, one.reason)
 
-    # --- actions
-
-    def _act(self, action: actions.Action) -> bool:
-        """Carries it out. True: look again at once."""
-        if isinstance(action, decide.Start):
-            return self.staff.start(action.task, action.attempt, action.round)
-        if isinstance(action, decide.End):
-            tell_supervisor(self.paths, action.task, action.reason, action.grace_s)
-            return False
-        if isinstance(action, decide.Bury):
-            return reap.bury(self.paths, *action)
-        if isinstance(action, actions.GiveUp):
-            return reap.give_up(self.paths, action.task, action.reason)
-        if isinstance(action, actions.Supply):
-            return self._supply(action.n)
-        if isinstance(action, actions.Stand):
-            self._know(self.ledger.known.join(Knowledge(stands={self.part.host: (action.n, action.stage)})))
-            self.ledger.journal("gang", round=action.n, stage=action.stage)
-            return True
-        if isinstance(action, actions.NewRound):
-            status, count = self.paths.status(action.task), self.state.restarts[action.task]
-            self._know(self.ledger.known.join(Knowledge(round=restart.new_round(action, status, count))))
-            return True
-        if isinstance(action, (actions.Unminded, actions.Lose)):
-            self._know(unminded.learn(self.part, self.ledger.known, action, clock.now(self.part)))
-            return True
-        if isinstance(action, decide.Phase):
-            return self._enter(action.phase)
-        fields: Dict[str, object] = {"host": self.part.host, "time": clock.now(self.part)}
-        if isinstance(action, decide.Commit):
-            self._know(self.ledger.known._replace(committed=True))
-        else:
-            fields.update(kind=action.kind, reason=action.reason[: shared_state.MAX_TEXT])
-            if action.grace_s is not None:
-                fields["grace_s"] = action.grace_s
-            self._know(self.ledger.known.join(Knowledge(abort=fields)))
-            self.ledger.journal("abort", kind=action.kind, reason=action.reason)
-        return True
-
-    def _supply(self, number: int) -> bool:
-        if self.supplier is None or not self.supplier.has_come(number):
-            return False
-        self.state.supplied = number
-        self.ledger.save()
-        self.ledger.journal("supplied", round=number)
-        return True
-
-    def _enter(self, phase: str) -> bool:
-        if phase == "started":
-            self.state.started = clock.now(self.part)
-            self.state.marks["started"] = time.monotonic()
-        if phase == "committed":
-            leftovers.settle(self.paths)
-        if phase == "ended":
-            self._release()
-            leftovers.restore_links(self.paths)
-            self.state.left_files = leftovers.left_files(self.paths, self.part)
-            self.state.ended = clock.now(self.part)
-        self.state.phase = phase
-        self.ledger.save()
-        self.ledger.journal(phase)
-        return True
-
-    def _release(self) -> None:
-        for holder in self.holders:
-            holder.close()
-        self.holders = []
-        if self.supplier is not None:
-            self.supplier.give_up()
-        leftovers.forget_secrets(self.paths)
+    # --- after the end
 
     def _linger(self, fifo: int) -> None:
         """Until the peers that still have something running know how it ended here."""
         if self.mesh is None:
             return
-        one = linger.Messenger(self.paths, self.mesh, self.ledger.known.committed, self.state.started is not None)
+        one = Linger(self.paths, self.mesh, self.store.known.committed, self.state.started is not None)
         while one.is_needed():
             self._wait(fifo, one.tick_s)
-            self._know(self.ledger.known.join(self.mesh.known()))
+            self.effects.know(self.store.known.join(self.mesh.known()))
             stopped = self.paths.word("stop") is not None
-            if stopped and self.ledger.known.abort is None:  # only now: those who are away must hear it
-                self._act(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
+            if stopped and self.store.known.abort is None:  # only now: those who are away must hear it
+                self.effects.carry_out(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.say_farewell()
         self.mesh.close()
 

@@ -1,11 +1,15 @@
-"""What starts again after a death, when, and in which order: (part, what is known, own tasks, clock) -> actions. Pure.
+"""The restart policy, and the order of a gang's new start: (part, what is known, own tasks, clock) -> actions. Pure.
 
-A task that recovers alone starts again on its host after a pause. A gang starts again together: somebody says a new round;
-every host ends what it has of the old one and says so (CLEARED); once all have, and the chief's keep lies on each disk, they
-say that (SUPPLIED); then the servers start, and once these are up (SERVED) the others. So no new process ever meets an old.
+`after_attempt` alone says whether and when a task starts again; whoever wants to know asks it.
+
+A task that recovers alone starts again on its host after a pause. A gang starts again together: a minder tells a new round;
+every host ends what it has of the old round and tells that (CLEARED); once all have, and the chief's keep lies on each disk,
+they tell that (SUPPLIED); then the servers start, and once these are up (SERVED) the others. So no new process ever meets an old.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional
@@ -31,24 +35,86 @@ CLEARED, SUPPLIED, SERVED = 1, 2, 3
 GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
 
 
-def may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
-    return part.restart_max > 0 and peer.on_death != ""
+# What may follow an attempt that has ended.
+LAST = "last"  # nothing: the task is done, or what it died of is final
+RUN_OVER = "run over"  # nothing: the task would start again, had the run not ended before
+GANG = "gang"  # the gang starts again, and the task with it
+GIVE_UP = "give up"
+AT = "at"
+NOW = "now"
 
 
-def is_last(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
-    """Whether this attempt, which has ended, was the task's last."""
-    over = known.abort is not None or decided(part.peers, known) is not None
-    return over or not recovers(part, peer, known, status)
+class Following(NamedTuple):
+    """What follows an attempt that has ended.
+
+    `reason`: how the attempt ended; under GIVE_UP why there is no other. `at`: monotonic seconds, under AT. `round`: of the
+    gang's new start, under GANG; it is the known one where that start is under way already."""
+
+    what: str
+    reason: str = ""
+    at: float = 0.0
+    round: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        return self.what in (LAST, RUN_OVER)
 
 
-def recovers(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
+def after_attempt(
+    part: wire.HostPart,
+    peer: wire.Peer,
+    known: Knowledge,
+    status: wire.TaskStatus,
+    count: Optional[Dict[str, Any]] = None,
+    now: float = 0.0,
+    not_before: float = 0.0,
+) -> Following:
+    """`count`: `account` with this death; None where it has not been counted yet. `now`, `not_before`: monotonic seconds."""
+    how, number = how_it_ended(status), known.round_number
+    if not _recovers(part, peer, known, status):
+        return Following(LAST, how)
+    if known.abort is not None or decided(part.peers, known) is not None:
+        return Following(RUN_OVER, how)
+    if peer.gang and status.round < number:
+        return Following(GANG, how, round=number)
+    if count is not None and count["count"] > part.restart_max:
+        restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
+        return Following(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
+    if peer.on_death == "gang" or _is_left_alone(part, known, peer):
+        if number >= MAX_ROUND:
+            return Following(GIVE_UP, "%s, and no round follows number %d" % (how, MAX_ROUND))
+        return Following(GANG, how, round=number + 1)
+    return Following(AT, how, at=not_before) if now < not_before else Following(NOW, how)
+
+
+def _recovers(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
     """Whether the task starts again after this attempt, unless the run is over before that."""
-    if not known.committed or not may_recover(part, peer):
+    if not known.committed or not _may_recover(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
         return True
     fields = {"outcome": status.outcome, "up": status.up}
     return status.outcome != "gave_up" and (status.outcome != "succeeded" or too_early(peer, fields))
+
+
+def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
+    return part.restart_max > 0 and peer.on_death != ""
+
+
+def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
+    """Whether another of its gang has done its part and gone: a session that spans them all would wait for it for ever."""
+    others = [each for each in part.peers if each.gang and each.task != peer.task and each.task in known.ended]
+    ended = [known.ended[each.task] for each in others if not is_outdated(each, known.ended[each.task], known)]
+    return peer.gang and any(fields["outcome"] == "succeeded" and is_final(fields) for fields in ended)
+
+
+def how_it_ended(status: wire.TaskStatus) -> str:
+    """Of an attempt: "killed by signal 9", "exit code 3"."""
+    if status.reason:
+        return status.reason
+    if status.exit_code is not None:
+        return "exit code %d" % status.exit_code
+    return "killed by signal %s" % status.signal if status.signal is not None else str(status.outcome)
 
 
 def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> Dict[str, Any]:
@@ -64,7 +130,7 @@ def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
-    which = {"attempt": status.attempt, "round": status.round, "how": how(status)[:MAX_TEXT]}
+    which = {"attempt": status.attempt, "round": status.round, "how": how_it_ended(status)[:MAX_TEXT]}
     return {**which, "count": after(count), "quick": quick, "delay_s": delay_s}
 
 
@@ -93,7 +159,7 @@ def recover(view: View) -> List[Action]:
 
 def waits_for_gang(view: View) -> bool:
     """Whether the gang may need this host once more, though all has ended here."""
-    return any(peer.gang and may_recover(view.part, peer) for _, peer in _own(view))
+    return any(peer.gang and _may_recover(view.part, peer) for _, peer in _own(view))
 
 
 def _own(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
@@ -102,40 +168,18 @@ def _own(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
 
 
 def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
-    part, status, known = view.part, own.status, view.known
     count = view.counts.get(peer.task)
-    if is_last(part, peer, known, status) or count is None or count["attempt"] != status.attempt:
+    if count is None or count["attempt"] != own.status.attempt:
         return []
-    if count["count"] > part.restart_max:
-        return [GiveUp(peer.task, _given_up(part, status))]
-    if peer.on_death == "gang" or _is_left_alone(view, peer):
-        if known.round_number >= MAX_ROUND:
-            return [GiveUp(peer.task, "%s, and no round follows number %d" % (how(status), MAX_ROUND))]
-        return [NewRound(known.round_number + 1, peer.task)]
-    if view.now < view.marks.get("again " + peer.task, 0.0):
-        return []
-    return [Start(peer.task, status.attempt + 1, known.round_number)]
-
-
-def _is_left_alone(view: View, peer: wire.Peer) -> bool:
-    """Whether another of its gang has done its part and gone: a session that spans them all would wait for it for ever."""
-    known = view.known
-    others = [each for each in view.part.peers if each.gang and each.task != peer.task and each.task in known.ended]
-    ended = [known.ended[each.task] for each in others if not is_outdated(each, known.ended[each.task], known)]
-    return peer.gang and any(fields["outcome"] == "succeeded" and is_final(fields) for fields in ended)
-
-
-def _given_up(part: wire.HostPart, status: wire.TaskStatus) -> str:
-    return "%s, after %d restart%s (restart.max)" % (how(status), part.restart_max, "s" * (part.restart_max != 1))
-
-
-def how(status: wire.TaskStatus) -> str:
-    """How an attempt ended: "killed by signal 9", "exit code 3"."""
-    if status.reason:
-        return status.reason
-    if status.exit_code is not None:
-        return "exit code %d" % status.exit_code
-    return "killed by signal %s" % status.signal if status.signal is not None else str(status.outcome)
+    not_before = view.marks.get("again " + peer.task, 0.0)
+    following = after_attempt(view.part, peer, view.known, own.status, count, view.now, not_before)
+    if following.what == GIVE_UP:
+        return [GiveUp(peer.task, following.reason)]
+    if following.what == GANG:
+        return [NewRound(following.round, peer.task)]
+    if following.what == NOW:
+        return [Start(peer.task, own.status.attempt + 1, view.known.round_number)]
+    return []
 
 
 def _broken(view: View) -> str:
@@ -187,17 +231,18 @@ def _is_up(own: Own, number: int) -> bool:
 def first_words(view: View) -> Dict[str, str]:
     """Tasks of this host that are about to start again, and why."""
     words: Dict[str, str] = {}
-    if view.phase != "committed" or view.known.abort is not None or decided(view.part.peers, view.known) is not None:
+    if view.phase != "committed" or view.known.abort is not None:
         return words
     for spec, peer in _own(view):
         status = view.own[spec.task].status
-        if status.state not in OVER or is_last(view.part, peer, view.known, status):
+        if status.state not in OVER:
             continue
-        outdated = peer.gang and status.round < view.known.round_number
-        if not outdated and _counted(view, peer, status)["count"] > view.part.restart_max:
+        following = after_attempt(view.part, peer, view.known, status, _counted(view, peer, status))
+        if following.is_final or following.what == GIVE_UP:
             continue
         first = "once another host of the run answers, " if view.astray else ""
-        words[spec.task] = _broken(view) + _awaited(view) if outdated else "%sstarts again: %s" % (first, how(status))
+        under_way = following.round == view.known.round_number
+        words[spec.task] = _broken(view) + _awaited(view) if under_way else "%sstarts again: %s" % (first, following.reason)
     return words
 
 

@@ -27,8 +27,8 @@ def tidy(paths: RunPaths) -> None:
         forget_halves(paths.file(name))
 
 
-class Ledger:
-    """`state` may be changed by whoever holds it, who then saves. `known` only grows, by `learn`."""
+class StateStore:
+    """`state` may be changed by whoever holds it and calls `note_change`. `known` only grows, by `learn`. `save` writes both."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
@@ -60,7 +60,7 @@ class Ledger:
             self.journal(name, reason=known.round.get("reason"))
         self._note_unminded(known)
         self.known = known
-        self.save()
+        self.note_change()
 
     def _note_unminded(self, known: Knowledge) -> None:
         before, now = unminded.hosts(self.known), unminded.hosts(known)
@@ -71,19 +71,20 @@ class Ledger:
             self.state.marks.pop(unminded.mark(host), None)
             self.journal("minded again", host=host)
 
-    def account(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
+    def count_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
         """Counts a death once, and says when the task may start again."""
         before = self.state.restarts.get(peer.task)
+        following = restart.after_attempt(self.part, peer, self.known, status)
         counted = (before or {}).get("attempt") == status.attempt
-        collateral = peer.gang and status.round < self.known.round_number
-        if counted or collateral or restart.is_last(self.part, peer, self.known, status):
+        of_an_old_round = following.round == self.known.round_number
+        if counted or of_an_old_round or following.is_final:
             return
         said = self.known.round if peer.on_death == "gang" else before
         count = restart.account(said, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
         self.journal("died", task=peer.task, **count)
-        self.save()
+        self.note_change()
 
     def note_health(self, health: Dict[str, Dict[str, Any]]) -> None:
         """What stands still, and why, by task."""
@@ -93,9 +94,16 @@ class Ledger:
             if health.get(task) != self.state.health.get(task):
                 self.journal("stalled" if task in health else "goes on", task=task, **health.get(task, {}))
         self.state.health = health
-        self.save()
+        self.note_change()
+
+    def note_change(self) -> None:
+        """What is on disk is not all of it any more."""
+        self.saved = False
 
     def save(self) -> None:
+        """Writes what changed. A disk that is full leaves it unsaved."""
+        if self.saved:
+            return
         try:
             self._write()
             self.saved = True

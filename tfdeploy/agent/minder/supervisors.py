@@ -25,7 +25,7 @@ class Heard(NamedTuple):
     waits: Tuple[str, ...] = ()
 
 
-class Staff:
+class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part

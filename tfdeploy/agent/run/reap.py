@@ -14,7 +14,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.leftovers import restore_links
 
 
-def bury(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1) -> bool:
+def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1) -> bool:
     """`attempt`, of that round of the gang: of which the supervisor may have died before it wrote anything.
 
     False: its supervisor lives after all, something would not die, or the disk is full (try again)."""

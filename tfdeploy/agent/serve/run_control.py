@@ -240,8 +240,8 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
         task_processes.end(paths, tasks, grace_s)
         rebooted = paths.state().boot_id not in (None, processes.boot_id())
         outcome = ("lost", "host rebooted") if rebooted else ("stopped", reason)
-        buried = [reap.bury(paths, task, *outcome) for task in tasks]
-        if all(buried):
+        reaped = [reap.reap(paths, task, *outcome) for task in tasks]
+        if all(reaped):
             leftovers.forget_secrets(paths)
             state = paths.state()
             state.phase, state.ended = "ended", clock.now(part)

@@ -19,13 +19,13 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import run_control, run_status
 from tfdeploy.agent.serve.call import Call, Verb
 
-MANY = 16  # hosts of a run in which not all knock at all: a kernel's table of neighbours is full at 1024, in a lab for all hosts
-NEXT = 3  # of so many that come after it each host knocks at the ports then,
+MANY = 16  # hosts; of more not every host tries every port: a kernel's table of neighbours is full at 1024, in a lab for all
+NEXT = 3  # of so many that come after it each host tries the ports then,
 ANSWER_S = 5.0
 SERVING = 8  # and of so many that serve
 
 
-class _Door(NamedTuple):
+class _Port(NamedTuple):
     host: str
     task: str  # "" for the mesh
     address: str  # with its port
@@ -35,22 +35,22 @@ class _Door(NamedTuple):
 
 
 def links(call: Call) -> Dict[str, Any]:
-    """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: whom it knocked at, and what is not reached from here."""
+    """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: which were tried, and what is not reached from here."""
     paths = run_status.paths_of(call)
     run_control.refuse_ended(paths, also=("ending",))
     part = paths.part()
     asked = _asked(part)
-    doors = _doors(part, asked)
+    ports = _ports(part, asked)
     shut: List[Dict[str, str]] = []
-    for first in range(0, len(doors), reach.AT_ONCE):
-        shut += _knock(doors[first : first + reach.AT_ONCE])
+    for first in range(0, len(ports), reach.AT_ONCE):
+        shut += _shut_ports(ports[first : first + reach.AT_ONCE])
     unreached = {each["host"] for each in shut}
-    shut += _astray([door for door in doors if not door.task and door.host not in unreached], paths)
+    shut += _astray([port for port in ports if not port.task and port.host not in unreached], paths)
     return {"asked": asked, "shut": shut}
 
 
 def _asked(part: wire.HostPart) -> List[str]:
-    """The other hosts at whose ports this one knocks, those first that come after it: not all knock at one at once."""
+    """The other hosts whose ports this one tries, first those that come after it: so not all try one host at once."""
     hosts = [each.host for each in part.mesh]
     own = hosts.index(part.host)
     others = hosts[own + 1 :] + hosts[:own]
@@ -60,42 +60,42 @@ def _asked(part: wire.HostPart) -> List[str]:
     return others[:NEXT] + [host for host in others[NEXT:] if host in serving][:SERVING]
 
 
-def _doors(part: wire.HostPart, asked: List[str]) -> List[_Door]:
-    doors = []
+def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
+    ports = []
     for host in asked:
-        doors += [_Door(host, "", _address(each.address, each.port)) for each in part.mesh if each.host == host]
-        doors += [_Door(host, peer.task, peer.address) for peer in part.peers if peer.host == host and peer.address]
-    return doors
+        ports += [_Port(host, "", _address(each.address, each.port)) for each in part.mesh if each.host == host]
+        ports += [_Port(host, peer.task, peer.address) for peer in part.peers if peer.host == host and peer.address]
+    return ports
 
 
-def _knock(doors: List[_Door]) -> List[Dict[str, str]]:
+def _shut_ports(ports: List[_Port]) -> List[Dict[str, str]]:
     """Those that are shut when asked twice: the first packet on a way may be lost."""
     for _ in range(2):
-        said = reach.knock(door.address for door in doors)
-        doors = [door for door in doors if door.is_shut(said[door.address])]
-    return [dict(door._asdict(), why=said[door.address]) for door in doors]
+        said = reach.try_ports(port.address for port in ports)
+        ports = [port for port in ports if port.is_shut(said[port.address])]
+    return [dict(port._asdict(), why=said[port.address]) for port in ports]
 
 
-def _astray(doors: List[_Door], paths: RunPaths) -> List[Dict[str, str]]:
+def _astray(ports: List[_Port], paths: RunPaths) -> List[Dict[str, str]]:
     """Those mesh ports at which somebody else answers: a name or an address that leads to another host, or out of the run."""
     certs = read_json(paths.file("mesh.json"))
-    if not certs or not doors:
+    if not certs or not ports:
         return []
     client = tls.contexts(certs)[1]
     said: Dict[str, str] = {}
 
-    def ask(door: _Door) -> None:
-        said[door.host] = _who(door, client, handshake_gate.token(certs["ca"], door.host))
+    def ask(port: _Port) -> None:
+        said[port.host] = _who(port, client, handshake_gate.token(certs["ca"], port.host))
 
-    reach.ask_all(ask, doors, 2 * ANSWER_S)
-    return [dict(door._asdict(), why=said[door.host]) for door in doors if said.get(door.host)]
+    reach.ask_all(ask, ports, 2 * ANSWER_S)
+    return [dict(port._asdict(), why=said[port.host]) for port in ports if said.get(port.host)]
 
 
-def _who(door: _Door, client: Any, token: str) -> str:
+def _who(asked: _Port, client: Any, token: str) -> str:
     """Who answers in place of that host, in words; "": itself, or nobody who can be told."""
     import ssl
 
-    name, _, port = door.address.rpartition(":")
+    name, _, port = asked.address.rpartition(":")
     try:
         plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
@@ -105,7 +105,7 @@ def _who(door: _Door, client: Any, token: str) -> str:
         return "no host of this run answers" if foreign else ""
     except (OSError, ValueError):
         return ""
-    return "" if found == door.host else "%s answers" % found
+    return "" if found == asked.host else "%s answers" % found
 
 
 def _address(host: str, port: int) -> str:

@@ -1,0 +1,164 @@
+"""What a minder does: each action that decide.py asks for is carried out by one method. It decides nothing."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Callable, Dict, List, Optional, Union
+from tfdeploy.agent.host.atomic import write_bytes
+from tfdeploy.agent.mesh import shared_state
+from tfdeploy.agent.mesh.keep_transfer import KeepFetch
+from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.minder import actions, restart, unminded
+from tfdeploy.agent.minder.store import StateStore
+from tfdeploy.agent.minder.supervisors import Supervisors, tell_supervisor
+from tfdeploy.agent.run import clock, leftovers, reap
+from tfdeploy.agent.run.folder import RunPaths
+
+
+class Effects:
+    def __init__(
+        self,
+        paths: RunPaths,
+        part: wire.HostPart,
+        store: StateStore,
+        supervisors: Supervisors,
+        mesh: Optional[Mesh],
+        keep: Optional[KeepFetch],
+        holders: List[socket.socket],
+    ) -> None:
+        self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
+        self._mesh, self._keep, self._holders = mesh, keep, holders
+        self._programs_know = False
+        self._methods: Dict[type, Callable[[Any], bool]] = {
+            actions.Start: self._start,
+            actions.End: self._end,
+            actions.Reap: self._reap,
+            actions.GiveUp: self._give_up,
+            actions.Supply: self._supply,
+            actions.Stand: self._stand,
+            actions.NewRound: self._new_round,
+            actions.Unminded: self._learn_of_host,
+            actions.Lose: self._learn_of_host,
+            actions.Phase: self._enter,
+            actions.Commit: self._commit,
+            actions.Abort: self._abort,
+        }
+
+    def carry_out(self, action: actions.Action) -> bool:
+        """True: something changed by it, look again at once. Raises OSError where the system refuses it."""
+        return self._methods[type(action)](action)
+
+    def know(self, known: Knowledge) -> None:
+        """`known` holds all that was known before. On disk first, then told to the other hosts."""
+        self._store.learn(known)
+        self._store.save()
+        self.tell()
+
+    def tell(self) -> None:
+        """What is known to the other minders; that the run is decided to its programs too."""
+        if self._mesh is not None:
+            self._mesh.tell(self._store.known)
+        if "decided" not in self._store.state.marks:
+            return
+        if self._mesh is not None:
+            self._mesh.attend((self._part.finish_grace_s + self._part.stop_grace_s) / 4)
+        if not self._programs_know:
+            self._programs_know = True
+            self._tell_programs()
+
+    def _tell_programs(self) -> None:
+        """Synchronous workers wait no longer for a chief that has finished (runtime/no_more_tokens.py)."""
+        try:
+            write_bytes(self._paths.file("decided"), b"")
+        except OSError:
+            pass  # a full disk: they have their grace
+
+    def keep_refused(self) -> str:
+        """Why the chief's keep has not come; "" where nothing went wrong."""
+        return "" if self._keep is None else self._keep.said
+
+    def end_stalled(self, task: str, attempt: int, reason: str) -> None:
+        """That attempt has failed, if it is still the one that runs."""
+        status = self._paths.status(task)
+        if status.state == "running" and status.attempt == attempt:
+            tell_supervisor(self._paths, task, "stalled: " + reason, self._part.stop_grace_s, "failed")
+
+    # --- a method for each action
+
+    def _start(self, action: actions.Start) -> bool:
+        return self._supervisors.start(action.task, action.attempt, action.round)
+
+    def _end(self, action: actions.End) -> bool:
+        tell_supervisor(self._paths, action.task, action.reason, action.grace_s)
+        return False
+
+    def _reap(self, action: actions.Reap) -> bool:
+        return reap.reap(self._paths, *action)
+
+    def _give_up(self, action: actions.GiveUp) -> bool:
+        return reap.give_up(self._paths, action.task, action.reason)
+
+    def _supply(self, action: actions.Supply) -> bool:
+        if self._keep is None or not self._keep.has_come(action.n):
+            return False
+        self._store.state.supplied = action.n
+        self._store.note_change()
+        self._store.journal("supplied", round=action.n)
+        return True
+
+    def _stand(self, action: actions.Stand) -> bool:
+        self.know(self._store.known.join(Knowledge(stands={self._part.host: (action.n, action.stage)})))
+        self._store.journal("gang", round=action.n, stage=action.stage)
+        return True
+
+    def _new_round(self, action: actions.NewRound) -> bool:
+        status, count = self._paths.status(action.task), self._store.state.restarts[action.task]
+        self.know(self._store.known.join(Knowledge(round=restart.new_round(action, status, count))))
+        return True
+
+    def _learn_of_host(self, action: Union[actions.Unminded, actions.Lose]) -> bool:
+        self.know(unminded.learn(self._part, self._store.known, action, clock.now(self._part)))
+        return True
+
+    def _commit(self, action: actions.Commit) -> bool:
+        self.know(self._store.known._replace(committed=True))
+        return True
+
+    def _abort(self, action: actions.Abort) -> bool:
+        reason = action.reason[: shared_state.MAX_TEXT]
+        said = {"host": self._part.host, "time": clock.now(self._part), "kind": action.kind, "reason": reason}
+        if action.grace_s is not None:
+            said["grace_s"] = action.grace_s
+        self.know(self._store.known.join(Knowledge(abort=said)))
+        self._store.journal("abort", kind=action.kind, reason=action.reason)
+        return True
+
+    def _enter(self, action: actions.Phase) -> bool:
+        state = self._store.state
+        if action.phase == "started":
+            state.started = clock.now(self._part)
+            state.marks["started"] = time.monotonic()
+        if action.phase == "committed":
+            leftovers.settle(self._paths)
+        if action.phase == "ended":
+            self._release()
+            leftovers.restore_links(self._paths)
+            state.left_files = leftovers.left_files(self._paths, self._part)
+            state.ended = clock.now(self._part)
+        state.phase = action.phase
+        self._store.note_change()
+        self._store.save()
+        self._store.journal(action.phase)
+        return True
+
+    def _release(self) -> None:
+        for holder in self._holders:
+            holder.close()
+        self._holders = []
+        if self._keep is not None:
+            self._keep.give_up()
+        leftovers.forget_secrets(self._paths)
