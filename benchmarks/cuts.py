@@ -18,7 +18,7 @@ from pathlib import Path
 
 from misfortune import Events, Tfdeploy, figure, operators, options, spread
 
-from conditions import wait_for  # isort: skip
+from support.waiting import wait_for  # isort: skip
 from jobs import write_job  # isort: skip
 
 JOB, RUN = "cuts", "cuts-1"

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from misfortune import figure, operators, options
 
-from conditions import wait_for  # isort: skip
+from support.waiting import wait_for  # isort: skip
 from jobs import write_job  # isort: skip
 from remains import remains  # isort: skip
 from runside import alive, host_state, kill, task_status  # isort: skip

@@ -14,7 +14,7 @@ import time
 
 from misfortune import Events, Tfdeploy, figure, operators, options, spread
 
-from conditions import wait_for  # isort: skip
+from support.waiting import wait_for  # isort: skip
 from hostside import on_host  # isort: skip
 from jobs import write_job  # isort: skip
 from runside import kill, task_folder, task_status  # isort: skip

@@ -12,7 +12,7 @@ import sys
 
 from misfortune import Tfdeploy, figure, operators, options
 
-from conditions import wait_for  # isort: skip
+from support.waiting import wait_for  # isort: skip
 from jobs import write_job  # isort: skip
 from remains import remains  # isort: skip
 from lostanswers import agent_that_dies_after  # isort: skip

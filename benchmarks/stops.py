@@ -13,7 +13,7 @@ import time
 
 from misfortune import Tfdeploy, figure, operators, options, spread
 
-from conditions import wait_for  # isort: skip
+from support.waiting import wait_for  # isort: skip
 from jobs import write_job  # isort: skip
 from remains import remains  # isort: skip
 from runside import host_state, kill, task_status  # isort: skip

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from conditions import wait_for
 from glance import Glance
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from commandline import Tfdeploy
-from conditions import need_root, wait_for
 from faulttable import FaultTable, collected, further_shapes
 from hypothesis import settings
 
+from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import Lab

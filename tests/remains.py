@@ -7,7 +7,8 @@ import subprocess
 from contextlib import ExitStack
 
 from commandline import Tfdeploy
-from conditions import wait_for
+
+from support.waiting import wait_for
 
 LOOK = r"""
 import fcntl, glob, json, os, socket, sys

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from commandline import Tfdeploy
-from conditions import wait_for
 from hostside import on_host
 from jobs import write_job
 from remains import remains
 from runside import host_folder, host_state, kill, task_status
+
+from support.waiting import wait_for
 
 ENDS_S = 120.0
 LET_BYTES, LET_S = 4000, 3.0

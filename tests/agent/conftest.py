@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from agentside import Client
-from conditions import wait_for
 
 import tfdeploy
+from support.waiting import wait_for
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as run_folder

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from agentside import Client
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from hostside import on_host
 from jobs import open_gate, write_job
 from remains import assert_nothing_left
 from runside import host_state, kill, task_status
 from tampered import tampered_agent
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

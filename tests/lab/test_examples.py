@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pytest
 from commandline import REPOSITORY, Tfdeploy
-from conditions import every
 from remains import assert_nothing_left
 
+from support.waiting import every
 from tfdeploy.lab import Lab
 
 EXAMPLES = REPOSITORY / "examples"

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from commandline import PATH, REPOSITORY
-from conditions import need_root, wait_for
 
+from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.lab import processes

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 from commandline import Tfdeploy, ended
-from conditions import wait_for
 from eventpipe import EventPipe
 from hostside import on_host
 from jobs import write_job
 from remains import NO_PORTS, assert_nothing_left
 from runside import task_folder
 
+from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.lab import Lab
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from hostside import on_host
 from jobs import write_job
 from remains import assert_nothing_left
 from runside import task_folder
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from eventpipe import EventPipe
 from hostside import on_host
 from jobs import write_job
 from remains import assert_nothing_left
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

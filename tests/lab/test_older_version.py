@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from commandline import REPOSITORY, Tfdeploy
-from conditions import wait_for
 from jobs import write_job
 from remains import NO_PORTS, assert_nothing_left
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 OLD = "5af816d"  # before tasks started again

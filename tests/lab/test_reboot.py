@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from jobs import open_gate, write_job
 from remains import assert_nothing_left
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

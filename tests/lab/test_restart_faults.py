@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from faultlines import params
 from glance import Glance
 from hostside import on_host, set_inventory
@@ -16,6 +15,7 @@ from jobs import write_job
 from remains import assert_nothing_left
 from runside import kill, task_folder, task_status
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from hostside import changed_host, on_host
 from jobs import open_gate, write_job
 from remains import assert_nothing_left
 from runside import alive, host_state, kill, task_status
 from strangers import strangers
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

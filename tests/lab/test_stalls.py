@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from glance import Glance
 from jobs import write_job
 from remains import assert_nothing_left
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pytest
 from bystander import bystander
 from commandline import Tfdeploy, ended
-from conditions import wait_for
 from faultlines import variations
 from jobs import write_job
 from remains import assert_nothing_left
 from runside import host_state
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

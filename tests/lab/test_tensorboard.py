@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from commandline import Tfdeploy
-from conditions import wait_for
 from hostside import set_inventory
 from jobs import write_job
 
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 UP_S = 90

@@ -16,8 +16,8 @@ from pathlib import Path
 import idxfiles
 import pytest
 from commandline import Tfdeploy
-from conditions import every
 
+from support.waiting import every
 from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"
