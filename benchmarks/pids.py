@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from misfortune import figure, operators, options
 
 from support.waiting import wait_for  # isort: skip
-from jobs import write_job  # isort: skip
-from remains import remains  # isort: skip
-from runside import alive, host_state, kill, task_status  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
+from support.lab.remains import remains  # isort: skip
+from support.lab.run_files import alive, host_state, kill, task_status  # isort: skip
 from strangers import strangers  # isort: skip
 
 JOB = "pids"

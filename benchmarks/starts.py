@@ -13,8 +13,8 @@ import sys
 from misfortune import Tfdeploy, figure, operators, options
 
 from support.waiting import wait_for  # isort: skip
-from jobs import write_job  # isort: skip
-from remains import remains  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
+from support.lab.remains import remains  # isort: skip
 from lostanswers import agent_that_dies_after  # isort: skip
 
 JOB = "starts"

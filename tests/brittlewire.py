@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from commandline import Tfdeploy
-from hostside import set_inventory
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import set_inventory
 
 
 class BrittleWire:

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
 from faulttable import FaultTable, collected, further_shapes
 from hypothesis import settings
 
+from support.lab.commandline import Tfdeploy
 from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError

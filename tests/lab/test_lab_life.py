@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import PATH, REPOSITORY
 
+from support.lab.commandline import PATH, REPOSITORY
 from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import TfdeployError, UsageError

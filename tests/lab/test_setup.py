@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
 from wheels import make_wheel
 
+from support.lab.commandline import Tfdeploy
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import pytest
 from bystander import bystander
-from commandline import Tfdeploy, ended
 from faultlines import variations
-from jobs import write_job
-from remains import assert_nothing_left
-from runside import host_state
 
+from support.lab.commandline import Tfdeploy, ended
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.lab.run_files import host_state
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import idxfiles
 import pytest
-from commandline import Tfdeploy
 
+from support.lab.commandline import Tfdeploy
 from support.waiting import every
 from tfdeploy.lab import Lab
 

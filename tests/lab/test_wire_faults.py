@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 from brittlewire import brittle_wire
-from commandline import Tfdeploy
 from faultlines import variations
-from jobs import write_job
 from lostanswers import agent_that_dies_after
-from remains import assert_nothing_left
 
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

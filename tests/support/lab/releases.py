@@ -7,9 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from commandline import Tfdeploy
-from hostside import on_host
-
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 from support.waiting import wait_for
 
 WAIT_S = 60.0

@@ -6,8 +6,7 @@ import json
 import subprocess
 from contextlib import ExitStack
 
-from commandline import Tfdeploy
-
+from support.lab.commandline import Tfdeploy
 from support.waiting import wait_for
 
 LOOK = r"""
