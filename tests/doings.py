@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from answering import verbs
 from honest import FILES, HOSTS, JOB, LOG, RUN, the_plan
 from hostile import LyingFleet
 
+from support.agent.answer_types import verbs
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import Job

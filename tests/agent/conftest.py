@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentside import Client
 
 import tfdeploy
+from support.agent.client import Client
 from support.waiting import wait_for
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import processes

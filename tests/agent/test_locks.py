@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentside import Client
 
+from support.agent.client import Client
 from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nearby import NearFleet
 
+from support.agent.nearby import NearFleet
 from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
