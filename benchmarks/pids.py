@@ -17,7 +17,7 @@ from support.waiting import wait_for  # isort: skip
 from support.lab.jobs import write_job  # isort: skip
 from support.lab.remains import remains  # isort: skip
 from support.lab.run_files import alive, host_state, kill, task_status  # isort: skip
-from strangers import strangers  # isort: skip
+from support.faults.strangers import strangers  # isort: skip
 
 JOB = "pids"
 PLACES = {"n1": "ps:0", "n2": "worker:0", "n3": "worker:1"}

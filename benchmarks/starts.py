@@ -15,7 +15,7 @@ from misfortune import Tfdeploy, figure, operators, options
 from support.waiting import wait_for  # isort: skip
 from support.lab.jobs import write_job  # isort: skip
 from support.lab.remains import remains  # isort: skip
-from lostanswers import agent_that_dies_after  # isort: skip
+from support.faults.lost_answers import agent_that_dies_after  # isort: skip
 
 JOB = "starts"
 AT_ONCE = 5

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from faulttable import FaultTable, collected, further_shapes
 from hypothesis import settings
 
+from support.faults.table import FaultTable, collected, further_shapes
 from support.lab.commandline import Tfdeploy
 from support.waiting import need_root, wait_for
 from tfdeploy import lab

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from faultlines import variations
 
+from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job

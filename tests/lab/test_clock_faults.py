@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from tampered import tampered_agent
 
+from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import open_gate, write_job

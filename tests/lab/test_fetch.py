@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faultlines import variations
-from tampered import tampered_agent
 
+from support.faults.lines import variations
+from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import set_inventory
 from support.lab.jobs import write_job

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from faultlines import variations
 
+from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy, ended
 from support.lab.event_pipe import EventPipe
 from support.lab.hosts import changed_host, on_host

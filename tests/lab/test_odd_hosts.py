@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from faultlines import params, variations
 
+from support.faults.lines import params, variations
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import changed_host, on_host, reboot, set_inventory
 from support.lab.jobs import write_job

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from bystander import LISTEN, bystander
-from faultlines import variations
 
+from support.faults.bystander import LISTEN, bystander
+from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy, ended
 from support.lab.event_pipe import EventPipe
 from support.lab.jobs import narrow_inventory, write_job

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from walks import Walk
 
+from support.faults.walks import Walk
 from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from faultlines import params
 
+from support.faults.lines import params
 from support.lab.commandline import Tfdeploy
 from support.lab.glance import Glance
 from support.lab.hosts import on_host, set_inventory

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from strangers import strangers
 
+from support.faults.strangers import strangers
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import changed_host, on_host
 from support.lab.jobs import open_gate, write_job

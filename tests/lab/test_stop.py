@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from bystander import bystander
-from faultlines import variations
 
+from support.faults.bystander import bystander
+from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy, ended
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left

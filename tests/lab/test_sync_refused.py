@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faultlines import variations
 
+from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import changed_host, on_host, set_inventory
 from support.lab.releases import job_file, listed, releases, rows_of

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 
 import pytest
-from brittlewire import brittle_wire
-from faultlines import variations
-from lostanswers import agent_that_dies_after
 
+from support.faults.brittle_wire import brittle_wire
+from support.faults.lines import variations
+from support.faults.lost_answers import agent_that_dies_after
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left

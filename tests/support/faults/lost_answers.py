@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tampered import tampered_agent
-
+from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 

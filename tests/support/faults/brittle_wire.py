@@ -107,5 +107,5 @@ async def main(address: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))
