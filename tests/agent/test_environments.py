@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheels import make_wheel
 
+from support.files.wheels import make_wheel
 from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError

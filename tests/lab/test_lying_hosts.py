@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from wheels import make_wheel
 
 from support.faults.tampered import tampered_agent
+from support.files.wheels import make_wheel
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job

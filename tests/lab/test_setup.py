@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from wheels import make_wheel
 
+from support.files.wheels import make_wheel
 from support.lab.commandline import Tfdeploy
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
