@@ -18,8 +18,8 @@ from pathlib import Path
 
 from misfortune import Events, Tfdeploy, figure, operators, options, spread
 
-from conditions import wait_for  # isort: skip
-from jobs import write_job  # isort: skip
+from support.waiting import wait_for  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
 
 JOB, RUN = "cuts", "cuts-1"
 SHORTEST_S, LONGEST_S, PAUSE_S = 1.0, 60.0, 3.0

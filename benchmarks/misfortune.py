@@ -18,7 +18,7 @@ from place import REPOSITORY, Place, a_lab
 
 sys.path.insert(0, str(REPOSITORY / "tests"))  # the tests' own hands do here what they do there
 
-from commandline import Tfdeploy
+from support.lab.commandline import Tfdeploy
 
 
 def options(doc: str | None, **numbers: int) -> argparse.Namespace:

@@ -13,11 +13,11 @@ from contextlib import ExitStack
 
 from misfortune import figure, operators, options
 
-from conditions import wait_for  # isort: skip
-from jobs import write_job  # isort: skip
-from remains import remains  # isort: skip
-from runside import alive, host_state, kill, task_status  # isort: skip
-from strangers import strangers  # isort: skip
+from support.waiting import wait_for  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
+from support.lab.remains import remains  # isort: skip
+from support.lab.run_files import alive, host_state, kill, task_status  # isort: skip
+from support.faults.strangers import strangers  # isort: skip
 
 JOB = "pids"
 PLACES = {"n1": "ps:0", "n2": "worker:0", "n3": "worker:1"}

@@ -14,10 +14,10 @@ import time
 
 from misfortune import Events, Tfdeploy, figure, operators, options, spread
 
-from conditions import wait_for  # isort: skip
-from hostside import on_host  # isort: skip
-from jobs import write_job  # isort: skip
-from runside import kill, task_folder, task_status  # isort: skip
+from support.waiting import wait_for  # isort: skip
+from support.lab.hosts import on_host  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
+from support.lab.run_files import kill, task_folder, task_status  # isort: skip
 
 JOB = "recovery"
 PLACES = {"n2": "worker:0", "n3": "worker:1", "n4": "worker:2"}

@@ -10,8 +10,8 @@ from typing import Any
 
 from misfortune import Tfdeploy
 
-from hostside import set_inventory  # isort: skip
-from jobs import write_job  # isort: skip
+from support.lab.hosts import set_inventory  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
 
 SECRET = "a-secret-that-no-file-may-keep"
 GRACE_S = 2.0

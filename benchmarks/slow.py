@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from misfortune import Tfdeploy, figure, operators, options
 from slots import GRACE_S, Slots
 
-from hostside import on_host  # isort: skip
+from support.lab.hosts import on_host  # isort: skip
 
 JOB = "slow"
 AT_ONCE = 4

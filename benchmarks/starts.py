@@ -12,10 +12,10 @@ import sys
 
 from misfortune import Tfdeploy, figure, operators, options
 
-from conditions import wait_for  # isort: skip
-from jobs import write_job  # isort: skip
-from remains import remains  # isort: skip
-from lostanswers import agent_that_dies_after  # isort: skip
+from support.waiting import wait_for  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
+from support.lab.remains import remains  # isort: skip
+from support.faults.lost_answers import agent_that_dies_after  # isort: skip
 
 JOB = "starts"
 AT_ONCE = 5

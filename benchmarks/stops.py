@@ -13,10 +13,10 @@ import time
 
 from misfortune import Tfdeploy, figure, operators, options, spread
 
-from conditions import wait_for  # isort: skip
-from jobs import write_job  # isort: skip
-from remains import remains  # isort: skip
-from runside import host_state, kill, task_status  # isort: skip
+from support.waiting import wait_for  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
+from support.lab.remains import remains  # isort: skip
+from support.lab.run_files import host_state, kill, task_status  # isort: skip
 
 JOBS = {"stops-plain": ("quick.py", "--steps=1000000000", "--pause=1"), "stops-stubborn": ("stubborn.py", "--environ")}
 PLACES = {"n1": "ps:0", "n2": "worker:0", "n3": "worker:1"}

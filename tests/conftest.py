@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from conditions import need_root, wait_for
-from faulttable import FaultTable, collected, further_shapes
 from hypothesis import settings
 
+from support.faults.table import FaultTable, collected, further_shapes
+from support.lab.commandline import Tfdeploy
+from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import Lab

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentside import Client
-from conditions import wait_for
 
 import tfdeploy
+from support.agent.client import Client
+from support.waiting import wait_for
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as run_folder

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from answering import unknown, verbs
 
+from support.agent.answer_types import unknown, verbs
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve import server

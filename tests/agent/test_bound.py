@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conditions import wait_for
+
+from support.waiting import wait_for
 
 AGENT = Path(__file__).resolve().parents[2]
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import main; sys.exit(main(sys.argv[1:]))"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conditions import wait_for
-from wheels import make_wheel
 
+from support.files.wheels import make_wheel
+from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic, installed

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentside import Client
 
+from support.agent.client import Client
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.model.facts import HostFacts

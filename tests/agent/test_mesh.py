@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.agent.host import sockets
 from tfdeploy.agent.mesh import handshake_gate, tls

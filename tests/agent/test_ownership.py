@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conditions import wait_for
-from faultlines import params
 
+from support.faults.lines import params
+from support.waiting import wait_for
 from tfdeploy.agent import layout, ownership
 from tfdeploy.agent.seen import SEEN, is_as_seen, marks
 from tfdeploy.transport.agent.archive import agent_name, agent_zip

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy.agent.host import processes, sockets, tcp_diag
 
 

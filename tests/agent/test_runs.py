@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentside import Client, make_run
 
+from support.agent.client import Client, make_run
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import check_files, find

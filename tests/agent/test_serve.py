@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agentside import Client, make_run
 
+from support.agent.client import Client, make_run
 from tfdeploy import __version__
 from tfdeploy.agent import wire
 from tfdeploy.agent.log.format import LogWriter

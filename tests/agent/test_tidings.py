@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentside import Client, make_run
-from answering import unknown
 
+from support.agent.answer_types import unknown
+from support.agent.client import Client, make_run
 from tfdeploy.agent.mesh import told_end
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.model.answers.runs import RUN_KNOWN

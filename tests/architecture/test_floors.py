@@ -329,7 +329,7 @@ ALLOWED = [
     ("names", "tfdeploy/tree/datasets.py", "class DataListing: pass"),
     ("print", "tfdeploy/cli/x.py", "print('x')"),
     ("print", "tfdeploy/config/x.py", "text = 'print(1)'"),
-    ("sleep", "tests/conditions.py", "import time\nwhile not reached():\n    time.sleep(0.05)"),
+    ("sleep", "tests/support/waiting.py", "import time\nwhile not reached():\n    time.sleep(0.05)"),
     ("length", "tfdeploy/config/x.py", "\n" * 400),
 ]
 

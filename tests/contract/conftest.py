@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from doings import Wires, small_job
 
+from support.faults.doings import Wires, small_job
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 

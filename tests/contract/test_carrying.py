@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conditions import wait_for
-from nearby import NearFleet
 
+from support.agent.nearby import NearFleet
+from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder

@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doings import ANSWERS, LIAR, OTHER, Wires, doings_of
-from honest import WORKDIR, honest
-from hostile import LyingFleet
 
+from support.faults.doings import ANSWERS, LIAR, OTHER, Wires, doings_of
+from support.faults.honest import WORKDIR, honest
+from support.faults.hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.reading import read
 from tfdeploy.model.job import Job

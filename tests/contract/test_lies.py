@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from doings import LIAR, OTHER, PLAN, Wires, fetches_logs, looks, probes, sets_up, syncs
-from honest import FILES, JOB, LOG, WORKDIR, Said, honest
-from hostile import DETAILS, LyingFleet
 
+from support.faults.doings import LIAR, OTHER, PLAN, Wires, fetches_logs, looks, probes, sets_up, syncs
+from support.faults.honest import FILES, JOB, LOG, WORKDIR, Said, honest
+from support.faults.hostile import DETAILS, LyingFleet
 from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.failures import Failure

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.files import DATA_BEGIN
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import paramiko
 import pytest
-from conditions import wait_for
 from paramiko.common import MSG_CHANNEL_REQUEST
 
+from support.waiting import wait_for
 from tfdeploy.errors import HostFailed, HostUnreachable
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.fleet import SshFleet

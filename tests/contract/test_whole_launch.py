@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conditions import wait_for
-from nearby import NearFleet, held_until
 
+from support.agent.nearby import NearFleet, held_until
+from support.waiting import wait_for
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret

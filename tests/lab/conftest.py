@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from eventpipe import EventPipe
 
+from support.lab.event_pipe import EventPipe
 from tfdeploy.lab import Lab
 
 SSH_S = 20

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from eventpipe import EventPipe
-from jobs import open_gate, write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import Tfdeploy
+from support.lab.event_pipe import EventPipe
+from support.lab.jobs import open_gate, write_job
+from support.lab.remains import assert_nothing_left
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

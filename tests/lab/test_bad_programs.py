@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
-from faultlines import variations
-from hostside import on_host
-from jobs import write_job
-from remains import assert_nothing_left
 
+from support.faults.lines import variations
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 OTHER_MEANING = """import argparse

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import on_host
-from jobs import open_gate, write_job
-from remains import assert_nothing_left
-from runside import host_state, kill, task_status
-from tampered import tampered_agent
 
+from support.faults.tampered import tampered_agent
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import open_gate, write_job
+from support.lab.remains import assert_nothing_left
+from support.lab.run_files import host_state, kill, task_status
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from commandline import REPOSITORY, Tfdeploy
-from conditions import every
-from remains import assert_nothing_left
 
+from support.lab.commandline import REPOSITORY, Tfdeploy
+from support.lab.remains import assert_nothing_left
+from support.waiting import every
 from tfdeploy.lab import Lab
 
 EXAMPLES = REPOSITORY / "examples"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
-from hostside import on_host, set_inventory
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host, set_inventory
 from tfdeploy.lab import Lab
 
 PARTS = ("exit_code", "stdout", "stderr", "seconds", "error")

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
-from faultlines import variations
-from hostside import set_inventory
-from jobs import write_job
-from tampered import tampered_agent
 
+from support.faults.lines import variations
+from support.faults.tampered import tampered_agent
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import set_inventory
+from support.lab.jobs import write_job
 from tfdeploy.lab import Lab
 
 JOB = "fetch-ended"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
-from hostside import on_host
-from jobs import write_job
-from remains import assert_nothing_left
-from runside import host_state, task_status
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.lab.run_files import host_state, task_status
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from hostside import set_inventory
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import set_inventory
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

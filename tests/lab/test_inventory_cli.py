@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commandline import PATH, REPOSITORY
-from faultlines import params, variations
 
+from support.faults.lines import params, variations
+from support.lab.commandline import PATH, REPOSITORY
 from tfdeploy.cli.main import NOT_BUILT
 
 WATCH = """

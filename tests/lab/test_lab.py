@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import Lab

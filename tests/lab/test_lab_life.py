@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import PATH, REPOSITORY
-from conditions import need_root, wait_for
 
+from support.lab.commandline import PATH, REPOSITORY
+from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.lab import processes

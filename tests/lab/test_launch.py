@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from jobs import write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

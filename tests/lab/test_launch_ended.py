@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy, ended
-from conditions import wait_for
-from eventpipe import EventPipe
-from hostside import on_host
-from jobs import write_job
-from remains import NO_PORTS, assert_nothing_left
-from runside import task_folder
 
+from support.lab.commandline import Tfdeploy, ended
+from support.lab.event_pipe import EventPipe
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.lab.remains import NO_PORTS, assert_nothing_left
+from support.lab.run_files import task_folder
+from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.lab import Lab
 

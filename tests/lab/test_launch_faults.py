@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy, ended
-from eventpipe import EventPipe
-from faultlines import variations
-from hostside import changed_host, on_host
-from jobs import write_job
-from remains import assert_nothing_left
 
+from support.faults.lines import variations
+from support.lab.commandline import Tfdeploy, ended
+from support.lab.event_pipe import EventPipe
+from support.lab.hosts import changed_host, on_host
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

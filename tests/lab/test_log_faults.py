@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import on_host
-from jobs import write_job
-from remains import assert_nothing_left
-from runside import task_folder
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.lab.run_files import task_folder
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from commandline import Tfdeploy
-from jobs import write_job
 
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import write_job
 from tfdeploy.lab import Lab
 
 LINES = 6

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
-from hostside import on_host
-from jobs import write_job
-from tampered import tampered_agent
-from wheels import make_wheel
 
+from support.faults.tampered import tampered_agent
+from support.files.wheels import make_wheel
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

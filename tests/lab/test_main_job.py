@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
 
+from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
-from jobs import write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 pytestmark = [pytest.mark.isolated, pytest.mark.long]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from jobs import open_gate, write_job
-from remains import assert_nothing_left, remains
 
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import open_gate, write_job
+from support.lab.remains import assert_nothing_left, remains
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = [pytest.mark.isolated, pytest.mark.long]

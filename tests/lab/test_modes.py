@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
-from hostside import on_host
-from jobs import write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 WAIT = ("launch", "--wait", "--name")

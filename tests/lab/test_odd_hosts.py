@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from commandline import Tfdeploy
-from entering import login_shell, reason
-from faultlines import params, variations
-from hostside import changed_host, on_host, reboot, set_inventory
-from jobs import write_job
 
+from support.faults.lines import params, variations
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import changed_host, on_host, reboot, set_inventory
+from support.lab.jobs import write_job
+from support.lab.login_shell import login_shell, reason
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

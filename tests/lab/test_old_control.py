@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from eventpipe import EventPipe
-from hostside import on_host
-from jobs import write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import Tfdeploy
+from support.lab.event_pipe import EventPipe
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

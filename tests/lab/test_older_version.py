@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import REPOSITORY, Tfdeploy
-from conditions import wait_for
-from jobs import write_job
-from remains import NO_PORTS, assert_nothing_left
 
+from support.lab.commandline import REPOSITORY, Tfdeploy
+from support.lab.jobs import write_job
+from support.lab.remains import NO_PORTS, assert_nothing_left
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 OLD = "5af816d"  # before tasks started again

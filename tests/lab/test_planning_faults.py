@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from commandline import Tfdeploy
-from hostside import changed_host, on_host, set_inventory
-from jobs import write_job
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import changed_host, on_host, set_inventory
+from support.lab.jobs import write_job
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

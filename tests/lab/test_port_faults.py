@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from bystander import LISTEN, bystander
-from commandline import Tfdeploy, ended
-from eventpipe import EventPipe
-from faultlines import variations
-from jobs import narrow_inventory, write_job
-from remains import assert_nothing_left
 
+from support.faults.bystander import LISTEN, bystander
+from support.faults.lines import variations
+from support.lab.commandline import Tfdeploy, ended
+from support.lab.event_pipe import EventPipe
+from support.lab.jobs import narrow_inventory, write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
-from walks import Walk
 
+from support.faults.walks import Walk
+from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

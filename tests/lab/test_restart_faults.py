@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from faultlines import params
-from glance import Glance
-from hostside import on_host, set_inventory
-from jobs import write_job
-from remains import assert_nothing_left
-from runside import kill, task_folder, task_status
 
+from support.faults.lines import params
+from support.lab.commandline import Tfdeploy
+from support.lab.glance import Glance
+from support.lab.hosts import on_host, set_inventory
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.lab.run_files import kill, task_folder, task_status
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

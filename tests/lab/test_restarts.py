@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
-from commandline import REPOSITORY, Tfdeploy
-from conditions import wait_for
-from glance import Glance
-from jobs import open_gate, write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import REPOSITORY, Tfdeploy
+from support.lab.glance import Glance
+from support.lab.jobs import open_gate, write_job
+from support.lab.remains import assert_nothing_left
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import changed_host, on_host
-from jobs import open_gate, write_job
-from remains import assert_nothing_left
-from runside import alive, host_state, kill, task_status
-from strangers import strangers
 
+from support.faults.strangers import strangers
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import changed_host, on_host
+from support.lab.jobs import open_gate, write_job
+from support.lab.remains import assert_nothing_left
+from support.lab.run_files import alive, host_state, kill, task_status
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

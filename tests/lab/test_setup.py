@@ -9,10 +9,10 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from wheels import make_wheel
 
+from support.files.wheels import make_wheel
+from support.lab.commandline import Tfdeploy
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 HOSTS = ("n1", "n2", "n3")

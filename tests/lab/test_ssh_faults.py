@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from commandline import Tfdeploy
-from entering import LAB_S, login_shell
-from hostside import changed_host, on_host, reboot, set_inventory
-from jobs import write_job
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import changed_host, on_host, reboot, set_inventory
+from support.lab.jobs import write_job
+from support.lab.login_shell import LAB_S, login_shell
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from commandline import Tfdeploy
 
+from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
 
 

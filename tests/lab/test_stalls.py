@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from glance import Glance
-from jobs import write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import Tfdeploy
+from support.lab.glance import Glance
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

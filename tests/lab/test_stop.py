@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 
 import pytest
-from bystander import bystander
-from commandline import Tfdeploy, ended
-from conditions import wait_for
-from faultlines import variations
-from jobs import write_job
-from remains import assert_nothing_left
-from runside import host_state
 
+from support.faults.bystander import bystander
+from support.faults.lines import variations
+from support.lab.commandline import Tfdeploy, ended
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
+from support.lab.run_files import host_state
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

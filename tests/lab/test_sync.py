@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from hostside import on_host
-from releases import job_file, listed, listed_here, releases
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.releases import job_file, listed, listed_here, releases
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from faultlines import variations
-from hostside import changed_host, on_host, set_inventory
-from releases import job_file, listed, releases, rows_of
 
+from support.faults.lines import variations
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import changed_host, on_host, set_inventory
+from support.lab.releases import job_file, listed, releases, rows_of
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import set_inventory
-from jobs import write_job
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import set_inventory
+from support.lab.jobs import write_job
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 UP_S = 90

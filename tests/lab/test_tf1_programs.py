@@ -15,9 +15,9 @@ from pathlib import Path
 
 import idxfiles
 import pytest
-from commandline import Tfdeploy
-from conditions import every
 
+from support.lab.commandline import Tfdeploy
+from support.waiting import every
 from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commandline import Tfdeploy
-from entering import reason
-from hostside import set_inventory
 
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import set_inventory
+from support.lab.login_shell import reason
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable
 
 import pytest
-from brittlewire import brittle_wire
-from commandline import Tfdeploy
-from faultlines import variations
-from jobs import write_job
-from lostanswers import agent_that_dies_after
-from remains import assert_nothing_left
 
+from support.faults.brittle_wire import brittle_wire
+from support.faults.lines import variations
+from support.faults.lost_answers import agent_that_dies_after
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

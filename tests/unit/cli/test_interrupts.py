@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conditions import wait_for
+
+from support.waiting import wait_for
 
 # A verb that can be rolled back, and says on its way what it does, as launch does.
 VERB = """

@@ -6,7 +6,8 @@ import importlib.util
 import time
 
 import pytest
-from conditions import every
+
+from support.waiting import every
 
 pytestmark = [
     pytest.mark.tensorflow,

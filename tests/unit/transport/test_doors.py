@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.transport.ssh.connect import _connection, _Door
 from tfdeploy.transport.ssh.target import Target

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy.transport.ssh import tcp
 
 NEW = partial(socket.socket, socket.AF_INET, socket.SOCK_STREAM)

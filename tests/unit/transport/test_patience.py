@@ -10,8 +10,8 @@ import threading
 import time
 
 import pytest
-from conditions import wait_for
 
+from support.waiting import wait_for
 from tfdeploy.transport.ssh import patience
 from tfdeploy.transport.ssh.patience import Places, Wait, waiting
 

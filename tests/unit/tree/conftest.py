@@ -1,7 +1,8 @@
 """Code folders, inside a checkout and outside any."""
 
 import pytest
-from codetree import git
+
+from support.files.code_tree import git
 
 
 @pytest.fixture(params=["checkout", "plain folder"])

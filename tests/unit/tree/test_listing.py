@@ -1,7 +1,6 @@
 """What of a folder is listed: what git says, and nothing that only this machine has."""
 
-from codetree import git, paths, put
-
+from support.files.code_tree import git, paths, put
 from tfdeploy.tree import read_tree
 
 

@@ -4,8 +4,8 @@ import os
 import threading
 
 import pytest
-from codetree import paths, put
 
+from support.files.code_tree import paths, put
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree import read, read_tree
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wheels import make_wheel
 
+from support.files.wheels import make_wheel
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree import read_recipe
 

@@ -10,8 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from hostside import on_host
-
+from support.lab.hosts import on_host
 from tfdeploy.lab import Lab
 
 LOADER = """

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from faultlines import GROUPS, LINES, number_of
+
+from support.faults.lines import GROUPS, LINES, number_of
 
 MARK = "fault"
 CACHE = "faults/tests"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from commandline import Tfdeploy
 
+from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
 
 WAIT_S = 60

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import on_host
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.waiting import wait_for
 
 WAIT_S = 60.0
 # everything below a folder: its kind or target, and the sha256 of its content

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from commandline import Tfdeploy
-from hostside import on_host
-from tampered import tampered_agent
+from support.faults.tampered import tampered_agent
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 
 DIES = """
 import os as _os

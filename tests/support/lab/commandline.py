@@ -10,12 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from conditions import wait_for
-from glance import Glance
-
+from support.lab.glance import Glance
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import on_host
-from jobs import write_job
-from remains import remains
-from runside import host_folder, host_state, kill, task_status
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.lab.remains import remains
+from support.lab.run_files import host_folder, host_state, kill, task_status
+from support.waiting import wait_for
 
 ENDS_S = 120.0
 LET_BYTES, LET_S = 4000, 3.0

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from answering import verbs
-from honest import FILES, HOSTS, JOB, LOG, RUN, the_plan
-from hostile import LyingFleet
-
+from support.agent.answer_types import verbs
+from support.faults.honest import FILES, HOSTS, JOB, LOG, RUN, the_plan
+from support.faults.hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import Job

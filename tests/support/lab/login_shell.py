@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 
-from commandline import Tfdeploy
-from hostside import changed_host
-
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import changed_host
 from tfdeploy.lab import Lab
 
 SET_SHELL = "sed -i 's,^\\(lab:.*:\\)[^:]*$,\\1{shell},' /etc/passwd"

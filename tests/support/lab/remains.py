@@ -6,8 +6,8 @@ import json
 import subprocess
 from contextlib import ExitStack
 
-from commandline import Tfdeploy
-from conditions import wait_for
+from support.lab.commandline import Tfdeploy
+from support.waiting import wait_for
 
 LOOK = r"""
 import fcntl, glob, json, os, socket, sys

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from commandline import Tfdeploy
-from hostside import set_inventory
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import set_inventory
 
 
 class BrittleWire:
@@ -107,5 +107,5 @@ async def main(address: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))

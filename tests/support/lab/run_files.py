@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from commandline import Tfdeploy
-from hostside import on_host
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 
 ALIVE = "for each in {pids}; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo $each; done; true"
 

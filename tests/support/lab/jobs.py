@@ -6,10 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-from commandline import Tfdeploy
-from hostside import on_host
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 
-PROGRAMS = Path(__file__).parent / "lab" / "programs"
+PROGRAMS = Path(__file__).parents[2] / "lab" / "programs"
 
 
 def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: object) -> None:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from honest import Said, honest
-
+from support.faults.honest import Said, honest
 from tfdeploy.agent import wire
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.inventory import Host
