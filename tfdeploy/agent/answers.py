@@ -1,0 +1,299 @@
+"""What each verb answers, as docs/agent-protocol.md has it. For annotations alone: no process of the agent loads this module.
+
+The other side checks all of it against types of its own, tfdeploy/model/answers/; a test asks every verb and holds its answer
+against those. Keys in a class with total=False may be missing: each says when.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Optional, Tuple, TypedDict
+
+Fields = Mapping[str, object]  # of a record of wire: to_wire
+
+
+class Nothing(TypedDict):
+    """Of verbs that only have an effect, and of ends of streams that say no more."""
+
+
+class Complaint(TypedDict):
+    """How any verb says no."""
+
+    code: str
+    what: str
+    where: Optional[str]
+    next: Optional[str]
+    details: Mapping[str, object]  # by code
+
+
+class Hello(TypedDict):
+    version: str
+    agent: str
+    home: str
+    user: str
+    workdir: str
+    boot_id: str
+    hostname: str
+    python: str
+    python_version: str
+    clock: float  # UTC
+    ssh_connection: Optional[str]
+    pid: int
+
+
+class Clock(TypedDict):
+    clock: float  # UTC
+
+
+class Held(TypedDict):
+    held: bool
+    fence: int
+
+
+# --- probe
+
+
+class Gpu(TypedDict):
+    index: int
+    uuid: str
+    name: str
+    memory_mib: int
+    used_mib: int
+
+
+class KeepFact(TypedDict):
+    """One `keep` path that holds a file."""
+
+    path: str
+    newest: float  # mtime of its newest file
+    checkpoint: Optional[str]  # that TensorFlow would go on from
+    step: Optional[int]
+    recorded: Optional[float]  # mtime of that record
+
+
+class LiveRun(TypedDict):
+    run: str
+    who: str
+    started: Optional[float]
+
+
+class Machine(TypedDict):
+    """What a host says of itself whatever is asked."""
+
+    hostname: str
+    user: str
+    home: str
+    workdir: str
+    cores: int
+    memory_bytes: int
+    free_disk_bytes: int
+    free_inodes: int
+    boot_id: str
+    ssh_server_address: Optional[str]
+    proxies: List[str]  # names of variables
+    preset: List[str]  # names of variables
+    linger: Optional[bool]  # None: no logind
+    kill_user_processes: bool
+    version: str  # of tfdeploy
+
+
+class Versions(TypedDict):
+    """Of an interpreter and what it imports; None: it has none."""
+
+    python_version: Optional[str]
+    tensorflow: Optional[str]
+    tf_keras: Optional[str]
+
+
+class Interpreter(Versions):
+    python: Optional[str]
+    environment: Optional[str]  # the folder of the job's environment, where that is its interpreter
+
+
+class HostFacts(Machine, Interpreter):
+    """model.facts.HostFacts, without host and clock_skew_s."""
+
+    hosts_file_loopback: List[str]
+    free_ports: List[Tuple[int, int]]
+    taken_ports: Dict[int, str]
+    keep: List[KeepFact]
+    live_runs: List[LiveRun]
+    problems: List[str]
+    rsync: Optional[str]
+    uv: Optional[str]
+    gpus: List[Gpu]
+    gpu_error: Optional[str]
+    clock: float  # UTC
+
+
+# --- files
+
+
+class Present(TypedDict):
+    present: bool
+
+
+class ReleaseBegun(TypedDict):
+    staging: str
+    missing: List[str]
+    linked: int
+    rsync: bool
+
+
+class Changed(TypedDict):
+    changed: List[str]
+
+
+class DataState(TypedDict):
+    digest: str
+
+
+class Folder(TypedDict):
+    folder: str
+
+
+class DataPlace(Folder, total=False):
+    files: int  # where another state lies there and `ask` was asked, this one and the next
+    losing: int
+
+
+class DataCommitted(TypedDict):
+    digest: str
+    ok: bool
+
+
+class Missing(TypedDict):
+    missing: List[str]
+
+
+class Rows(TypedDict):
+    rows: List[Tuple[str, int, int, Optional[str]]]  # path, size, mtime_ns, a link's target
+
+
+class Listed(TypedDict):
+    root: str
+    sharing: List[str]
+
+
+class Sum(TypedDict):
+    sum: Tuple[str, Optional[str]]  # path, sha256 of its first so many bytes
+
+
+class LogSum(TypedDict):
+    first: int
+    end: int
+    sha256: str
+
+
+# --- programs
+
+
+class EnvState(TypedDict):
+    name: str
+    folder: str
+    python: str
+    python_version: str
+    ready: bool
+    by: Optional[str]
+    packages: Dict[str, str]
+
+
+class Line(TypedDict):
+    line: str
+
+
+class Waiting(TypedDict):
+    waiting: str
+
+
+class BoardUp(TypedDict):
+    port: int
+
+
+class BoardEnd(TypedDict):
+    code: Optional[int]
+    said: str
+
+
+# --- runs
+
+
+class Prepared(TypedDict):
+    prepared: bool
+
+
+class Survivor(TypedDict):
+    pid: int
+    state: str
+    command: str
+
+
+class Aborted(TypedDict, total=False):
+    survivors: List[Survivor]  # missing where the host does not know the run
+
+
+class Ended(TypedDict):
+    survivors: List[Survivor]
+    seconds: float
+    messenger: bool
+
+
+class Resumed(TypedDict):
+    resumed: bool
+
+
+class KnownEnd(TypedDict):
+    known: Optional[str]
+
+
+class ShutPort(TypedDict):
+    host: str
+    task: str  # "" for the mesh's
+    address: str
+    why: str
+
+
+class Links(TypedDict):
+    asked: List[str]
+    shut: List[ShutPort]
+
+
+class Standing(TypedDict):
+    host_state: Fields
+    tasks: List[Fields]
+    live: bool
+    left: bool
+    committed: bool
+
+
+class _KnownHere(Standing):
+    run: str
+    job: str
+
+
+class KnownHere(_KnownHere, total=False):
+    damaged: Optional[str]  # only of a run that cannot be read
+
+
+class StateNews(TypedDict):
+    host_state: Fields
+
+
+class TaskNews(TypedDict):
+    task: Fields
+
+
+class _LogPiece(TypedDict):
+    task: str
+    offset: int
+    records: List[Tuple[int, float, int, int]]
+
+
+class LogPiece(_LogPiece, total=False):
+    gone: int  # only where bytes were rotated away
+
+
+class LogEnd(TypedDict):
+    ended: bool
+    left: bool
+    cursors: Dict[str, int]
+    ends: Dict[str, int]

@@ -1,0 +1,232 @@
+"""The shapes of what lies in small files, or goes between minders, as JSON and is no record of `wire`. For annotations alone.
+
+No process of the agent loads this module: `typing` would take some 4 ms of each start. Whoever reads such an object checks it
+first (mesh/bounded_json.py, run/check_files.py). Keys in a class with total=False may be missing: each says why. "0.1.0,
+restarts" names the version, and what in it brought the key: runs that were begun before lack it. Times are UTC seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple, TypedDict
+
+Unchecked = Dict[str, Any]  # an object of JSON as it was read: nobody has looked at its keys yet
+
+# --- what minders tell each other, and keep in knowledge.json
+
+
+class _Abort(TypedDict):
+    kind: str  # shared_state.ABORT_KINDS
+    reason: str
+    time: float
+
+
+class Abort(_Abort, total=False):
+    """Why the run ends."""
+
+    host: str  # who said so; always written, and not asked for
+    grace_s: float  # only where an operator gave one
+
+
+class _Ending(TypedDict):
+    outcome: str  # wire.OUTCOMES
+    time: float
+
+
+class Ending(_Ending, total=False):
+    """How one attempt of a task ended. What is unknown or false is left out."""
+
+    host: str
+    up: bool
+    exit_code: int
+    signal: int
+    reason: str
+    attempt: int  # 0.1.0, restarts; missing: 1
+    round: int  # of the gang, when the attempt began. 0.1.0, restarts; missing: 1
+    final: bool  # the task does not start again. 0.1.0, restarts; missing: true
+    again: bool  # it would have started again, had the run not been over. 0.1.0, restarts; missing: false
+
+
+class _Death(_Ending):
+    task: str
+    host: str
+
+
+class Death(_Death, total=False):
+    """The ending that fails a run."""
+
+    up: bool
+    exit_code: int
+    signal: int
+    reason: str
+    attempt: int  # this one and those below: as in Ending
+    round: int
+    final: bool
+    again: bool
+
+
+class FailedStarts(TypedDict):
+    """Starts that have failed since the last good one."""
+
+    count: int
+    quick: int  # of them, in a row, those that lived shorter than restart.QUICK_S
+    delay_s: float  # the pause before the next
+
+
+class _GangRound(FailedStarts):
+    n: int  # 2 for the first new start
+    time: float  # of the death
+    task: str  # which died
+
+
+class GangRound(_GangRound, total=False):
+    """A common start of the gang after the first: 0.1.0, restarts."""
+
+    reason: str  # how that task died, in words; always written, and not asked for
+
+
+class _RestartCount(FailedStarts):
+    attempt: int  # that died last
+
+
+class RestartCount(_RestartCount, total=False):
+    """What state.json says of the failed starts of one task: 0.1.0, restarts."""
+
+    round: int  # of that attempt. 0.1.0, one clock for all hosts
+    how: str  # it ended, in words. 0.1.0, one clock for all hosts
+
+
+class SharedState(TypedDict):
+    """What a minder writes of all that it knows: shared_state.Knowledge."""
+
+    committed: bool
+    abort: Optional[Abort]
+    ended: Dict[str, Ending]  # by task
+    round: Optional[GangRound]  # 0.1.0, restarts: this one and those below are missing in older files
+    stands: Dict[str, List[int]]  # host -> [round, stage]
+    decided: Optional[float]
+    unminded: Dict[str, List[float]]  # host -> [n, since]
+
+
+class Health(TypedDict):
+    """What state.json says of a task that stands still: 0.1.0, stalls."""
+
+    word: str  # "stalled"
+    attempt: int
+    reason: str
+    since: float  # last seen to do anything
+
+
+# --- small files of a run
+
+
+class Word(TypedDict, total=False):
+    """A word.* file: what serve leaves for the minder."""
+
+    time: float  # always written
+    reason: str  # of abort
+    grace_s: float  # of stop
+
+
+class StopOrder(TypedDict):
+    """stop.json: what the minder tells a supervisor before its TERM."""
+
+    reason: str
+    grace_s: float
+    outcome: str  # "stopped", or "failed" for a culprit. 0.1.0, stalls; missing: stopped
+
+
+class Certificates(TypedDict):
+    """mesh.json: PEM."""
+
+    ca: str
+    cert: str
+    key: str
+
+
+class Origin(TypedDict, total=False):
+    """Which machine wrote a file: state.json has these fields too."""
+
+    boot_id: Optional[str]
+    hostname: Optional[str]
+    place: Optional[str]  # 0.1.0, cloned machines; missing: the hostname decides
+
+
+class JournalLine(TypedDict):
+    """What each line begins with; the rest is for people."""
+
+    v: int
+    time: float
+    what: str
+
+
+class MinderAnswer(TypedDict, total=False):
+    """One of both: what a new minder says of its begin."""
+
+    ok: bool
+    port: int  # that was taken
+
+
+class ShownPlan(TypedDict):
+    """What a host looks up in plan.json. The control side has the whole: model/hostplan.py."""
+
+    operator: str  # "unknown" where it does not say
+    created: object  # it goes back to the control side as it is
+    data: Optional[List[str]]  # names of data sets; None: it does not say
+    python: str  # of this host
+
+
+# --- small files of a job
+
+
+class LockHolder(TypedDict, total=False):
+    """The content of a lock file, as the operator's machine gave it: that machine checks it when it reads it back."""
+
+    user: object
+    machine: object
+    pid: object
+    time: object
+    operation: object
+    of_host: str  # what the holder's inventory calls this machine. 0.1.0, cloned machines
+
+
+class Fence(LockHolder, total=False):
+    """The file beside a lock: who took it last."""
+
+    number: int
+
+
+class DataMarker(TypedDict):
+    """data/<name>.tfdeploy: the folder is ours."""
+
+    v: int
+    time: float
+    name: str
+
+
+class DataRecord(TypedDict):
+    """data/<name>.json: the folder is whole."""
+
+    v: int
+    time: float
+    digest: str
+
+
+class ReleaseRecord(TypedDict, total=False):
+    """releases/<hash>.json, and while it grows .staging-*.json. `entries` has release_manifest.Entry, as lists."""
+
+    v: int
+    entries: List[Tuple[str, str, int, str, str, int]]
+    received: List[str]  # of one that grows
+    lent: List[str]  # of one that grows
+    release: str  # of one that is whole
+    time: float  # of one that is whole
+
+
+class EnvironmentRecord(TypedDict):
+    """.envs/<name>.json: the environment is whole."""
+
+    v: int
+    time: float
+    by: str  # "uv" or "pip"
+    python: str  # its version
+    packages: Dict[str, str]
