@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.record import field, record, replace
+from tfdeploy.agent.record import NamedTuple, field, record, replace
 
 ROOT = str(Path(wire.__file__).parents[2])
 
@@ -74,3 +75,42 @@ def test_the_wire_and_back_and_what_a_newer_version_adds() -> None:
 def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
     code = f"import sys; sys.path.insert(0, {ROOT!r}); import tfdeploy.agent.{word}; assert 'inspect' not in sys.modules"
     subprocess.run([sys.executable, "-S", "-E", "-c", code], check=True)
+
+
+def test_a_named_tuple_is_as_the_one_of_typing() -> None:
+    class Real(typing.NamedTuple):
+        """Doc."""
+
+        host: str
+        port: int = 22
+        tags: tuple[str, ...] = ()
+
+        def url(self) -> str:
+            return f"{self.host}:{self.port}"
+
+        @property
+        def is_usual(self) -> bool:
+            return self.port == 22
+
+    class Ours(NamedTuple):
+        """Doc."""
+
+        host: str
+        port: int = 22
+        tags: tuple[str, ...] = ()
+
+        def url(self) -> str:
+            return f"{self.host}:{self.port}"
+
+        @property
+        def is_usual(self) -> bool:
+            return self.port == 22
+
+    one, other = Real("n1", 23), Ours("n1", 23)
+    assert one == other and hash(one) == hash(other) and tuple(other) == ("n1", 23, ())
+    assert other.url() == one.url() and Ours("n2").is_usual and not other.is_usual
+    assert other._replace(port=22)._asdict() == {"host": "n1", "port": 22, "tags": ()}
+    assert (Ours._fields, Ours._field_defaults, Ours.__doc__) == (Real._fields, Real._field_defaults, Real.__doc__)
+    assert repr(other) == repr(one).replace("Real", "Ours") and Ours.__module__ == Real.__module__
+    with pytest.raises(TypeError):
+        Ours()  # type: ignore[call-arg]

@@ -1,5 +1,5 @@
 """The names of `typing` that annotations of the agent use. Nobody evaluates them on a host, where `typing` would take some
-4 ms of the start of every process. A NamedTuple is made by the real one."""
+4 ms of the start of every process. For NamedTuple see record.py."""
 
 TYPE_CHECKING = False  # type checkers take it for True
 

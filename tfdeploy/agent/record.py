@@ -1,7 +1,7 @@
-"""The little of `dataclasses` that the values of `wire` need: fields with defaults, `replace`, equality.
+"""The little of `dataclasses` that the values of `wire` need: fields with defaults, `replace`, equality; and `NamedTuple`.
 
-That module and what it imports (inspect, ast, dis) would be a third of the start, and a megabyte, of every process of the
-agent. Type checkers see the real one.
+`dataclasses` and what it imports (inspect, ast, dis) would be a third of the start, and a megabyte, of every process of the
+agent; `typing` some 3 ms of it. Type checkers see the real ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from tfdeploy.agent.annotations import TYPE_CHECKING
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
     from dataclasses import field, replace
+    from typing import NamedTuple
 else:
+    from collections import namedtuple
 
     class _Made:
         """The default of a field whose value is made anew for each record."""
@@ -56,5 +58,21 @@ else:
     def _words(self):
         return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % pair for pair in vars(self).items()))
 
+    class _FromAnnotations(type):
+        """Makes a class with `NamedTuple` as its base a namedtuple of the names that the class annotates."""
 
-__all__ = ["field", "record", "replace"]
+        def __new__(meta, name, bases, members):  # noqa: N804 - a class of classes
+            if not bases:
+                return type.__new__(meta, name, bases, members)
+            names = list(getattr(type(name, (), dict(members)), "__annotations__", {}))
+            made = namedtuple(name, names, defaults=[members[each] for each in names if each in members])
+            for each, value in members.items():
+                if each not in names and each not in ("__annotations__", "__dict__", "__weakref__"):
+                    setattr(made, each, value)
+            return made
+
+    class NamedTuple(metaclass=_FromAnnotations):
+        pass
+
+
+__all__ = ["NamedTuple", "field", "record", "replace"]

@@ -7,13 +7,13 @@ and heartbeats between servers are no progress.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Callable, Dict, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.tcp_diag import Traffic
 from tfdeploy.agent.log.tf_messages import Chatter
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 
 BUSY_SHARE = 0.02  # of a core

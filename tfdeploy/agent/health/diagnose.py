@@ -6,12 +6,11 @@ serves or waits by profession does not stand still, unless it is frozen; who wai
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Set
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.mesh.shared_state import is_final, serves
+from tfdeploy.agent.record import NamedTuple
 
 WAITING_S = 20.0  # of saying nothing but that it waits
 FIRST_S = 10.0  # who stood still so much earlier than the others is what they wait for

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List, Optional, Set
@@ -20,6 +19,7 @@ from tfdeploy.agent.health.diagnose import Facts, Finding
 from tfdeploy.agent.host import processes, tcp_diag
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
@@ -17,6 +16,7 @@ from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
 from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.record import NamedTuple
 
 MOST_HOSTS = 32  # asked in one go; of more the next ones follow
 WITHIN_S = 3 * listener.TIMEOUT_S  # for the connection, the handshake and the answer

@@ -10,9 +10,9 @@ import ctypes
 import os
 import signal
 import time
-from typing import NamedTuple
 
 from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Set
+from tfdeploy.agent.record import NamedTuple
 
 _SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

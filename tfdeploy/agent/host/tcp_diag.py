@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import NamedTuple
 
 from tfdeploy.agent.annotations import Dict, Optional
+from tfdeploy.agent.record import NamedTuple
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
 _REQUEST, _DUMP, _DONE, _ERROR = 1, 0x300, 3, 2

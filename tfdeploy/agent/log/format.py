@@ -14,9 +14,9 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from typing import NamedTuple
 
 from tfdeploy.agent.annotations import List, Optional, Tuple
+from tfdeploy.agent.record import NamedTuple
 
 RECORD = struct.Struct("!QdBxH")
 MERGE_S = 0.010  # chunks of one stream and attempt within this time share a record

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
 
 from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.log.format import INDEX, LOG, OLD, RECORD, Record, unpack
+from tfdeploy.agent.record import NamedTuple
 
 PIECE_BYTES = 256 << 10
 PIECE_RECORDS = 8192

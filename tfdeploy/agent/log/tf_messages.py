@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
 
 from tfdeploy.agent.annotations import Dict, Optional, Tuple
 from tfdeploy.agent.log.format import LOG
+from tfdeploy.agent.record import NamedTuple
 
 READ_BYTES = 1 << 16  # more than this between two looks are words of its own
 _HOLD_BYTES = 4096

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Collection, Dict, List, Optional, Set, Tuple, Union
 from tfdeploy.agent.mesh import bounded_json
+from tfdeploy.agent.record import NamedTuple
 
 MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
 ABORT_KINDS = ("abort", "failed", "stop")

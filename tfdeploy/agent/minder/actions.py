@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, Optional, Tuple, Union
 from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.record import NamedTuple
 
 
 class Own(NamedTuple):

@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import time
-from typing import NamedTuple
 
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
@@ -29,6 +28,7 @@ from tfdeploy.agent.minder.effects import Effects
 from tfdeploy.agent.minder.linger import Linger
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import place
 from tfdeploy.agent.run.folder import WORDS, RunPaths

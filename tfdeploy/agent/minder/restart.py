@@ -9,8 +9,6 @@ they tell that (SUPPLIED); then the servers start, and once these are up (SERVED
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional
 from tfdeploy.agent.mesh.shared_state import (
@@ -27,6 +25,7 @@ from tfdeploy.agent.mesh.shared_state import (
     too_early,
 )
 from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
+from tfdeploy.agent.record import NamedTuple
 
 OVER = ("ended", "lost")
 QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, Tuple
@@ -15,6 +14,7 @@ from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import Chatter
 from tfdeploy.agent.minder import decide
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.supervise.supervisor import STOP_FILE

@@ -11,7 +11,6 @@ import hashlib
 import os
 import time
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from tfdeploy.agent import frames, layout
 from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
@@ -19,6 +18,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.ownership import check
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.workdir import make_private
 from tfdeploy.agent.serve import env_install, env_usage
 from tfdeploy.agent.serve.call import Call

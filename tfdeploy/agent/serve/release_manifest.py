@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from typing import NamedTuple
 
 from tfdeploy.agent import frames
 from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
+from tfdeploy.agent.record import NamedTuple
 
 MOST_BYTES = 512 << 20  # of an unpacked manifest: a million files and more
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")

@@ -10,10 +10,10 @@ import os
 import re
 import shutil
 import stat
-from typing import NamedTuple
 
 from tfdeploy.agent.annotations import Dict, List, Optional, Set, Tuple
 from tfdeploy.agent.layout import PARTIAL
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.release_manifest import Entry
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Dict, List, Tuple
 from tfdeploy.agent.ownership import check_owner
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.seen import OTHERS_WRITE
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call

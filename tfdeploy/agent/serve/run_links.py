@@ -7,7 +7,6 @@ Their minders hold these ports since they prepared: the mesh's port is listened 
 from __future__ import annotations
 
 import socket
-from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, List
@@ -15,6 +14,7 @@ from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.mesh import handshake_gate, tls
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import run_control, run_status
 from tfdeploy.agent.serve.call import Call, Verb
