@@ -33,7 +33,7 @@ MINUTES := 10
 MERGES := 1000000
 soak: setup
 	$(PY) -m pytest -m "soak or long" $(SIDE_BY_SIDE) $(TESTS)
-	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/test_merging.py
+	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/mesh/test_merging.py
 	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/test_random_walks.py
 
 demo: setup

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import idxfiles
 import pytest
 
+from support.files import idx
 from support.lab.commandline import Tfdeploy
 from support.waiting import every
 from tfdeploy.lab import Lab
@@ -70,7 +70,7 @@ OTHERS = (
 @pytest.fixture(scope="session")
 def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mnist")
-    idxfiles.write(folder)
+    idx.write(folder)
     return folder
 
 

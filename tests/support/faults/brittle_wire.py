@@ -1,6 +1,6 @@
 """A cable between the operator and one host that breaks after so many bytes, whichever way they go.
 
-As a program (`python brittlewire.py ADDRESS PORT`) it runs in the operator's network, prints the port on which it
+As a program (`python brittle_wire.py ADDRESS PORT`) it runs in the operator's network, prints the port on which it
 listens, and takes words on its standard input: `cut N`, `count`. BrittleWire is how a test holds it.
 """
 

@@ -13,7 +13,7 @@ import pytest
 
 from support.waiting import wait_for
 
-AGENT = Path(__file__).resolve().parents[2]
+AGENT = Path(__file__).resolve().parents[3]
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import main; sys.exit(main(sys.argv[1:]))"
 # starts one that left its session and ignores TERM, says both pids (each line at one stroke: both have one pipe), and waits
 PROGRAM = """

@@ -18,7 +18,7 @@ from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.planform import plan_from_file
 from tfdeploy.model.status import run_view
 
-RECORDED = Path(__file__).parents[1] / "golden" / "runs"
+RECORDED = Path(__file__).parents[2] / "golden" / "runs"
 NAMED = ("cluster", "data", "env", "links", "marks", "metrics", "ended", "ended_tasks")
 FILES = ("part.json", "state.json", "knowledge.json", "status.json", "plan.json")
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dashboard_scenes import PLAN, dying, ended, event, line, plan_of, syncing, training
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.dashboard_scenes import PLAN, dying, ended, event, line, plan_of, syncing, training
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.ui.cells import row_text

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import sys, threading
 sys.path[:0] = [{root!r}, {here!r}]
-from dashboard_scenes import *
+from support.dashboard_scenes import *
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 dashboard = Dashboard()
 go_on = threading.Event()
@@ -103,7 +103,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[object]:
     opened: list[Terminal] = []
 
     def begin(parts: str = "[syncing(), training()]", program: str = PROGRAM, **how: int) -> Terminal:
-        text = program.format(root=str(ROOT), here=str(Path(__file__).parent), parts=parts)
+        text = program.format(root=str(ROOT), here=str(ROOT / "tests"), parts=parts)
         opened.append(Terminal(text, **how))
         return opened[-1]
 
@@ -216,7 +216,7 @@ def test_foreign_bytes_never_reach_the_terminal(start) -> None:  # type: ignore[
 SYNC_PROGRAM = """
 import sys
 sys.path[:0] = [{root!r}, {here!r}]
-from dashboard_scenes import *
+from support.dashboard_scenes import *
 from tfdeploy.ui.progress import SyncView
 with SyncView() as emit:
     for one in {parts}:
@@ -240,7 +240,7 @@ def test_bars_of_a_sync(start, columns: int) -> None:  # type: ignore[no-untyped
 
 
 def test_no_terminal_no_bars() -> None:
-    program = SYNC_PROGRAM.format(root=str(ROOT), here=str(Path(__file__).parent), parts="[*syncing(), *training()]")
+    program = SYNC_PROGRAM.format(root=str(ROOT), here=str(ROOT / "tests"), parts="[*syncing(), *training()]")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
     assert "[n1] code 60 MB sent\n" in done.stderr
     assert "\x1b" not in done.stderr
@@ -248,8 +248,7 @@ def test_no_terminal_no_bars() -> None:
 
 
 def test_a_picture_from_recorded_events(tmp_path: Path) -> None:
-    from dashboard_scenes import dying, syncing, training
-
+    from support.dashboard_scenes import dying, syncing, training
     from tfdeploy.model.events import event_to_json
     from tfdeploy.ui.dashboard.svg import main
 
