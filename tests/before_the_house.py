@@ -17,8 +17,8 @@ BEFORE_THE_HOUSE = "f75d167a38c9784eab79e544f9ae52d1e31a3cb6"  # the commit befo
 def take_before_the_house(folder: Path) -> Path:
     """The folder, with that version's `tfdeploy/` in it: to be put on PYTHONPATH, ahead of what is installed.
 
-    Skips where the history does not reach that far back; in CI that is a failure. `git archive` and not a worktree: a test that is
-    killed would leave a worktree's entry in the repository.
+    Skips where the history does not reach that far back; in CI that is a failure. `git archive`, not a worktree: a killed test
+    would leave the entry of its worktree in the repository.
     """
     packed = subprocess.run(["git", "archive", BEFORE_THE_HOUSE, "tfdeploy"], cwd=REPOSITORY, capture_output=True, check=False)
     if packed.returncode:
