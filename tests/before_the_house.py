@@ -1,0 +1,29 @@
+"""tfdeploy as it was at the tag `before-the-house`, taken out of this repository's history: runs of that version must go on."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from commandline import REPOSITORY
+from conditions import in_ci
+
+BEFORE_THE_HOUSE = "f75d167a38c9784eab79e544f9ae52d1e31a3cb6"  # the commit before the first file moved
+
+
+def take_before_the_house(folder: Path) -> Path:
+    """The folder, with that version's `tfdeploy/` in it: to be put on PYTHONPATH, ahead of what is installed.
+
+    Skips where the history does not reach that far back; in CI that is a failure. `git archive`, not a worktree: a killed test
+    would leave the entry of its worktree in the repository.
+    """
+    packed = subprocess.run(["git", "archive", BEFORE_THE_HOUSE, "tfdeploy"], cwd=REPOSITORY, capture_output=True, check=False)
+    if packed.returncode:
+        reason = f"needs commit {BEFORE_THE_HOUSE[:7]} (before-the-house) in this clone's history: git fetch --unshallow"
+        pytest.fail(reason) if in_ci() else pytest.skip(reason)
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
