@@ -13,7 +13,7 @@ import pytest
 from commandline import PATH, REPOSITORY
 from faultlines import params, variations
 
-from tfdeploy.cli.main import NOT_BUILT
+from tfdeploy.cli.verbs import NOT_BUILT
 
 WATCH = """
 import os, sys
