@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from turns import interval
+
 HERE = Path(__file__).resolve().parent.parent
 PACKED = """
 import json, sys
@@ -121,8 +123,10 @@ def pair(what: str, before: Any, after: Any) -> tuple[float, float]:
 
 def report(what: str, pairs: list[tuple[float, float]]) -> None:
     old, new = (statistics.median(side) for side in zip(*pairs, strict=True))
-    more = statistics.median(after - before for before, after in pairs)
-    print(f"{what:10} {old:7.2f} -> {new:7.2f} ms of CPU, median of {len(pairs)} differences {more:+6.2f} ms", flush=True)
+    more = [after - before for before, after in pairs]
+    low, high = interval(more)
+    said = f"median of {len(pairs)} differences {statistics.median(more):+6.2f} ms, 95 % {low:+.2f} to {high:+.2f}"
+    print(f"{what:10} {old:7.2f} -> {new:7.2f} ms of CPU, {said}", flush=True)
 
 
 if __name__ == "__main__":

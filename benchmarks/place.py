@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from figures import say
@@ -37,6 +37,10 @@ class Place:
     @property
     def addresses(self) -> list[str]:
         return [str(row["address"]) for row in self.lab.status()]
+
+    def of(self, tree: Path) -> Place:
+        """The same place, where `tfdeploy` is another checkout's."""
+        return replace(self, env={**self.env, "PYTHONPATH": str(tree)})
 
     def tfdeploy(self, *words: str, piped: bool = False) -> Spent:
         return self.run([TFDEPLOY, *words], piped=piped)

@@ -5,6 +5,7 @@ It knows nothing of what the processes do.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import statistics
@@ -90,3 +91,10 @@ def median(runs: Sequence[Spent], what: Callable[[Spent], float] = lambda run: r
 def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
     """The median of the ratios within each round: what slowed both down counts for neither."""
     return statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of their median, by ranks; all of them where they are fewer than six."""
+    found, count = sorted(values), len(values)
+    below = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2) - 1) if count > 5 else 0
+    return found[below], found[count - 1 - below]

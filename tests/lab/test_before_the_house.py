@@ -58,14 +58,19 @@ def follow(operator: Tfdeploy, *words: str) -> tuple[subprocess.Popen[str], Call
         return operator.start(*words, stdout=stream), out.read_text
 
 
-def minder_of(operator: Tfdeploy, host: str, run: str) -> tuple[int, str] | None:
-    """(pid, digest of the agent that it runs on)."""
+def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int, str]:
+    """pid -> digest of the agent that it runs on. `word`: minder or supervise."""
     script = "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null <$each/cmdline); done"
+    found = {}
     for words in map(str.split, on_host(operator.lab, host, script, root=True).splitlines()):
-        at = words.index("minder") if "minder" in words else 0
+        at = words.index(word) if word in words else 0
         if at and words[at + 1].endswith(f"/runs/{run}/hosts/{host}"):
-            return int(words[0]), Path(words[at - 1]).name
-    return None
+            found[int(words[0])] = Path(words[at - 1]).name
+    return found
+
+
+def minder_of(operator: Tfdeploy, host: str, run: str) -> tuple[int, str] | None:
+    return next(iter(processes_of(operator, host, run, "minder").items()), None)
 
 
 def kill_minder(operator: Tfdeploy, host: str, run: str) -> str:
@@ -91,6 +96,11 @@ def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_mind
     wait_for(lambda: lines().count("worker:0@n2 | step ") > seen + 20, 30, "its lines go on")
     rows = rows_of(new, run)
     assert {(row["state"], row["attempt"], row["restarts"]) for row in rows.values()} == {("running", 1, 0)}
+
+    on_host(new.lab, "n3", f"kill -9 {rows['worker:1']['pid']}", root=True)
+    wait_for(lambda: rows_of(new, run)["worker:1"]["attempt"] == 2, 30, "worker:1 starts again")
+    wait_for(lambda: rows_of(new, run)["worker:1"]["state"] == "running", 30, "worker:1 runs")
+    assert set(processes_of(new, "n3", run, "supervise").values()) == {before}
 
     new.run("fetch", run, "--to", str(new.home / "fetched"), exit_code=0)
     (saved,) = (new.home / "fetched").rglob("checkpoints/step")
@@ -133,7 +143,7 @@ def test_a_host_of_a_run_from_before_reboots_and_its_part_goes_on_under_this_ver
 def test_minders_of_both_versions_start_a_gang_again_together(old: Tfdeploy, new: Tfdeploy) -> None:
     run = launch(old, new, "both", "--steps=100000", mode="mirrored")
     reboot(new.lab, "n3")
-    following, _ = follow(new, "logs", "-f", run)
+    following, _ = follow(new, "status", "--watch", run)
     wait_for(lambda: {row["attempt"] for row in rows_of(new, run).values()} == {2}, 60, "the gang starts again")
     wait_for(lambda: {row["state"] for row in rows_of(new, run).values()} == {"running"}, 30, "all tasks run")
     agents = {agent for _, agent in filter(None, (minder_of(new, host, run) for host in ("n2", "n3")))}
