@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden.source_names import collect
+
+from support.names import running
+from support.names.sources import collect
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -44,7 +46,7 @@ LOST = {f"{what}, {side} side": side for side in SIDES for what in ("keys", "wor
 def names_of(tree: Path) -> dict[str, Any]:
     """All categories of the tree that holds `tfdeploy/`, by its sources and by its running code."""
     done = subprocess.run(
-        [sys.executable, str(HERE / "running_names.py")],
+        [sys.executable, str(running.__file__)],
         env={**_clean(), "PYTHONPATH": str(tree)},
         cwd=tree,
         capture_output=True,
@@ -52,8 +54,8 @@ def names_of(tree: Path) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    running: dict[str, Any] = json.loads(done.stdout)
-    return {**running, **collect(tree, set(running["agent verbs"]))}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return {**found, **collect(tree, set(found["agent verbs"]))}
 
 
 def _clean() -> dict[str, str]:
@@ -118,8 +120,8 @@ def test_what_was_added_or_is_gone_since_is_true_and_has_its_reason() -> None:
 
 
 PLANTED = (  # what is written otherwise, everywhere in the package -> what must be said of it
-    (r'"survivors"', '"remaining"', "keys, host side: survivors is gone"),
-    (r'"gave_up"', '"resigned"', "words, host side: gave_up is gone"),
+    (r"\bsurvivors\b", "remaining", "keys, host side: survivors is gone"),
+    (r"\bgave_up\b", "resigned", "words, host side: gave_up is gone"),
     (r'"transfer"', '"moved"', "event kinds: moved is new"),
     (r'"lock_lost"', '"lock_gone"', "error codes: lock_lost is gone"),
     (r'"knowledge\.json"', '"known.json"', "file names: known.json is new"),

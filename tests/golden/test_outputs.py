@@ -1,4 +1,4 @@
-"""What tfdeploy says and writes has the shape that it had at the tag before-the-house: see outputs.py, which recorded it there.
+"""What tfdeploy says and writes has the shape that it had at the tag before-the-house: `support.names.outputs` recorded it.
 
 What was added or is gone since stands in names/since.json, as "outputs", with its reason.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
-from golden.outputs import GOLDEN, Recording
 
+from support.lab.commandline import Tfdeploy
+from support.names.outputs import GOLDEN, Recording
 from tfdeploy.lab import Lab
 
 NAMES = Path(__file__).parent / "names"

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from before_the_house import take_before_the_house
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import on_host, reboot
-from jobs import open_gate, write_job
-from remains import assert_nothing_left
 
+from support.lab.before_the_house import take_before_the_house
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host, reboot
+from support.lab.jobs import open_gate, write_job
+from support.lab.remains import assert_nothing_left
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

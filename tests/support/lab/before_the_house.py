@@ -8,8 +8,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from commandline import REPOSITORY
-from conditions import in_ci
+
+from support.lab.commandline import REPOSITORY
+from support.waiting import in_ci
 
 BEFORE_THE_HOUSE = "f75d167a38c9784eab79e544f9ae52d1e31a3cb6"  # the commit before the first file moved
 

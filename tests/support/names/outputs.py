@@ -1,6 +1,6 @@
 """What tfdeploy really says and writes, as shapes: the key paths of its JSON, the words where only some are allowed, its files.
 
-    PYTHONPATH=tests python tests/golden/outputs.py --record FOLDER [ROUNDS]    FOLDER: a checkout of the tag before-the-house
+    PYTHONPATH=tests python tests/support/names/outputs.py --record FOLDER [ROUNDS]    FOLDER: a checkout of before-the-house
 
 Names of this run, host, job and moment become RUN, HOST, JOB, HASH, so that two recordings can be compared.
 """
@@ -17,14 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from commandline import Tfdeploy
-from conditions import wait_for
-from hostside import set_inventory
-from jobs import open_gate, write_job
-
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import set_inventory
+from support.lab.jobs import open_gate, write_job
+from support.waiting import wait_for
 from tfdeploy import lab
 
-GOLDEN = Path(__file__).parent / "names" / "outputs.json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "names" / "outputs.json"
 JOB = "golden"
 # values of these keys are words of a fixed list
 WORDS = {"state", "outcome", "kind", "code", "level", "mode", "stream", "step", "phase", "what", "check", "health"}
