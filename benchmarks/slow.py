@@ -70,7 +70,7 @@ def program(scale: float) -> str:
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
 from tfdeploy.operations import launch
-from tfdeploy.operations.launching import renewal
+from tfdeploy.operations.launching import renewal, rollback
 from tfdeploy.planning import host_parts
 from tfdeploy.transport.agent import archive
 scale = {scale}
@@ -89,7 +89,7 @@ renewal.EVERY_S *= scale
 ask = launch.ask_all
 def ask_all(*words, timeout_s=60.0, **more):
     return ask(*words, timeout_s=max(5.0, timeout_s * scale), **more)
-launch.ask_all = ask_all
+launch.ask_all = rollback.ask_all = ask_all
 sys.exit(main())
 """
 

@@ -20,6 +20,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations.launch import Launch, launch
+from tfdeploy.operations.launching import prepare_blobs
 from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch import carry
@@ -44,7 +45,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(carry, "WAIT_S", 1.0)
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
-    monkeypatch.setattr(launching, "certificates", lambda run, hosts: each_its_own)
+    monkeypatch.setattr(prepare_blobs, "certificates", lambda run, hosts: each_its_own)
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)  # it would find the cut
     found = NearFleet(tmp_path, agent_dir, "n1", "n2")
     yield found

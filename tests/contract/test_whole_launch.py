@@ -15,12 +15,12 @@ import pytest
 
 from support.agent.nearby import NearFleet, held_until
 from support.waiting import wait_for
+from tfdeploy.agent import wire
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret
-from tfdeploy.operations import launch as launching
 from tfdeploy.operations.launch import Launch, launch
-from tfdeploy.operations.launching import readiness, renewal
+from tfdeploy.operations.launching import prepare_blobs, readiness, renewal
 from tfdeploy.operations.run_names import refuse_taken
 from tfdeploy.planning import host_parts as parts
 from tfdeploy.store.runs import RunStore
@@ -106,7 +106,7 @@ def test_a_host_that_gave_up_before_its_start_fails_the_launch(
     """A cut between the hosts, and a start that reaches the ps after its minute: the worker alone is no run."""
     operator.program(program)
     operator.limits(1.0)
-    monkeypatch.setattr(launching, "certificates", lambda run, parts: {host: {} for host in parts})  # no mesh: a cut
+    monkeypatch.setattr(prepare_blobs, "certificates", lambda run, parts: {host: {} for host in parts})  # no mesh: a cut
     monkeypatch.setattr(readiness, "SLACK_S", 5.0)
 
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
@@ -200,7 +200,7 @@ def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> Non
 
 
 def test_more_than_a_host_takes_is_refused(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching.wire, "MAX_PACKED_BYTES", 1 << 10)
+    monkeypatch.setattr(wire, "MAX_PACKED_BYTES", 1 << 10)
     assert failed(operator, "r1").exit_code == 3 and not os.path.exists(operator.fleet.paths("n1", "whole", "r1").run_dir)
 
 

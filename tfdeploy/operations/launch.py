@@ -5,49 +5,48 @@ From commit on the run belongs to its hosts: nothing here is needed any more.
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.agent import wire
-from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
+from tfdeploy.errors import PortTaken, TfdeployError
 from tfdeploy.model.answers.hosts import PING
-from tfdeploy.model.answers.runs import RUN_ABORT, RUN_COMMIT, RUN_PREPARE, RUN_START
+from tfdeploy.model.answers.runs import RUN_COMMIT, RUN_PREPARE, RUN_START
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit, Event
-from tfdeploy.model.hostplan import for_hosts
+from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
-from tfdeploy.model.planform import plan_to_file
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
 from tfdeploy.operations.deletions import Agree, never
 from tfdeploy.operations.emit import host_news, note, step
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.operations.launching.clocks import compare_clocks
+from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_to_us
 from tfdeploy.operations.launching.readiness import await_up, check
+from tfdeploy.operations.launching.refusals import prepare_error
 from tfdeploy.operations.launching.renewal import Renewal, has_lapsed, is_told, lapsed
+from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import probe
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, refused, sync
-from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
+from tfdeploy.tree import read_sources
 
 PING_S = 10.0
+PREPARE_S = 300.0
 TRIES = 3  # a port taken or a file changed in between: probe and plan again
-MAX_SOURCE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -71,51 +70,27 @@ class Launch:
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
     """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
-    asked = _checked(asked)
-    return _plan(asked, fleet, read_shipment(asked.job, asked.cache), emit)
+    steps = Steps(_checked(asked), fleet, emit)
+    return steps.plan(read_shipment(asked.job, asked.cache), steps.probe())
 
 
 def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then nothing runs."""
-    asked = _checked(asked)
-    lock = locked(fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, emit)
-    with step(emit, "lock", asked.run):
-        lock.__enter__()
+    steps = Steps(_checked(asked), fleet, emit)
+    with ExitStack() as undo:
+        steps.lock(undo)
+        renewal = undo.enter_context(Renewal(fleet))
+        prepared = _prepared(steps, renewal, undo)
+        store.save(prepared.plan)
+        steps.start(prepared)
+        steps.commit(prepared)
+        held = undo.pop_all()
     try:
-        with Renewal(fleet) as renewal:
-            plan = _prepared(asked, fleet, renewal, emit)
-            _come_up(plan, fleet, store, emit)
-    except BaseException:
-        lock.__exit__(None, None, None)
-        raise
-    try:
-        lock.__exit__(None, None, None)
+        held.close()
     except KeyboardInterrupt:  # the point of no return is behind us
-        text = f"interrupted when all was up: {plan.run} goes on, and `tfdeploy stop {plan.run}` ends it"
-        note(emit, text, level="warning", run=plan.run)
-    return plan
-
-
-def _come_up(plan: Plan, fleet: Fleet, store: RunStore, emit: Emit) -> None:
-    """Start and commit of what is prepared on all hosts, or nothing of it is left."""
-    started = committing = False
-    try:
-        store.save(plan)
-        with step(emit, "start", plan.run):
-            all_or_error("start", ask_all(fleet, plan, PING, timeout_s=PING_S))  # nothing starts unless all hosts are there
-            started = True
-            if over := _everywhere(fleet, plan, RUN_START, "started", emit):
-                if any(is_told(error) for error in over.values()):
-                    check(fleet, plan, emit)
-                raise lapsed(over, len(plan.hosts))
-            await_up(fleet, plan, emit)
-        committing = True
-        with step(emit, "commit", plan.run):
-            if _everywhere(fleet, plan, RUN_COMMIT, "committed", emit):
-                check(fleet, plan, emit)
-    except BaseException as error:
-        roll_back(fleet, plan, emit, _reason(error), purge=not started, committing=committing)
-        raise
+        run = prepared.plan.run
+        note(emit, f"interrupted when all was up: {run} goes on, and `tfdeploy stop {run}` ends it", level="warning", run=run)
+    return prepared.plan
 
 
 def _checked(asked: Launch) -> Launch:
@@ -129,154 +104,137 @@ def _checked(asked: Launch) -> Launch:
     return replace(asked, inventory=inventory, aside=aside, setup=recipe.digest if recipe else None)
 
 
-def _prepared(asked: Launch, fleet: Fleet, renewal: Renewal, emit: Emit) -> Plan:
+def _prepared(steps: Steps, renewal: Renewal, undo: ExitStack) -> Prepared:
     """Probe, plan, sync, prepare; again when a port was taken or a file changed in between."""
+    asked = steps.asked
     for left in reversed(range(TRIES)):
         shipment = read_shipment(asked.job, asked.cache)
-        plan = _plan(asked, fleet, shipment, emit)
+        plan = steps.plan(shipment, steps.probe())
         try:
             if asked.sync:
-                with step(emit, "sync", asked.run):
-                    all_or_error("sync", refused(fleet, hosts_of(plan), shipment, asked.agree))
-                    all_or_error("sync", sync(fleet, hosts_of(plan), shipment, emit))
-            with step(emit, "prepare", asked.run):
-                _spread(asked, plan, fleet, emit)
-                renewal.of(plan)
-                _prepare(asked, plan, fleet, emit)
-            return plan
+                steps.sync(plan, shipment)
+            return steps.prepare(plan, renewal, undo)
         except (PortTaken, TreeChanged) as error:
             if not left:
                 raise
-            note(emit, f"{error.what}: probing and planning again", level="warning", run=asked.run)
+            note(steps.emit, f"{error.what}: probing and planning again", level="warning", run=asked.run)
     raise AssertionError("unreachable")
 
 
-def _spread(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
-    if plan.keep_from is not None:
-        spread = Spread(plan.job, plan.keep, asked.inventory.host(plan.keep_from), plan.run)
-        spread_keep(fleet, spread, hosts_of(plan), emit)
+@dataclass(frozen=True)
+class Steps:
+    """The seven steps of one launch. A step that makes what a failure must take back pushes that on `undo`."""
+
+    asked: Launch
+    fleet: Fleet
+    emit: Emit
+
+    def lock(self, undo: ExitStack) -> None:
+        """The job's lock on every host, until `undo` ends."""
+        asked = self.asked
+        with step(self.emit, "lock", asked.run):
+            undo.enter_context(locked(self.fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, self.emit))
+
+    def probe(self) -> dict[str, HostFacts]:
+        """host name -> its facts."""
+        asked, keep = self.asked, self.asked.job.keep
+        aside = asked.aside if keep and not asked.options.ignore_keep else ()
+        with step(self.emit, "probe", asked.run):
+            return probe(
+                self.fleet, asked.inventory.hosts, job=asked.job.name, keep=keep, setup=asked.setup, aside=aside, emit=self.emit
+            )
+
+    def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+        """What the later steps carry out; shown with its notes."""
+        with step(self.emit, "plan", self.asked.run):
+            plan = _planned(self.asked, shipment, facts)
+            self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
+            goes_on = f"training goes on from {plan.resume}" if plan.resume else "training starts from zero"
+            for told in (*plan.notes, goes_on):
+                note(self.emit, told, run=plan.run)
+            for warning in shipment.manifest.warnings:
+                note(self.emit, warning, level="warning", run=plan.run)
+        return plan
+
+    def sync(self, plan: Plan, shipment: Shipment) -> None:
+        """Code and data, whole on every host of the plan. Raises TreeChanged where a file changed while it was sent."""
+        with step(self.emit, "sync", plan.run):
+            all_or_error("sync", refused(self.fleet, hosts_of(plan), shipment, self.asked.agree))
+            all_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
+
+    def prepare(self, plan: Plan, renewal: Renewal, undo: ExitStack) -> Prepared:
+        """The run on every host, renewed until its commit, or nothing of it. Raises PortTaken where a new plan may help."""
+        with step(self.emit, "prepare", plan.run), ExitStack() as undo_here:
+            self._spread_keep(plan)
+            renewal.of(plan)
+            blob = prepare_blobs(plan, self.asked.secrets, compare_clocks(self.fleet, plan))
+            prepared = Prepared(self.fleet, plan, self.emit)
+            undo_here.push(prepared.take_back)
+            good, bad = split(ask_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S))
+            self._tell(good, "prepared", plan)
+            if bad:
+                raise prepare_error(bad, len(plan.hosts))
+            check_links(self.fleet, plan)
+            if told := open_to_us(plan):
+                note(self.emit, told, run=plan.run)
+            undo.push(undo_here.pop_all())
+        return prepared
+
+    def start(self, prepared: Prepared) -> None:
+        """Every task is up. Nothing starts unless all hosts are there."""
+        plan = prepared.plan
+        with step(self.emit, "start", plan.run):
+            all_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
+            prepared.reached = "start"
+            if over := self._everywhere(plan, RUN_START, "started"):
+                if any(is_told(error) for error in over.values()):
+                    check(self.fleet, plan, self.emit)
+                raise lapsed(over, len(plan.hosts))
+            await_up(self.fleet, plan, self.emit)
+
+    def commit(self, prepared: Prepared) -> None:
+        """The run belongs to its hosts. One that has ended well meanwhile is committed too."""
+        plan, prepared.reached = prepared.plan, "commit"
+        with step(self.emit, "commit", plan.run):
+            if self._everywhere(plan, RUN_COMMIT, "committed"):
+                check(self.fleet, plan, self.emit)
+
+    def _spread_keep(self, plan: Plan) -> None:
+        if plan.keep_from is not None:
+            spread = Spread(plan.job, plan.keep, self.asked.inventory.host(plan.keep_from), plan.run)
+            spread_keep(self.fleet, spread, hosts_of(plan), self.emit)
+
+    def _everywhere(self, plan: Plan, verb: Verb[Any], said: str) -> dict[str, TfdeployError]:
+        """The verb on all hosts. Returns the hosts on which the run has ended, or that do not know it any more."""
+        good, bad = split(ask_all(self.fleet, plan, verb))
+        self._tell(good, said, plan)
+        over = {host: error for host, error in bad.items() if has_lapsed(error)}
+        if broken := {host: error for host, error in bad.items() if host not in over}:
+            raise together(verb.name.removeprefix("run."), broken, len(plan.hosts))
+        return over
+
+    def _tell(self, hosts: Iterable[str], said: str, plan: Plan) -> None:
+        for host in hosts:
+            host_news(self.emit, host, said, run=plan.run)
 
 
-def _plan(asked: Launch, fleet: Fleet, shipment: Shipment, emit: Emit) -> Plan:
-    with step(emit, "probe", asked.run):
-        aside = asked.aside if asked.job.keep and not asked.options.ignore_keep else ()
-        kept = asked.job.keep
-        facts = probe(fleet, asked.inventory.hosts, job=asked.job.name, keep=kept, setup=asked.setup, aside=aside, emit=emit)
-    with step(emit, "plan", asked.run):
-        plan = make_plan(
-            asked.inventory,
-            asked.job,
-            facts,
-            release=shipment.manifest.release,
-            sources=_sources(shipment),
-            run=asked.run,
-            now=asked.now,
-            operator=asked.operator,
-            options=replace(
-                asked.options,
-                sync=asked.sync,
-                needed_bytes=shipment.manifest.total_bytes,
-                files=frozenset(entry.path for entry in shipment.manifest.entries),
-                file_data=frozenset(name for name, data in shipment.data.items() if not data.is_folder),
-            ),
-        )
-        emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
-        for told in plan.notes:
-            note(emit, told, run=plan.run)
-        note(emit, f"training goes on from {plan.resume}" if plan.resume else "training starts from zero", run=plan.run)
-        for warning in shipment.manifest.warnings:
-            note(emit, warning, level="warning", run=plan.run)
-    return plan
-
-
-def _sources(shipment: Shipment) -> dict[str, str]:
-    """The Python files of the release: planning reads their syntax trees and opens no file itself."""
-    texts = {}
-    for entry in shipment.manifest.entries:
-        if entry.path.endswith((".py", ".sh")) and entry.kind != "link" and entry.size <= MAX_SOURCE_BYTES:
-            try:
-                content = Path(os.fsdecode(os.path.join(shipment.manifest.root, entry.path))).read_bytes()
-            except OSError:
-                continue
-            texts[entry.path] = content.decode("utf-8", "replace")
-    return texts
-
-
-def _prepare(asked: Launch, plan: Plan, fleet: Fleet, emit: Emit) -> None:
-    parts = host_parts(plan, compare_clocks(fleet, plan))
-    certs = certificates(plan.run, parts)
-    secrets = {name: secret.reveal() for name, secret in asked.secrets.items()}
-    shared = _text({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
-    packed = wire.pack(shared)
-
-    def blob(host: str) -> bytes:
-        own = _text({"part": wire.to_wire(parts[host]), "secrets": secrets, "certs": certs[host]})
-        long_bytes, most_bytes = len(own) + len(shared), wire.MAX_PACKED_BYTES
-        if long_bytes > most_bytes:
-            what = f"the plan has {long_bytes:,} bytes, and a host takes at most {most_bytes:,}"
-            raise Refused(what, where=host, next="write the long words of `command` and `env` to files of the code")
-        return wire.pack(own) + packed
-
-    try:
-        results = ask_all(fleet, plan, RUN_PREPARE, blob=blob, timeout_s=300)
-        good, bad = split(results)
-        for host in good:
-            host_news(emit, host, "prepared", run=plan.run)
-        if bad:
-            raise _prepare_error(bad, len(results))
-        check_links(fleet, plan)
-        if told := open_to_us(plan):
-            note(emit, told, run=plan.run)
-    except BaseException as error:
-        roll_back(fleet, plan, emit, _reason(error), purge=True)
-        raise
-
-
-def _text(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
-
-
-def _prepare_error(bad: dict[str, TfdeployError], of: int) -> TfdeployError:
-    """PortTaken where nothing else is in the way. Refused alone hides no failure of another host."""
-    found = {host: _as_refused(host, error) for host, error in bad.items()}
-    other = [error for error in found.values() if not isinstance(error, PortTaken)]
-    if all(isinstance(error, Refused) for error in other):
-        return next(iter(other or found.values()))
-    return together("prepare", found, of)
-
-
-def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
-    code = error.code if isinstance(error, AgentError) else None
-    if code == "port_taken":
-        return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
-    if code in ("live_run", "exists", "refused", "no_release", "no_program", "disk"):
-        return Refused(error.what, where=error.where or host, next=error.next)
-    return error
-
-
-def _everywhere(fleet: Fleet, plan: Plan, verb: Verb[Any], said: str, emit: Emit) -> dict[str, TfdeployError]:
-    """The verb on all hosts. Returns the hosts that say that the run has ended there, or that they do not know it any more."""
-    good, bad = split(ask_all(fleet, plan, verb))
-    for host in good:
-        host_news(emit, host, said, run=plan.run)
-    over = {host: error for host, error in bad.items() if has_lapsed(error)}
-    if broken := {host: error for host, error in bad.items() if host not in over}:
-        raise together(verb.name.removeprefix("run."), broken, len(plan.hosts))
-    return over
-
-
-def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False) -> None:
-    """Ends all of the run everywhere. What cannot be reached ends by itself within a minute, unless its commit arrived."""
-    otherwise = (
-        f"if the commit reached it, it goes on: tfdeploy stop {plan.run}" if committing else "it ends by itself within 60 s"
+def _planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+    manifest = shipment.manifest
+    options = replace(
+        asked.options,
+        sync=asked.sync,
+        needed_bytes=manifest.total_bytes,
+        files=frozenset(entry.path for entry in manifest.entries),
+        file_data=frozenset(name for name, data in shipment.data.items() if not data.is_folder),
     )
-    with step(emit, "rollback", plan.run):
-        digest = plan.digest
-        args = {host.host: {"reason": reason, "purge": purge, "plan_digest": digest} for host in plan.hosts}
-        _, bad = split(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
-        for host, error in bad.items():
-            note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)
-
-
-def _reason(error: BaseException) -> str:
-    return error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"
+    return make_plan(
+        asked.inventory,
+        asked.job,
+        facts,
+        release=manifest.release,
+        sources=read_sources(manifest),
+        run=asked.run,
+        now=asked.now,
+        operator=asked.operator,
+        options=options,
+    )

@@ -3,5 +3,6 @@
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.read import read_tree
 from tfdeploy.tree.recipe import Recipe, read_recipe
+from tfdeploy.tree.sources import read_sources
 
-__all__ = ["DataListing", "Recipe", "read_data", "read_recipe", "read_tree"]
+__all__ = ["DataListing", "Recipe", "read_data", "read_recipe", "read_sources", "read_tree"]

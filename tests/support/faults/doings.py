@@ -21,9 +21,9 @@ from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
 from tfdeploy.operations.copy.pull import Source, bring, look
 from tfdeploy.operations.copy.pull_logs import bring_logs
 from tfdeploy.operations.find_run import hosts_of, known_runs
-from tfdeploy.operations.launch import roll_back
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.reachability import check_links
+from tfdeploy.operations.launching.rollback import roll_back
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import probe
 from tfdeploy.operations.runs import list_runs

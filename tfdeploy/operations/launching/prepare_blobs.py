@@ -1,0 +1,42 @@
+"""What `run.prepare` brings to each host: its part of the run, secrets and certificate, and the plan that all of them share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import Refused
+from tfdeploy.model.hostplan import for_hosts
+from tfdeploy.model.job import Secret
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.planform import plan_to_file
+from tfdeploy.operations.launching.certificates import certificates
+from tfdeploy.planning.host_parts import host_parts, shared_part
+
+
+def prepare_blobs(plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[str, float]) -> Callable[[str], bytes]:
+    """A function from a host's name to its bytes; it raises Refused where the plan is longer than a host takes.
+
+    `ahead_s`: by how much each host's clock is ahead of the run's.
+    """
+    parts = host_parts(plan, ahead_s)
+    certs = certificates(plan.run, parts)
+    revealed = {name: secret.reveal() for name, secret in secrets.items()}
+    shared = _text({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
+    packed = wire.pack(shared)
+
+    def blob(host: str) -> bytes:
+        own = _text({"part": wire.to_wire(parts[host]), "secrets": revealed, "certs": certs[host]})
+        long_bytes, most_bytes = len(own) + len(shared), wire.MAX_PACKED_BYTES
+        if long_bytes > most_bytes:
+            what = f"the plan has {long_bytes:,} bytes, and a host takes at most {most_bytes:,}"
+            raise Refused(what, where=host, next="write the long words of `command` and `env` to files of the code")
+        return wire.pack(own) + packed
+
+    return blob
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")

@@ -1,0 +1,31 @@
+"""What the hosts' refusals of `run.prepare` are to a launch: a port to plan again, a refusal, or a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
+from tfdeploy.operations.outcomes import together
+
+REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")  # codes of the agent
+
+
+def prepare_error(bad: Mapping[str, TfdeployError], of: int) -> TfdeployError:
+    """PortTaken where nothing else is in the way. Refused alone hides no failure of another host.
+
+    `bad` is not empty; `of` is the number of hosts that were asked.
+    """
+    found = {host: _as_refused(host, error) for host, error in bad.items()}
+    other = [error for error in found.values() if not isinstance(error, PortTaken)]
+    if all(isinstance(error, Refused) for error in other):
+        return next(iter(other or found.values()))
+    return together("prepare", found, of)
+
+
+def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
+    code = error.code if isinstance(error, AgentError) else None
+    if code == "port_taken":
+        return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
+    if code in REFUSED:
+        return Refused(error.what, where=error.where or host, next=error.next)
+    return error

@@ -1,0 +1,47 @@
+"""A run that is prepared on its hosts and not yet committed: what takes it back when a later step of the launch fails."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Literal
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.runs import RUN_ABORT
+from tfdeploy.model.events import Emit
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.emit import note, step
+from tfdeploy.operations.outcomes import split
+from tfdeploy.transport.protocols import Fleet
+
+
+class Prepared:
+    """The run of `plan`. `reached`: the last step that it has begun, which says what a rollback removes and tells."""
+
+    def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
+        self.plan = plan
+        self.reached: Literal["prepare", "start", "commit"] = "prepare"
+        self._fleet, self._emit = fleet, emit
+
+    def take_back(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """For an ExitStack: rolls back on an error, and does nothing without one."""
+        if error is not None:
+            purge, committing = self.reached == "prepare", self.reached == "commit"
+            roll_back(self._fleet, self.plan, self._emit, _reason(error), purge=purge, committing=committing)
+
+
+def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False) -> None:
+    """Ends all of the run everywhere. What cannot be reached ends by itself within a minute, unless its commit arrived."""
+    otherwise = (
+        f"if the commit reached it, it goes on: tfdeploy stop {plan.run}" if committing else "it ends by itself within 60 s"
+    )
+    with step(emit, "rollback", plan.run):
+        digest = plan.digest
+        args = {host.host: {"reason": reason, "purge": purge, "plan_digest": digest} for host in plan.hosts}
+        _, bad = split(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
+        for host, error in bad.items():
+            note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)
+
+
+def _reason(error: BaseException) -> str:
+    return error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"

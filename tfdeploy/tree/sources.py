@@ -1,0 +1,23 @@
+"""The text of a manifest's programs, for planning: it reads their syntax trees and opens no file itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tfdeploy.model.manifest import Manifest
+
+MOST_BYTES = 1 << 20  # a longer file is no source that somebody wrote
+
+
+def read_sources(manifest: Manifest) -> dict[str, str]:
+    """path -> text of the *.py and *.sh files. A file that cannot be read is left out."""
+    texts = {}
+    for entry in manifest.entries:
+        if entry.path.endswith((".py", ".sh")) and entry.kind != "link" and entry.size <= MOST_BYTES:
+            try:
+                content = Path(os.fsdecode(os.path.join(manifest.root, entry.path))).read_bytes()
+            except OSError:
+                continue
+            texts[entry.path] = content.decode("utf-8", "replace")
+    return texts
