@@ -21,7 +21,7 @@ from tfdeploy.planning.program.servers import Served
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Shared:
     """What is the same for all tasks of the run. `stands`: they listen where the program says, not on the plan's ports.
     `chosen`: variables that were chosen for this program."""
 
@@ -34,25 +34,25 @@ class Recipe:
     stands: bool = False
 
 
-def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
+def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
     """Raises UsageError on a placeholder that nobody knows."""
-    job = recipe.job
+    job = shared.job
     values = {
-        **command_line.values(layout.cluster, seat.role, seat.index, job.mode, recipe.run),
-        **datasets.placeholders(job, recipe.data, facts.workdir),
+        **command_line.values(layout.cluster, seat.role, seat.index, job.mode, shared.run),
+        **datasets.placeholders(job, shared.data, facts.workdir),
     }
-    argv = command_line.argv(job, facts, values, recipe.added)
+    argv = command_line.argv(job, facts, values, shared.added)
     direct = tuple(dict.fromkeys(layout.addresses.values()))
     return TaskPlan(
         task=seat.task,
         role=seat.role,
         index=seat.index,
         host=seat.host,
-        address="" if recipe.stands else layout.endpoints.get(seat.task, ""),
-        port=None if recipe.stands else layout.ports.get(seat.task),
+        address="" if shared.stands else layout.endpoints.get(seat.task, ""),
+        port=None if shared.stands else layout.ports.get(seat.task),
         gpus=seat.gpus,
-        argv=servers.argv(argv[0], facts, recipe.served) if seat.role in recipe.served.roles else argv,
-        env=environment.environment(job, seat, layout.cluster, direct, values, recipe.chosen),
+        argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
+        env=environment.environment(job, seat, layout.cluster, direct, values, shared.chosen),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,
