@@ -71,7 +71,7 @@ class HostFailed(TfdeployError):
 
 
 class AgentError(HostFailed):
-    """The agent answered with an error. `code` is one of the words listed in agent/verbs."""
+    """The agent answered with an error. `code` is one of the words of docs/agent-protocol.md."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ import pytest
 
 from support.faults.lines import params, variations
 from support.lab.commandline import PATH, REPOSITORY
-from tfdeploy.cli.main import NOT_BUILT
+from tfdeploy.cli.verbs import NOT_BUILT
 
 WATCH = """
 import os, sys

@@ -1,7 +1,7 @@
 """What both sides speak: frames, verbs' values, status files, journal records. Versioned, once.
 
-Standard library only, Python 3.8 syntax. The control side imports this module of the agent and no
-other. A value travels as the JSON of its fields; unknown fields are ignored when read, so that an old
+Standard library only, Python 3.8 syntax. The control side imports this module and `layout` of the
+agent and no other. A value travels as the JSON of its fields; unknown fields are ignored when read, so that an old
 agent and a new tfdeploy (or the reverse) still understand each other.
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, carried_out_by
-from tfdeploy.errors import Refused
+from tfdeploy.errors import Refused, UsageError
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -59,6 +59,7 @@ def run(flags: Flags) -> int:
     if flags.onto is not None:
         from tfdeploy.cli.onto import onto
 
+        _refuse_more(flags)
         return onto(flags, flags.onto)
     with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
         plan, only, odd = setting.run_meant(flags, fleet)
@@ -74,6 +75,15 @@ def run(flags: Flags) -> int:
         _say(flags, plan, fetched, rows, to)
     setting.say_unasked(flags, unasked)
     return worst([odd, *(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
+
+
+def _refuse_more(flags: Flags) -> None:
+    if flags.parts not in (None, ["keep"]) or flags.to or flags.wanted or flags.overwrite:
+        raise UsageError(
+            "--onto copies the newest keep of the job, and nothing else",
+            where="tfdeploy fetch",
+            next=f"tfdeploy fetch --keep --onto {flags.onto}",
+        )
 
 
 def _own_folder() -> Path:

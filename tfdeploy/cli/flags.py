@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
 from tfdeploy.cli.options import Parser, common, env_default
+from tfdeploy.cli.verbs import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
 
-NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host
 _COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
 
 
@@ -114,6 +114,4 @@ def _refuse_bounds(why: str, prog: str, given: dict[str, Any]) -> None:
 
 
 def _reads_files(verb: str) -> bool:
-    from tfdeploy.cli.main import VERBS
-
     return verb in VERBS and verb not in NO_FILES

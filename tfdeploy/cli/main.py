@@ -9,27 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-VERBS = {
-    "init": "write a commented tfdeploy.yaml and inventory",
-    "inventory": "print hosts, roles and settings as understood",
-    "trust": "show the host keys of hosts not yet known and record them",
-    "sync": "code and data to every host",
-    "setup": "the Python environment on every host",
-    "launch": "start a run: lock, probe, plan, sync, prepare, start, commit",
-    "logs": "merged logs of a run",
-    "status": "the tasks of a run",
-    "stop": "TERM, grace, KILL, verify",
-    "runs": "runs so far",
-    "fetch": "checkpoints and logs back to this machine",
-    "tensorboard": "TensorBoard on a run's files, through SSH",
-    "exec": "a command on every host at once",
-    "ssh": "a shell on a host, with the inventory's settings",
-    "lab": "a throw-away cluster on this machine",
-    "docs": "the reference of the two files",
-}
-NOT_BUILT = ("check", "audit", "clean", "report", "compare")  # verbs of the contract
-MODULES = {"exec": "execute"}
-
 
 def program() -> NoReturn:
     """What is installed as `tfdeploy`: ends at once when main has ended. All our threads may be left as they are, and tearing
@@ -109,6 +88,7 @@ def _run(words: list[str]) -> int:
     import importlib
 
     from tfdeploy.cli.options import Parser, verb_first
+    from tfdeploy.cli.verbs import MODULES, VERBS
     from tfdeploy.errors import UsageError
 
     words = verb_first(words)
@@ -145,6 +125,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _refuse_unknown(verb: str) -> None:
+    from tfdeploy.cli.verbs import NOT_BUILT, VERBS
     from tfdeploy.errors import UsageError
 
     if verb in NOT_BUILT:

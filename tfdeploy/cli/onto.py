@@ -8,23 +8,16 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tfdeploy.cli.fetch import Flags
+    from tfdeploy.cli.flags import CommonFlags
 
 
-def onto(flags: Flags, host: str) -> int:
-    """Needs the job file and the inventory, as launch does. Raises UsageError where other parts than keep are asked for."""
+def onto(flags: CommonFlags, host: str) -> int:
+    """Needs the job file and the inventory, as launch does."""
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import transfer_view
-    from tfdeploy.errors import UsageError
     from tfdeploy.model.selection import select
     from tfdeploy.operations.fetch_onto import copy_onto
 
-    if flags.parts not in (None, ["keep"]) or flags.to or flags.wanted or flags.overwrite:
-        raise UsageError(
-            "--onto copies the newest keep of the job, and nothing else",
-            where="tfdeploy fetch",
-            next=f"tfdeploy fetch --keep --onto {host}",
-        )
     job = setting.load_job(flags)
     whole = setting.whole_inventory(flags, job)
     inventory = select(whole, flags.limit, flags.exclude)

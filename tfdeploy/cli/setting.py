@@ -223,10 +223,6 @@ def checked_run_name(name: str) -> str:
     return name
 
 
-def names_of(hosts: tuple[Host, ...]) -> str:
-    return ", ".join(host.name for host in hosts[:6]) + (f" and {len(hosts) - 6} more" if len(hosts) > 6 else "")
-
-
 def asking(flags: CommonFlags) -> Callable[[str], bool]:
     """Whether the operator agrees to what would happen: by -y, or asked on a terminal, once for each."""
 

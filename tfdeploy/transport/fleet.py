@@ -1,6 +1,6 @@
 """Sessions to many hosts: opened once, used in parallel, closed together. See protocols.Fleet.
 
-The only module that starts a thread per host. The caller's thread waits in a way that Ctrl-C ends.
+It starts one thread for each host that is at work. The caller's thread waits in a way that Ctrl-C ends.
 """
 
 from __future__ import annotations

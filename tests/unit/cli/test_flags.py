@@ -15,8 +15,9 @@ import pytest
 
 from tfdeploy.cli import setting
 from tfdeploy.cli.flags import CommonFlags, OfRun
-from tfdeploy.cli.main import MODULES, VERBS, main
+from tfdeploy.cli.main import main
 from tfdeploy.cli.options import Parser
+from tfdeploy.cli.verbs import MODULES, VERBS
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations import runs

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.cli.main import NOT_BUILT, main
+from tfdeploy.cli.main import main
 from tfdeploy.cli.options import verb_first
+from tfdeploy.cli.verbs import NOT_BUILT
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

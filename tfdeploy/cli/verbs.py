@@ -1,0 +1,25 @@
+"""The verbs of the command line. A table alone: both the parser and the flags read it."""
+
+from __future__ import annotations
+
+VERBS = {
+    "init": "write a commented tfdeploy.yaml and inventory",
+    "inventory": "print hosts, roles and settings as understood",
+    "trust": "show the host keys of hosts not yet known and record them",
+    "sync": "code and data to every host",
+    "setup": "the Python environment on every host",
+    "launch": "start a run: lock, probe, plan, sync, prepare, start, commit",
+    "logs": "merged logs of a run",
+    "status": "the tasks of a run",
+    "stop": "TERM, grace, KILL, verify",
+    "runs": "runs so far",
+    "fetch": "checkpoints and logs back to this machine",
+    "tensorboard": "TensorBoard on a run's files, through SSH",
+    "exec": "a command on every host at once",
+    "ssh": "a shell on a host, with the inventory's settings",
+    "lab": "a throw-away cluster on this machine",
+    "docs": "the reference of the two files",
+}
+NOT_BUILT = ("check", "audit", "clean", "report", "compare")  # verbs of the contract
+MODULES = {"exec": "execute"}  # verb -> its module, where that has another name
+NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host
