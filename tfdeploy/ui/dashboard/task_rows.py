@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from tfdeploy.model.progress import HostProgress, RunProgress, TaskProgress
 from tfdeploy.model.transfers import all_of
+from tfdeploy.model.words import outcome_words
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Piece, Row, column, task_style
-from tfdeploy.ui.reports import outcome_words
 from tfdeploy.ui.sanitise import clean
 
 LAST_LINE = "last line"
