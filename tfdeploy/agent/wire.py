@@ -67,6 +67,22 @@ TASK_MARKERS = (  # what each task finds in its environment
     "TFDEPLOY_TASK_ATTEMPT",
 )
 
+
+def ending_in_words(outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None) -> str:
+    """What stands behind the name of a task that died: "failed with exit code 3", "killed by signal 9", "gave up: REASON"."""
+    if outcome == "succeeded":
+        text = "ended too early, with exit code 0"
+    elif reason:
+        text = outcome.replace("_", " ")
+    elif outcome == "failed" and exit_code is not None:
+        text = "failed with exit code %s" % exit_code
+    elif outcome == "killed" and signal is not None:
+        text = "killed by signal %s" % signal
+    else:
+        text = outcome.replace("_", " ")
+    return "%s: %s" % (text, reason) if reason else text
+
+
 # --- values -----------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import setting
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
-    from tfdeploy.operations.fetch import PARTS, Wish, fetch
+    from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
 
     if flags.onto is not None:
         from tfdeploy.cli.onto import onto
@@ -64,7 +64,7 @@ def run(flags: Flags) -> int:
     with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
         plan, only, odd = setting.run_meant(flags, fleet)
         to = Path(flags.to) if flags.to else _own_folder() / plan.run
-        fetched = fetch(fleet, plan, Wish(to, tuple(flags.parts or PARTS), flags.overwrite, only), emit)
+        fetched = fetch(fleet, plan, FetchOptions(to, tuple(flags.parts or PARTS), flags.overwrite, only), emit)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
     unasked = [host.host for host in plan.hosts if only is not None and host.host not in only]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]

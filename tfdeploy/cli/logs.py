@@ -54,7 +54,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.operations.logs import followed_lines
     from tfdeploy.operations.tasklogs.stored_lines import stored_lines
     from tfdeploy.ui.amounts import in_bytes
-    from tfdeploy.ui.log_lines import LogWriter
+    from tfdeploy.ui.log_lines import LinePrinter
     from tfdeploy.ui.terminal import terminal_of
 
     with setting.open_fleet(flags) as fleet:
@@ -63,7 +63,7 @@ def run(flags: Flags) -> int:
         setting.say_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         lost: dict[str, TfdeployError] = {}
         gone: dict[str, int] = {}
-        writer = LogWriter(
+        writer = LinePrinter(
             1,
             "json" if flags.json else flags.output,
             run=plan.run,

@@ -15,7 +15,7 @@ RECORD = "checkpoint"  # TensorFlow's own file that names the newest checkpoint
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFile:
     """One file, or one link (`target`). Paths as in Entry; mtime in nanoseconds of the host's clock."""
 
     path: str
@@ -28,9 +28,9 @@ class Found:
         return self.path.rpartition("/")[2] == RECORD
 
 
-def read_rows(rows: Iterable[Any]) -> tuple[Found, ...]:
+def read_rows(rows: Iterable[Any]) -> tuple[FoundFile, ...]:
     """[path, size, mtime_ns, target or null] each, sorted by path. Raises ValueError with what is wrong with one."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundFile] = {}
     for row in rows:
         one = _read(row)
         if one.path in found:
@@ -47,7 +47,7 @@ def read_rows(rows: Iterable[Any]) -> tuple[Found, ...]:
     return tuple(found[path] for path in sorted(found))
 
 
-def _read(row: Any) -> Found:
+def _read(row: Any) -> FoundFile:
     if not isinstance(row, list) or len(row) != 4:
         raise ValueError(f"a row is not [path, size, mtime_ns, target]: {row!r:.100}")
     path, size, mtime_ns, target = row
@@ -57,7 +57,7 @@ def _read(row: Any) -> Found:
         raise ValueError(f"{path!r:.200} has no size or time")
     if target is not None and not isinstance(target, str):
         raise ValueError(f"the target of {path!r:.200} is no text")
-    return Found(path, size, mtime_ns, target)
+    return FoundFile(path, size, mtime_ns, target)
 
 
 def is_inside(path: str) -> bool:
@@ -70,7 +70,7 @@ def is_inside(path: str) -> bool:
         return False
 
 
-def stays_inside(link: Found) -> bool:
+def stays_inside(link: FoundFile) -> bool:
     """Whether a link's target is in the same tree, by its words alone: `..` only at the front, and not too many."""
     words = (link.target or "").split("/")
     ups = next((number for number, word in enumerate(words) if word != ".."), len(words))
@@ -78,7 +78,7 @@ def stays_inside(link: Found) -> bool:
     return bool(rest) and ups <= link.path.count("/") and is_inside(rest)
 
 
-def newest(found: Iterable[Found]) -> tuple[int, int]:
+def newest(found: Iterable[FoundFile]) -> tuple[int, int]:
     """(mtime_ns of the newest `checkpoint` record, of the newest file), 0 where there is none. The greater pair is newer."""
     files = [one for one in found if one.target is None]
     records = [one.mtime_ns for one in files if one.is_record]

@@ -12,13 +12,15 @@ from typing import Any
 
 import msgspec
 
+from tfdeploy.model import deaths
+from tfdeploy.model.deaths import DEATHS, Death
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, named
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.transfers import Transfer
-from tfdeploy.model.verdict import DEATHS, FINAL_STATES
-from tfdeploy.model.words import death_in_words, stall_words
+from tfdeploy.model.verdict import FINAL_STATES
+from tfdeploy.model.words import stall_words
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
@@ -81,6 +83,11 @@ class TaskProgress:
     @property
     def dead(self) -> bool:
         return self.outcome in DEATHS
+
+    @property
+    def death(self) -> Death:
+        """How it ended, of a task that is dead."""
+        return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
 
     def apply(self, fields: dict[str, Any]) -> None:
         """Takes a TaskStatus's fields, unless they are older than what is known."""
@@ -219,16 +226,15 @@ class RunProgress:
         """The task whose death came first: the cause; the others are collateral."""
         if self.state in ("succeeded", "stopped"):
             return None
-        dead = [t for t in self.tasks.values() if t.dead]
-        return min(dead, key=lambda t: (t.outcome == "lost", t.ended or float("inf")), default=None)
+        death = deaths.first(task.death for task in self.tasks.values() if task.dead)
+        return self.tasks[death.task] if death else None
 
     @property
     def cause(self) -> str | None:
         """Why the run is not well, in words; as the operation says, else by the first death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
-        death = self.first_death
-        return death_in_words(death.task, death.host, vars(death)) if death else None
+        return task.death.words if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
         """ "unreachable", "stalled" or None; what cannot be reached keeps to itself how it is."""

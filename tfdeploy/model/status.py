@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.deaths import DEATHS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.taskview import Metrics, TaskView, task_json, task_view
-from tfdeploy.model.verdict import DEATHS, FINAL_STATES, verdict
+from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
 
 _NO_METRICS: Metrics = MappingProxyType({})

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from tfdeploy.agent.wire import HostRunState
+from tfdeploy.model.deaths import DEATHS, Death, first, told
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.taskview import TaskView
-from tfdeploy.model.words import death_in_words
 
 FINAL_STATES = frozenset({"succeeded", "failed", "stopped", "lost"})
-DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})
 Verdict = tuple[str, str | None, str | None]  # state, cause, first death
 
 
@@ -25,23 +23,23 @@ def verdict(
     """By what the hosts that answer say. Where that does not tell, the cause names those that are silent."""
     silent = {*unreachable, *unasked}
     death = _first_death(states, views)
-    cause = death_in_words(death["task"], death.get("host"), death) if death else _abort_reason(states)
-    first = death["task"] if death else None
+    cause = death.words if death else _abort_reason(states)
+    task = death.task if death else None
     if not _over(states, views, silent):
-        return _going(states, views), cause, first
+        return _going(states, views), cause, task
     deciding = [view.outcome for view in views if view.task in plan.deciding]
-    too_early = death is not None and death["outcome"] == "succeeded" and death["task"] in plan.deciding
+    too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
     if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
         return "succeeded", None, None
     fatal = any(s.first_death for s in states)  # a death that would have started again is none
     if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
         return "stopped", "stopped by an operator", None
     said = any(s.first_death or s.abort_reason for s in states)
-    if cause is not None and (said or (death and death["outcome"] != "lost")):
-        return "failed", cause, first
+    if cause is not None and (said or (death and death.outcome != "lost")):
+        return "failed", cause, task
     if cause is None or not states:
         return "lost", _nobody_knows(states, unreachable, unasked), None
-    return "lost", cause, first
+    return "lost", cause, task
 
 
 def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
@@ -63,30 +61,18 @@ def _going(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     return "running" if committed and not coming_up else "starting"
 
 
-def _first_death(states: list[HostRunState], views: tuple[TaskView, ...]) -> dict[str, Any] | None:
+def _first_death(states: list[HostRunState], views: tuple[TaskView, ...]) -> Death | None:
     """The earliest death in time: what the minders call the cause, else the tasks' own outcomes."""
-    told = [s.first_death for s in states if s.first_death and s.first_death.get("task")]
-    if not told:
-        told = [
-            {"task": v.task, "host": v.host, "outcome": v.outcome, "exit_code": v.exit_code, "signal": v.signal}
-            | {"reason": v.reason, "time": v.ended}
-            for v in views
-            if v.outcome in DEATHS
-        ]
-    return min(told, key=_death_order, default=None)
+    own = [Death(v.task, v.host, v.outcome, v.exit_code, v.signal, v.reason, v.ended) for v in views if v.outcome in DEATHS]
+    return first(told(states) or own)
 
 
-def _death_order(death: Mapping[str, Any]) -> tuple[bool, float]:
-    """What is merely lost comes after what surely died; then by time."""
-    return death.get("outcome") == "lost", death.get("time") or float("inf")
-
-
-def _died_before_stop(death: Mapping[str, Any] | None, views: tuple[TaskView, ...]) -> bool:
+def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
     """The run had failed already when the operator stopped what was left of it."""
-    if death is None or death.get("outcome") == "lost" or death.get("time") is None:
+    if death is None or death.outcome == "lost" or death.time is None:
         return False
     stopped = [v.ended for v in views if v.outcome == "stopped" and v.ended is not None]
-    return bool(death["time"] < min(stopped, default=float("-inf")))
+    return death.time < min(stopped, default=float("-inf"))
 
 
 def _abort_reason(states: list[HostRunState]) -> str | None:

@@ -1,10 +1,8 @@
-"""Times, deaths and stalls in words, the same wherever they are told."""
+"""Times, outcomes and stalls in words, the same wherever they are told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any
 
 
 def iso_z(seconds: float | None) -> str | None:
@@ -15,21 +13,13 @@ def iso_z(seconds: float | None) -> str | None:
     return whole.isoformat(timespec="milliseconds" if whole.microsecond else "seconds").replace("+00:00", "Z")
 
 
-def death_in_words(task: str, host: str | None, death: Mapping[str, Any]) -> str:
-    """'worker:1 on n2 failed with exit code 1: reason', from an outcome's fields."""
-    outcome = death.get("outcome") or "ended"
-    text = f"{task} on {host}" if host else task
-    if death.get("reason"):
-        text += f" {outcome.replace('_', ' ')}: {death['reason']}"
-    elif outcome == "failed" and death.get("exit_code") is not None:
-        text += f" failed with exit code {death['exit_code']}"
-    elif outcome == "killed" and death.get("signal") is not None:
-        text += f" was killed by signal {death['signal']}"
-    elif outcome == "succeeded":
-        text += " ended too early, with exit code 0"
-    else:
-        text += f" {outcome.replace('_', ' ')}"
-    return text
+def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> str:
+    """For a cell of a table: 'succeeded', 'failed: 1', 'killed: 9'."""
+    if outcome == "failed" and exit_code is not None:
+        return f"failed: {exit_code}"
+    if outcome == "killed" and signal is not None:
+        return f"killed: {signal}"
+    return outcome.replace("_", " ")
 
 
 def stall_words(reason: str | None, since: float | None, *, last_known: bool = False) -> str | None:

@@ -30,7 +30,7 @@ CLOCK_S = 2.0  # what two hosts' clocks may differ by after they were compared
 
 
 @dataclass(frozen=True)
-class Wish:
+class FetchOptions:
     """`only`: these hosts alone are asked; None: all hosts of the run."""
 
     to: Path
@@ -57,16 +57,16 @@ class Seen:
     clock_skew_s: float
 
 
-def fetch(fleet: Fleet, plan: Plan, wish: Wish, emit: Emit) -> Fetched:
+def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetched:
     """Raises UsageError where no host is left to ask; what goes wrong on hosts stands in the result."""
-    hosts = tuple(host for host in hosts_of(plan) if wish.only is None or host.name in wish.only)
+    hosts = tuple(host for host in hosts_of(plan) if options.only is None or host.name in options.only)
     if not hosts:
         raise UsageError(f"no host of {plan.run} is meant", where="--limit/--exclude", next=f"it ran on {_names(plan)}")
     keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)
 
     def see(session: Session) -> Seen:
-        kept = look(session, keep) if "keep" in wish.parts and plan.keep else None
-        left = look(session, files) if "files" in wish.parts else None
+        kept = look(session, keep) if "keep" in options.parts and plan.keep else None
+        left = look(session, files) if "files" in options.parts else None
         return Seen(kept, left, session.agent().clock_skew_s)
 
     seen, failed = split(fleet.each(hosts, see))
@@ -76,17 +76,17 @@ def fetch(fleet: Fleet, plan: Plan, wish: Wish, emit: Emit) -> Fetched:
     def one(session: Session) -> Brought:
         began, name = time.monotonic(), session.host.name
         brought = Brought()
-        if "logs" in wish.parts:
-            brought.add(bring_logs(session, plan, wish.to / "logs", emit))
+        if "logs" in options.parts:
+            brought.add(bring_logs(session, plan, options.to / "logs", emit))
         if name in sharers:
-            brought.add(bring(session, files, wish.to / "files" / name, emit, overwrite=wish.overwrite, within=wish.to))
+            brought.add(bring(session, files, options.to / "files" / name, emit, overwrite=options.overwrite, within=options.to))
         if name == chosen:
-            brought.add(bring(session, keep, wish.to / "keep", emit, overwrite=wish.overwrite))
+            brought.add(bring(session, keep, options.to / "keep", emit, overwrite=options.overwrite))
         brought.seconds = time.monotonic() - began
         _done(emit, name, brought)
         return brought
 
-    if chosen is not None and failed and "keep" in wish.parts:
+    if chosen is not None and failed and "keep" in options.parts:
         note(emit, f"kept files are taken from {chosen}; a newer one may be on {', '.join(failed)}", level="warning")
     reached = tuple(host for host in hosts if host.name in seen)
     results = {**failed, **fleet.each(reached, one)}

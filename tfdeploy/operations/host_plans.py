@@ -43,7 +43,7 @@ class DifferentPlans(HostFailed):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldPlan:
     """What a host holds: the plan, and the sha256 of its text."""
 
     sha256: str
@@ -81,10 +81,10 @@ def also_on(plan: Plan, hosts: Iterable[Host]) -> Plan:
     return replace(plan, hosts=(*plan.hosts, *more))
 
 
-def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, Held], dict[str, TfdeployError]]:
+def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
     """One host sends all of it, and the others only where theirs is another: told by a sum that is made here. Where the first
     few show no plan, all send theirs."""
-    found: dict[str, Held | TfdeployError] = {}
+    found: dict[str, HeldPlan | TfdeployError] = {}
     known = None
     for holder in sought.holders[:FIRST]:
         found.update(fleet.each((holder,), lambda session: _ask(session, sought, None)))
@@ -94,7 +94,7 @@ def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, Held], dict[str
     return split({**found, **fleet.each(rest, lambda session: _ask(session, sought, known))})
 
 
-def _ask(session: Session, sought: Sought, known: Held | None) -> Held:
+def _ask(session: Session, sought: Sought, known: HeldPlan | None) -> HeldPlan:
     """Raises HostFailed for what is no plan of that run."""
     args = {"run": sought.run, "job": sought.job, **({"unless": known.sha256} if known else {})}
     host = session.host.name
@@ -109,10 +109,10 @@ def _ask(session: Session, sought: Sought, known: Held | None) -> Held:
     except (wire.WireError, ValueError) as error:
         what = f"the plan of {sought.run} that it holds is refused: {printable(str(error))[:300]}"
         raise HostFailed(what, where=host, next=f"--exclude {host} leaves it out") from error
-    return Held(hashlib.sha256(content).hexdigest(), plan)
+    return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 
-def _groups(held: Mapping[str, Held]) -> list[list[str]]:
+def _groups(held: Mapping[str, HeldPlan]) -> list[list[str]]:
     """Names of hosts, those together that hold the same plan."""
     found: dict[str, list[str]] = {}
     for host, one in held.items():

@@ -48,7 +48,7 @@ class TreeChanged(Refused):
     bytes_sent = 0
 
 
-class LiveRun(Refused):
+class InUse(Refused):
     """A live run of the job reads what would be changed."""
 
 
@@ -144,9 +144,9 @@ def _put(
     host, total, sent, done = session.host.name, shipment.packer.size_bytes(wanted), 0, 0
     _transfer(emit, host, "code", "begin", 0, total)
     try:
-        for piece in shipment.packer.pieces(wanted, fresh=again):
-            agent.call(RELEASE_PUT, {**where, "files": piece.files}, blob=piece.packed, timeout_s=600)
-            sent, done = sent + len(piece.packed), done + piece.raw_bytes
+        for parcel in shipment.packer.parcels(wanted, fresh=again):
+            agent.call(RELEASE_PUT, {**where, "files": parcel.files}, blob=parcel.packed, timeout_s=600)
+            sent, done = sent + len(parcel.packed), done + parcel.raw_bytes
             _transfer(emit, host, "code", "moving", done, total)
     except TfdeployError:
         _transfer(emit, host, "code", "failed", 0, total)
@@ -184,13 +184,13 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
 def _begin_data(
     agent: AgentChannel, job: str, name: str, listing: DataListing, host: str, blob: bytes = b"", **more: Any
 ) -> DataPlace:
-    """The folder to fill. Raises LiveRun."""
+    """The folder to fill. Raises InUse."""
     try:
         return agent.call(DATA_BEGIN, {"job": job, "name": name, "bytes": listing.total_bytes, **more}, blob=blob, timeout_s=600)
     except AgentError as error:
         if error.code != "live_run":
             raise
-        raise LiveRun(error.what, where=host, next=error.next) from error
+        raise InUse(error.what, where=host, next=error.next) from error
 
 
 def _push(
@@ -283,7 +283,7 @@ def refused(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, agree: Ag
                 losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
 
     found = fleet.each(hosts, ask) if shipment.data else {}
-    live = [name for name, error in found.items() if isinstance(error, LiveRun)]
+    live = [name for name, error in found.items() if isinstance(error, InUse)]
     if live:
         other = Refused(f"nothing was sent: data would change under a live run on {', '.join(live)}")
         return {name: error if isinstance(error, TfdeployError) else other for name, error in found.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import known_hosts
-from tfdeploy.transport.ssh.connect import Doors
+from tfdeploy.transport.ssh.connect import Connector
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
 from tfdeploy.transport.ssh.trust import scan as scan_one
@@ -48,12 +48,12 @@ def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[Scanned]:
             continue
         last.append((host.name, target))
         first.update({hop: hop.hostname for hop in hops if hop not in first})
-    doors = Doors()
+    connector = Connector()
 
     def ask(asked: tuple[str, Target | TfdeployError]) -> Scanned:
         name, target = asked
         try:
-            return Scanned(name, target if isinstance(target, TfdeployError) else scan_one(name, target, doors))
+            return Scanned(name, target if isinstance(target, TfdeployError) else scan_one(name, target, connector))
         except TfdeployError as error:
             return Scanned(name, error)
 
@@ -64,7 +64,7 @@ def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[Scanned]:
                 *pool.map(ask, last),
             ]
     finally:
-        doors.close()
+        connector.close()
 
 
 def record(found: Iterable[Scanned]) -> list[Scanned]:

@@ -18,7 +18,7 @@ from tfdeploy.transport.protocols import Session
 from tfdeploy.transport.rsync import transfer
 from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors
-from tfdeploy.transport.ssh.connect import Doors
+from tfdeploy.transport.ssh.connect import Connector
 
 PARALLEL = 32
 FEW = 8  # hosts at once are quick enough
@@ -35,7 +35,7 @@ class SshFleet:
     def __init__(self, parallel: int = PARALLEL) -> None:
         descriptors.raise_limit()
         self._parallel = max(1, parallel)
-        self._doors = Doors(self._parallel)
+        self._connector = Connector(self._parallel)
         self._lock = threading.Lock()
         self._rooms: dict[str, _Room] = {}
         self._closed = False
@@ -108,7 +108,7 @@ class SshFleet:
         room = self._room(host)
         with room.lock:
             if room.session is None or not room.session.alive:
-                room.session = open_session(host, self._doors)
+                room.session = open_session(host, self._connector)
                 room.session.fences = room.fences
                 if self._closed:
                     room.session.close()
@@ -131,7 +131,7 @@ class SshFleet:
         transfer.end({session.target for session in sessions})
         for session in sessions:
             session.close()
-        self._doors.close()
+        self._connector.close()
 
     def __enter__(self) -> SshFleet:
         return self

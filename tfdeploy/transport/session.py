@@ -16,7 +16,7 @@ from tfdeploy.transport.agent.channel import FramedChannel
 from tfdeploy.transport.protocols import AgentChannel, Completed, Tunnel
 from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.ssh.channel_reader import Pump
-from tfdeploy.transport.ssh.connect import CONNECT_S, Doors
+from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import clean
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
@@ -144,10 +144,10 @@ class SshSession:
         return HostUnreachable("the connection ended" + (f": {text}" if text else ""), where=self.host.name)
 
 
-def open_session(host: Host, doors: Doors) -> SshSession:
+def open_session(host: Host, connector: Connector) -> SshSession:
     """Connects. Raises HostUnreachable with the cause, ConfigError for words that cannot be an address."""
     target = resolve(host)
-    return SshSession(host, target, doors.connect(host.name, target))
+    return SshSession(host, target, connector.connect(host.name, target))
 
 
 def _feed(channel: paramiko.Channel, stdin: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Pieces of a screen: styled text in rows of exact width. Values only; rich draws them."""
+"""Spans of a screen: styled text in rows of exact width. Values only; rich draws them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _COLORS = (
 _SGR = {36: 0, 33: 1, 32: 2, 35: 3, 34: 4, 96: 5, 93: 6, 92: 7, 95: 8, 94: 9}
 
 
-class Piece(NamedTuple):
+class Span(NamedTuple):
     """Sanitised text and its style in rich's words ("" for none)."""
 
     text: str
     style: str = ""
 
 
-Row = list[Piece]
+Row = list[Span]
 
 
 def fit(row: Row, width: int) -> Row:
@@ -38,14 +38,14 @@ def fit(row: Row, width: int) -> Row:
     for piece in row:
         taken = cells(piece.text)
         if taken > left:
-            piece = Piece(_crop(piece.text, left), piece.style)
+            piece = Span(_crop(piece.text, left), piece.style)
             taken = cells(piece.text)
         fitted.append(piece)
         left -= taken
         if left <= 0:
             break
     if left > 0:
-        fitted.append(Piece(" " * left))
+        fitted.append(Span(" " * left))
     return fitted
 
 

@@ -30,7 +30,7 @@ _FLUSH_S = 0.03
 _BYTES = attrgetter("line")
 
 
-class LogWriter:
+class LinePrinter:
     """Writes LogLines to a file descriptor. `labels`: the "task@host" to be expected, for aligned prefixes."""
 
     def __init__(

@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import Any, TextIO
 
+from tfdeploy.model.deaths import Death
 from tfdeploy.model.events import Event
-from tfdeploy.model.words import death_in_words
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
@@ -129,7 +129,9 @@ def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
         reason = f": {data['reason']}" if data.get("reason") else ""
         if outcome in ("succeeded", "stopped"):
             return f"{task}@{host} {outcome}{reason}{again}", "green" if outcome == "succeeded" else ""
-        return death_in_words(f"{task}@{host}", None, data) + again, "red"
+        exit_code, signal = data.get("exit_code"), data.get("signal")
+        death = Death(f"{task}@{host}", None, data.get("outcome") or "ended", exit_code, signal, data.get("reason"))
+        return death.words + again, "red"
     if state == "pending" and data.get("reason"):
         return f"{task}@{host} {data['reason']}{again}", "yellow"
     return (f"{task}@{host} {state}", "") if verbose else ("", "")

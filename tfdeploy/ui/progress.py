@@ -16,7 +16,7 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.progress import HostProgress, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.ui.amounts import in_bytes, in_seconds
-from tfdeploy.ui.cells import Piece, Row, column, fit
+from tfdeploy.ui.cells import Row, Span, column, fit
 from tfdeploy.ui.plain import PlainView, event_words
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, terminal_of
@@ -95,9 +95,9 @@ class _Bars:
             self.console.print(Text(text, style=style), soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from tfdeploy.ui.screen import Frame
+        from tfdeploy.ui.screen import Picture
 
-        yield from Frame(self.view.rows(options.max_width, console.height)).__rich_console__(console, options)
+        yield from Picture(self.view.rows(options.max_width, console.height)).__rich_console__(console, options)
 
 
 def _is_done(host: HostProgress) -> bool:
@@ -106,7 +106,7 @@ def _is_done(host: HostProgress) -> bool:
 
 def _host_row(host: HostProgress, width: int) -> Row:
     if host.state in ("unreachable", "failed"):
-        return fit([Piece(column(clean(host.host), 12)), Piece(f" {host.state}", "bold red")], width)
+        return fit([Span(column(clean(host.host), 12)), Span(f" {host.state}", "bold red")], width)
     active = [transfer for transfer in host.transfers.values() if transfer.active]
     if not active:
         return _bar_row(clean(host.host), all_of(host.transfers.values()), width, "done" if host.synced else "checking")
@@ -117,12 +117,12 @@ def _bar_row(name: str, figures: tuple[int, int, float | None, float | None], wi
     """'n2   [######......] 12 MB of 60 MB, 5.0 MB/s, 9.6 s left  code', as much of it as fits."""
     sent, total, rate, left_s = figures
     full = round(_BAR * sent / total) if total else _BAR
-    row = [Piece(column(name, 12), "bold"), Piece(" ")]
+    row = [Span(column(name, 12), "bold"), Span(" ")]
     if width >= 60:
-        row += [Piece("#" * full, "green"), Piece("." * (_BAR - full) + " ", "dim")]
+        row += [Span("#" * full, "green"), Span("." * (_BAR - full) + " ", "dim")]
     else:
-        row.append(Piece(f"{100 * sent // total if total else 100:3} % "))
-    return fit([*row, Piece(", ".join(_amounts(sent, total, rate, left_s))), Piece(f"  {words}", "dim")], width)
+        row.append(Span(f"{100 * sent // total if total else 100:3} % "))
+    return fit([*row, Span(", ".join(_amounts(sent, total, rate, left_s))), Span(f"  {words}", "dim")], width)
 
 
 def _amounts(sent: int, total: int, rate: float | None, left_s: float | None) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.status import RunView
 from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.words import outcome_words
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
@@ -61,18 +62,10 @@ def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -
 
 
 def task_state(task: TaskView) -> str:
-    """'running', 'unreachable', 'failed: 1', 'killed: signal 9': the one word that matters most."""
+    """'running', 'unreachable', 'failed: 1', 'killed: 9': the one word that matters most."""
     if task.health:
         return task.health
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
-
-
-def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> str:
-    if outcome == "failed" and exit_code is not None:
-        return f"failed: {exit_code}"
-    if outcome == "killed" and signal is not None:
-        return f"killed: {signal}"
-    return outcome.replace("_", " ")
 
 
 def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]]) -> None:

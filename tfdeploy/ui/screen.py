@@ -14,7 +14,7 @@ from rich.style import Style
 from tfdeploy.ui.cells import Row
 
 
-class Frame:
+class Picture:
     """Rows of exact width as rich draws them: segments, without a second layout."""
 
     _styles: dict[str, Style] = {}  # noqa: RUF012 - a cache of parsed words, shared on purpose
@@ -41,7 +41,7 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live = Live(
-            Frame([]),
+            Picture([]),
             console=console,
             screen=True,
             auto_refresh=False,
@@ -73,7 +73,7 @@ class Screen:
 
     def draw(self, rows: list[Row]) -> None:
         """Raises OSError when the terminal has gone."""
-        self._live.update(Frame(rows), refresh=True)
+        self._live.update(Picture(rows), refresh=True)
 
     @property
     def unicode(self) -> bool:

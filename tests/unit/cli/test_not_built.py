@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.cli import main as frame
+from tfdeploy.cli import verbs
 from tfdeploy.cli.options import NOT_BUILT
 from tfdeploy.config import reference
 from tfdeploy.config.jobvalues import DATA_NOT_BUILT
@@ -59,7 +60,7 @@ def test_the_readme_names_exactly_what_is_not_built() -> None:
     flags = {flag if flag == "--bwlimit" else f"{verb} {flag}" for verb, flag in FLAGS}
     keys = {*reference.not_built(reference.HOST), *reference.not_built(reference.JOB)}
     modes = {f"mode: {mode}" for mode in MODES_NOT_BUILT}
-    assert named == {*frame.NOT_BUILT, *flags, *keys, *modes, *DATA_NOT_BUILT}
+    assert named == {*verbs.NOT_BUILT, *flags, *keys, *modes, *DATA_NOT_BUILT}
 
 
 def test_the_reference_has_no_heading_without_words() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.model import listing
-from tfdeploy.model.listing import Found, newest, read_rows, stays_inside
+from tfdeploy.model.listing import FoundFile, newest, read_rows, stays_inside
 
 
 def test_rows_become_values_sorted_by_path() -> None:
-    assert read_rows([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (Found("a/c", 0, 0, "b"), Found("b", 1, 2))
+    assert read_rows([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (FoundFile("a/c", 0, 0, "b"), FoundFile("b", 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def test_an_endless_list_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_links_stay_inside_by_their_words_alone(path: str, target: str, inside: bool) -> None:
-    assert stays_inside(Found(path, 0, 0, target)) is inside
+    assert stays_inside(FoundFile(path, 0, 0, target)) is inside
 
 
 @given(st.lists(st.sampled_from(["a", "b", "..", ".", ""]), max_size=5), st.integers(0, 3))
 def test_no_link_that_passes_leads_out(words: list[str], depth: int) -> None:
     path = "/".join(["d"] * depth + ["link"])
-    if stays_inside(Found(path, 0, 0, "/".join(words))):
+    if stays_inside(FoundFile(path, 0, 0, "/".join(words))):
         end = posixpath.normpath(posixpath.join(posixpath.dirname(path), "/".join(words)))
         assert not end.startswith(("..", "/"))
 
 
 def test_a_newer_record_counts_before_newer_files() -> None:
-    old = (Found("c/checkpoint", 1, 10), Found("c/log", 1, 99))
-    new = (Found("c/checkpoint", 1, 11), Found("c/model", 1, 5))
-    assert newest(new) > newest(old) > newest((Found("c/log", 1, 100),)) > newest(())
+    old = (FoundFile("c/checkpoint", 1, 10), FoundFile("c/log", 1, 99))
+    new = (FoundFile("c/checkpoint", 1, 11), FoundFile("c/model", 1, 5))
+    assert newest(new) > newest(old) > newest((FoundFile("c/log", 1, 100),)) > newest(())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.listing import Found
+from tfdeploy.model.listing import FoundFile
 from tfdeploy.operations.copy.pull import Listing
 from tfdeploy.operations.fetch import Seen, newest_host
 
 
 def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> Seen:
-    found = [Found("c/checkpoint", 1, int(record * 1e9))] if record is not None else []
-    found += [Found("c/log", 1, int(file * 1e9))] if file is not None else []
+    found = [FoundFile("c/checkpoint", 1, int(record * 1e9))] if record is not None else []
+    found += [FoundFile("c/log", 1, int(file * 1e9))] if file is not None else []
     return Seen(Listing("/r", tuple(found)), None, skew)
 
 

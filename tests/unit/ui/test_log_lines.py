@@ -14,7 +14,7 @@ import pytest
 
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
-from tfdeploy.ui.log_lines import LogWriter
+from tfdeploy.ui.log_lines import LinePrinter
 
 LINES = [
     LogLine(0.5, "worker:0", "n2", 1, "out", b"step 1", 0),
@@ -34,7 +34,7 @@ def written(lines: Any, output: Any = "text", **how: Any) -> bytes:
     thread = threading.Thread(target=drain)
     thread.start()
     try:
-        assert LogWriter(writer, output, **how).write_all(lines)
+        assert LinePrinter(writer, output, **how).write_all(lines)
     finally:
         os.close(writer)
         thread.join()
@@ -89,13 +89,13 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     endless = (LINES[0] for _ in iter(int, 1))
-    assert LogWriter(writer).write_all(endless) is False
+    assert LinePrinter(writer).write_all(endless) is False
     os.close(writer)
 
 
 def test_a_full_disk_is_told_to_who_hands_them_in() -> None:
     with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
-        LogWriter(full.fileno()).write_all(LINES, follow=True)
+        LinePrinter(full.fileno()).write_all(LINES, follow=True)
 
 
 def test_followed_lines_do_not_wait_for_a_batch() -> None:
@@ -106,7 +106,7 @@ def test_followed_lines_do_not_wait_for_a_batch() -> None:
         yield LINES[0]
         go_on.wait(10)
 
-    thread = threading.Thread(target=LogWriter(writer).write_all, args=(slow(),), kwargs={"follow": True})
+    thread = threading.Thread(target=LinePrinter(writer).write_all, args=(slow(),), kwargs={"follow": True})
     thread.start()
     assert os.read(reader, 100) == b"worker:0@n2 | step 1\n"
     go_on.set()
@@ -127,7 +127,7 @@ def test_order_is_kept_when_two_threads_flush() -> None:
 
     thread = threading.Thread(target=drain)
     thread.start()
-    LogWriter(writer).write_all(lines, follow=True)
+    LinePrinter(writer).write_all(lines, follow=True)
     os.close(writer)
     thread.join(30)
     assert [int(line.split(b"| ")[1]) for line in got] == list(range(50_000))
@@ -137,6 +137,6 @@ def test_speed() -> None:
     lines = [LINES[0]] * 200_000
     null = os.open(os.devnull, os.O_WRONLY)
     began = time.process_time()
-    LogWriter(null).write_all(lines)
+    LinePrinter(null).write_all(lines)
     os.close(null)
     assert 200_000 / (time.process_time() - began) > 400_000, "lines per second of CPU"

@@ -259,13 +259,5 @@ def serves(task: "Union[wire.Peer, wire.TaskSpec]") -> bool:
 
 def in_words(death: Fields) -> str:
     """ "worker:1 on n2 failed with exit code 3"."""
-    text = "%s on %s" % (death["task"], death["host"])
-    if death["outcome"] == "succeeded":
-        text += " ended too early, with exit code 0"
-    elif death.get("exit_code") is not None and not death.get("reason"):
-        text += " %s with exit code %s" % (death["outcome"], death["exit_code"])
-    elif death.get("signal") is not None and not death.get("reason"):
-        text += " %s by signal %s" % (death["outcome"], death["signal"])
-    else:
-        text += " %s" % death["outcome"].replace("_", " ")
-    return text + (": %s" % death["reason"] if death.get("reason") else "")
+    ending = wire.ending_in_words(death["outcome"], death.get("exit_code"), death.get("signal"), death.get("reason"))
+    return "%s on %s %s" % (death["task"], death["host"], ending)

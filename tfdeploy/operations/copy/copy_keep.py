@@ -16,7 +16,7 @@ from tfdeploy.errors import HostFailed
 from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.listing import Found
+from tfdeploy.model.listing import FoundFile
 from tfdeploy.operations.copy.pull import Source, bring, look
 from tfdeploy.operations.emit import note
 from tfdeploy.operations.outcomes import all_or_error
@@ -31,7 +31,7 @@ _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets th
 class Lack:
     """What one host needs to hold the same: files to send, and `checkpoint` records that the source does not have."""
 
-    files: tuple[Found, ...]
+    files: tuple[FoundFile, ...]
     aside: tuple[str, ...]
 
 
@@ -66,7 +66,7 @@ def spread_keep(fleet: Fleet, spread: Spread, hosts: tuple[Host, ...], emit: Emi
         all_or_error("keep", fleet.each(needing, lambda session: _send(session, here, lacks[session.host.name], spread, emit)))
 
 
-def lack(source: tuple[Found, ...], there: tuple[Found, ...]) -> Lack:
+def lack(source: tuple[FoundFile, ...], there: tuple[FoundFile, ...]) -> Lack:
     """By path, size and time. Links are left where they are."""
     ours = [one for one in source if one.target is None and not _OF_A_WORKER.search(one.path)]
     theirs = {one.path: _stamp(one) for one in there if one.target is None}
@@ -75,7 +75,7 @@ def lack(source: tuple[Found, ...], there: tuple[Found, ...]) -> Lack:
     return Lack(tuple(one for one in ours if theirs.get(one.path) != _stamp(one)), aside)
 
 
-def _stamp(one: Found) -> tuple[int, int]:
+def _stamp(one: FoundFile) -> tuple[int, int]:
     return one.size, one.mtime_ns // 10**9
 
 
@@ -105,7 +105,7 @@ def _send(session: Session, here: Path, lacking: Lack, spread: Spread, emit: Emi
     note(emit, f"`keep` of {spread.source.name} is on {host} too: {len(files)} files{set_aside}", run=spread.run, host=host)
 
 
-def _now(here: Path, one: Found) -> tuple[int, int]:
+def _now(here: Path, one: FoundFile) -> tuple[int, int]:
     """Size and time of what was brought."""
     about = (here / one.path).lstat()
     return about.st_size, about.st_mtime_ns

@@ -15,12 +15,12 @@ from tfdeploy.model.manifest import Manifest
 
 MOST_BYTES = 32 << 20  # of all files together
 FILE_BYTES = 4 << 20
-PIECE_BYTES = 8 << 20
+PARCEL_BYTES = 8 << 20
 NAMES_BYTES = 512 << 10  # they travel in the header
 
 
 @dataclass(frozen=True)
-class Piece:
+class Parcel:
     """`files`: [path, bytes, mtime_ns] each; `packed`: zlib of their contents, one after the other."""
 
     files: list[tuple[str, int, int]]
@@ -37,7 +37,7 @@ class Packer:
         self.paths = frozenset(self._sizes)  # all that may be asked for
         self._lock = threading.Lock()
         self._manifest: bytes | None = None
-        self._last: tuple[tuple[str, ...], list[Piece]] | None = None
+        self._last: tuple[tuple[str, ...], list[Parcel]] | None = None
 
     def manifest(self) -> bytes:
         """As release.begin wants it."""
@@ -54,7 +54,7 @@ class Packer:
         """Whether these files are for parcels."""
         return self.size_bytes(paths) <= MOST_BYTES and max(map(self._sizes.__getitem__, paths), default=0) <= FILE_BYTES
 
-    def pieces(self, paths: list[str], *, fresh: bool = False) -> list[Piece]:
+    def parcels(self, paths: list[str], *, fresh: bool = False) -> list[Parcel]:
         """`fresh`: read now. What cannot be read any more is left out: the host's check finds it."""
         if fresh:
             return list(self._pack(paths))
@@ -64,7 +64,7 @@ class Packer:
                 self._last = wanted, list(self._pack(paths))
             return self._last[1]
 
-    def _pack(self, paths: list[str]) -> Iterator[Piece]:
+    def _pack(self, paths: list[str]) -> Iterator[Parcel]:
         files: list[tuple[str, int, int]] = []
         contents: list[bytes] = []
         raw_bytes = names_bytes = 0
@@ -77,11 +77,11 @@ class Packer:
             contents.append(content)
             raw_bytes += len(content)
             names_bytes += 6 * len(path) + 64  # in JSON's worst case
-            if raw_bytes >= PIECE_BYTES or names_bytes >= NAMES_BYTES:
-                yield Piece(files, zlib.compress(b"".join(contents), 1), raw_bytes)
+            if raw_bytes >= PARCEL_BYTES or names_bytes >= NAMES_BYTES:
+                yield Parcel(files, zlib.compress(b"".join(contents), 1), raw_bytes)
                 files, contents, raw_bytes, names_bytes = [], [], 0, 0
         if files:
-            yield Piece(files, zlib.compress(b"".join(contents), 1), raw_bytes)
+            yield Parcel(files, zlib.compress(b"".join(contents), 1), raw_bytes)
 
     def _read(self, path: str) -> tuple[bytes, int] | None:
         try:

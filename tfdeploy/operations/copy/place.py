@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.listing import RECORD, Found, stays_inside
+from tfdeploy.model.listing import RECORD, FoundFile, stays_inside
 from tfdeploy.operations.copy.below import Below
 
 _BLOCK_BYTES = 1 << 20
@@ -27,7 +27,7 @@ def place(
     staging: Below,
     destination: Below,
     paths: Collection[str],
-    found: Iterable[Found],
+    found: Iterable[FoundFile],
     missing: Collection[str],
     *,
     overwrite: bool = False,
@@ -52,7 +52,7 @@ def place(
     return placed
 
 
-def _link(destination: Below, link: Found, target: str, placed: Placed) -> None:
+def _link(destination: Below, link: FoundFile, target: str, placed: Placed) -> None:
     if not stays_inside(link):
         placed.left_there.append(link.path)
         return

@@ -20,7 +20,7 @@ from typing import Any
 from tfdeploy.errors import BadAnswer, HostFailed, Refused
 from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
 from tfdeploy.model.events import Emit, Event
-from tfdeploy.model.listing import Found, read_rows
+from tfdeploy.model.listing import FoundFile, read_rows
 from tfdeploy.operations.copy.below import Below
 from tfdeploy.operations.copy.place import Placed, place
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
@@ -57,7 +57,7 @@ class Listing:
     """`root` as the host calls it; `sharing`: the hosts of the run that have this very workdir."""
 
     root: str
-    found: tuple[Found, ...]
+    found: tuple[FoundFile, ...]
     sharing: tuple[str, ...] = ()
 
 
@@ -165,11 +165,11 @@ class _Bringing:
             if not self.changing:
                 return
 
-    def _wanted(self) -> list[Found]:
+    def _wanted(self) -> list[FoundFile]:
         found = [one for one in self.listing.found if one.target is None and (self.only is None or one.path in self.only)]
         return [one for one in found if not self._is_here(one)]
 
-    def _is_here(self, one: Found) -> bool:
+    def _is_here(self, one: FoundFile) -> bool:
         """A file may have grown since that look, or be newer, and is still whole; a record names what was there just then."""
         looked = (one.size, one.mtime_ns)
         if one.path in self.checked:
@@ -190,7 +190,7 @@ class _Bringing:
                 elif stamp is not None:
                     self.staging.unlink(path)
 
-    def _pull(self, wanted: list[Found]) -> None:
+    def _pull(self, wanted: list[FoundFile]) -> None:
         total = sum(one.size for one in wanted)
         free = shutil.disk_usage(self.staging.path).free
         if total > free:

@@ -32,7 +32,7 @@ LEAST_BYTES_S = 4096  # what comes slower is not waited for
 
 
 @dataclass(frozen=True)
-class Kept:
+class LocalLog:
     """What is here of a log: bytes from `base` on."""
 
     name: str
@@ -98,17 +98,17 @@ def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
     return {status.task: status.log_bytes for status in answer.tasks if status.task in known}
 
 
-def _here(folder: Below, task: str, host: str) -> Kept:
+def _here(folder: Below, task: str, host: str) -> LocalLog:
     """The newest piece that is here of a log, or what it would be."""
     stem = f"{task.replace(':', '-')}@{host}"
     named = re.compile(re.escape(stem) + r"(?:\.from-(\d+))?\.log\Z")
     found = [(int(hit[1] or 0), name) for name in folder.names() if (hit := named.match(name))]
     base, name = max(found, default=(0, f"{stem}.log"))
     about = folder.stat(name)
-    return Kept(name, base, about.st_size if about is not None else 0)
+    return LocalLog(name, base, about.st_size if about is not None else 0)
 
 
-def _follow_up(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Kept, told: _Told) -> int:
+def _follow_up(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: LocalLog, told: _Told) -> int:
     """Appends what came since. Returns how many bytes."""
     args = {"run": plan.run, "job": plan.job, "tasks": [task], "cursors": {task: here.end}, "follow": False}
     name, end, came, weight, gaps, began = here.name, here.end, 0, 0, 0, time.monotonic()
@@ -136,7 +136,7 @@ def _append(folder: Below, name: str, blob: bytes) -> None:
         log.write(blob)
 
 
-def _check(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Kept, host: str) -> None:
+def _check(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: LocalLog, host: str) -> None:
     """Raises HostFailed where what is here is not the host's."""
     args = {"run": plan.run, "job": plan.job, "task": task, "first": here.base, "end": here.end}
     there = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
@@ -147,7 +147,7 @@ def _check(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Kept
         )
 
 
-def _sha256(folder: Below, here: Kept, first: int) -> str:
+def _sha256(folder: Below, here: LocalLog, first: int) -> str:
     digest = hashlib.sha256()
     with os.fdopen(folder.open(here.name), "rb") as log:
         log.seek(first - here.base)

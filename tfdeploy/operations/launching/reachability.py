@@ -81,8 +81,9 @@ def refusal(shut: Sequence[Shut], hosts: Sequence[Host], asked: Mapping[str, int
         pairs.setdefault((each.seen_from, each.host), []).append(each)
     named = {host.name: host for host in hosts}
     alone = [name for name in named if 1 < asked.get(name, 0) == sum(to == name for _, to in pairs)]
-    lines = [f"no other host reaches {name}: {_doors(_first_to(pairs, name))}" for name in alone]
-    lines += [f"{seen_from} does not reach {to}: {_doors(doors)}" for (seen_from, to), doors in pairs.items() if to not in alone]
+    lines = [f"no other host reaches {name}: {_ports_in_words(_first_to(pairs, name))}" for name in alone]
+    single = {pair: ports for pair, ports in pairs.items() if pair[1] not in alone}
+    lines += [f"{seen_from} does not reach {to}: {_ports_in_words(ports)}" for (seen_from, to), ports in single.items()]
     more = [f"and {len(lines) - MOST_LINES} more pairs"] if len(lines) > MOST_LINES else []
     culprits = [named[name] for name in dict.fromkeys(to for _, to in pairs)]
     return Refused(
@@ -94,13 +95,13 @@ def refusal(shut: Sequence[Shut], hosts: Sequence[Host], asked: Mapping[str, int
 
 
 def _first_to(pairs: Mapping[tuple[str, str], list[Shut]], name: str) -> list[Shut]:
-    return next(doors for (_, to), doors in pairs.items() if to == name)
+    return next(ports for (_, to), ports in pairs.items() if to == name)
 
 
-def _doors(doors: Sequence[Shut]) -> str:
+def _ports_in_words(ports: Sequence[Shut]) -> str:
     """ "no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)" """
     said: dict[str, list[str]] = {}
-    for each in doors:
+    for each in ports:
         said.setdefault(_IN_WORDS.get(each.why, each.why), []).append(each.address + (f" ({each.task})" if each.task else ""))
     return "; ".join(f"{why} at {', '.join(addresses)}" for why, addresses in said.items())
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from tfdeploy.agent import wire
 from tfdeploy.errors import RunFailed, TfdeployError
+from tfdeploy.model import deaths
+from tfdeploy.model.deaths import Death
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.words import death_in_words
 from tfdeploy.operations.outcomes import together
 from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.watch.watch import Watch
@@ -72,25 +71,24 @@ def _is_up(watch: Watch, task: str) -> bool:
 
 def failure(fleet: Fleet, plan: Plan, watch: Watch) -> TfdeployError:
     """The run's first death in words, with that task's last lines."""
-    deaths = [state.first_death for state in watch.states.values() if state and state.first_death]
-    if deaths:
-        first = min(deaths, key=lambda death: death.get("time") or 0.0)
-        return run_failed(fleet, plan, str(first.get("task")), first)
-    for status in watch.tasks.values():
-        if status.state in ("ended", "lost") and status.outcome not in ("succeeded", "stopped"):
-            return run_failed(fleet, plan, status.task, wire.to_wire(status))
-    for state in watch.states.values():
-        if state and state.abort_reason:
+    states = [state for state in watch.states.values() if state is not None]
+    bad = [status for status in watch.tasks.values() if status.state in ("ended", "lost")]
+    own = [deaths.of_status(status) for status in bad if status.outcome not in ("succeeded", "stopped")]
+    death = deaths.first(deaths.told(states) or own)
+    if death is not None:
+        return run_failed(fleet, plan, death)
+    for state in states:
+        if state.abort_reason:
             return RunFailed(state.abort_reason, where=state.host)
     return RunFailed("the run was ended before it was up", where=plan.run)
 
 
-def run_failed(fleet: Fleet, plan: Plan, task: str, death: Mapping[str, Any]) -> RunFailed:
-    host = next((planned.host for planned in plan.tasks if planned.task == task), "?")
-    lines = last_lines(fleet, plan, task)
+def run_failed(fleet: Fleet, plan: Plan, death: Death) -> RunFailed:
+    host = next((planned.host for planned in plan.tasks if planned.task == death.task), "?")
+    lines = last_lines(fleet, plan, death.task)
     shown = "".join(f"\n    {line}" for line in lines)
     return RunFailed(
-        death_in_words(task, host, death) + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
-        where=f"{task}@{host}",
-        next=f"tfdeploy logs {plan.run} --task {task}",
+        replace(death, host=host).words + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
+        where=f"{death.task}@{host}",
+        next=f"tfdeploy logs {plan.run} --task {death.task}",
     )

@@ -1,4 +1,4 @@
-"""The sign that a program is written for Keras 2: a name, a method or an argument that Keras 3 has no more. Reads syntax trees.
+"""What tells that a program is written for Keras 2: a name, a method or an argument that Keras 3 has no more. Reads syntax trees.
 
 From a comparison of what keras 3.15 and tf_keras 2.21 export; only what fails in Keras 3 wherever it is reached. A part that a
 `try` may catch decides by itself.
@@ -36,18 +36,18 @@ METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_gener
 _OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
 
 
-class Sign(NamedTuple):
+class Keras2Use(NamedTuple):
     where: str  # "train.py:12"
     what: str  # "tf.keras.experimental.PeepholeLSTMCell", ".reset_states()", "Adam(lr=)"
 
 
-def sign(program: Program) -> Sign | None:
+def first_use(program: Program) -> Keras2Use | None:
     """The first one, of a program that takes its Keras from TensorFlow; Keras by its own name is what it is."""
     found = [use for use in tf_names_used.of_tensorflow(program) if use.name.split(".")[0] == "keras"]
     for use in found:
         if not use.guarded and any(_within(use.name, f"keras.{name}") for name in NAMES):
-            return Sign(use.where, f"tf.{use.name}")
-    return next((Sign(*each) for each in _calls(program)), None) if found else None
+            return Keras2Use(use.where, f"tf.{use.name}")
+    return next((Keras2Use(*each) for each in _calls(program)), None) if found else None
 
 
 def _within(name: str, outer: str) -> bool:

@@ -22,7 +22,7 @@ from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
-from tfdeploy.transport.agent.stream import Answer, VerbStream, checked, checked_frame
+from tfdeploy.transport.agent.stream import Reply, VerbStream, checked, checked_frame
 from tfdeploy.transport.protocols import Stream
 from tfdeploy.transport.ssh.errors import clean, own
 from tfdeploy.transport.ssh.tcp import Link
@@ -44,7 +44,7 @@ class FramedChannel:
         self._lock = threading.Lock()  # ids, answers, lost
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Reply] = {}
         self._calls = 0  # waiting in `call`: a slow stream must not hold them up
         self._lost: TfdeployError | None = None
         self._locked = False
@@ -73,7 +73,7 @@ class FramedChannel:
         return self._lost is not None
 
     def call(self, verb: Verb[V], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
-        answer = Answer(self._host, self._room, items=False)
+        answer = Reply(self._host, self._room, items=False)
         number = self._register(answer)
         with self._lock:
             self._calls += 1
@@ -89,7 +89,7 @@ class FramedChannel:
                 self._answers.pop(number, None)
 
     def stream(self, flow: Flow[I, V], args: dict[str, Any] | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
-        answer = Answer(self._host, self._room)
+        answer = Reply(self._host, self._room)
         number = self._register(answer)
         self._send({"id": number, "verb": flow.name, "args": self._with_fence(flow, args)})
         return VerbStream(answer, flow, lambda: self._cancel(number), silence_s)
@@ -114,7 +114,7 @@ class FramedChannel:
         self._locked = True  # also one that was made anew: its agent then takes the lock again
         return {**(args or {}), "fence": number}
 
-    def _register(self, answer: Answer) -> int:
+    def _register(self, answer: Reply) -> int:
         with self._lock:
             if self._lost is not None:
                 raise own(self._lost)

@@ -28,7 +28,7 @@ V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 
 
-class Answer:
+class Reply:
     """`room` is called by the reader with a test for "still full"; it returns when there is room, or must be."""
 
     def __init__(self, host: str, room: Callable[[Callable[[], bool]], None], *, items: bool = True) -> None:
@@ -117,7 +117,7 @@ class Answer:
 class VerbStream(Generic[I, V]):
     """protocols.Stream. May be closed from any thread, any number of times."""
 
-    def __init__(self, answer: Answer, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None) -> None:
+    def __init__(self, answer: Reply, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None) -> None:
         self._answer, self._flow, self._cancel, self._silence_s = answer, flow, cancel, silence_s
         self.value: V | None = None
 

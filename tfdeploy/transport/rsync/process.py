@@ -25,7 +25,7 @@ from tfdeploy.transport.ssh.target import Target
 
 GOOD = (0, messages.VANISHED)
 TURNED_AWAY_TRIES = 6
-STARTS_PER_DOOR = 6  # ssh connections being opened through one jump host at once
+STARTS_PER_JUMP = 6  # ssh connections being opened through one jump host at once
 STDERR_BYTES = 32 << 10
 END_S = 3.0
 
@@ -38,7 +38,7 @@ Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class RsyncCall:
     """What one transfer is to do. `argv`: without the remote shell."""
 
     target: Target
@@ -58,15 +58,15 @@ class Done:
     too_much: bool = False
 
 
-def transfer(wish: Transfer) -> Done:
+def transfer(call: RsyncCall) -> Done:
     """Tries until it is let in, past a noisy login shell if need be. Raises Interrupted."""
     noise = False
     for attempt in range(TURNED_AWAY_TRIES):
-        done = _Process(wish, [wish.argv[0], *_shell(wish.target, noise), *wish.argv[1:]]).run()
+        done = _Process(call, [call.argv[0], *_shell(call.target, noise), *call.argv[1:]]).run()
         if done.code in GOOD or done.too_much:
             break
         if done.interrupted:
-            raise Interrupted("the transfer was interrupted", where=wish.target.name or wish.target.where)
+            raise Interrupted("the transfer was interrupted", where=call.target.name or call.target.where)
         if messages.noisy(done.code, done.said) and not noise:
             noise = True
         elif not messages.turned_away(done.code, done.said):
@@ -88,15 +88,15 @@ def end(targets: Collection[Target]) -> None:
 class _Process:
     """One rsync process: names in, progress out, its complaints kept, and never left behind."""
 
-    wish: Transfer
+    call: RsyncCall
     argv: list[str]
     done: Done = field(default_factory=Done)
 
     def run(self) -> Done:
         with contextlib.ExitStack() as start:
-            if self.wish.target.jump is not None:
+            if self.call.target.jump is not None:
                 with _lock:
-                    gate = _starts.setdefault(self.wish.target.jump, threading.BoundedSemaphore(STARTS_PER_DOOR))
+                    gate = _starts.setdefault(self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP))
                 start.enter_context(gate)
             process = subprocess.Popen(
                 self.argv,
@@ -107,7 +107,7 @@ class _Process:
                 start_new_session=True,  # neither the terminal's Ctrl-C nor its password prompt
             )
             with _lock:
-                _running[process] = self.wish.target
+                _running[process] = self.call.target
             try:
                 self._mind(process, start)
             finally:
@@ -140,15 +140,15 @@ class _Process:
             self.done.received = messages.received_bytes(line) or self.done.received
         if newest is None:
             return
-        if self.wish.max_bytes is not None and newest[0] > self.wish.max_bytes:
+        if self.call.max_bytes is not None and newest[0] > self.call.max_bytes:
             self.done.too_much = True
-        if self.wish.on_progress is not None:
-            self.wish.on_progress(newest[0], None)
+        if self.call.on_progress is not None:
+            self.call.on_progress(newest[0], None)
 
     def _feed(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as pipe:
-            for name in self.wish.names or ():
+            for name in self.call.names or ():
                 pipe.write(b"./" + name + b"\0")  # a leading # or ; would be a comment
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.rsync import messages
-from tfdeploy.transport.rsync.process import GOOD, Progress, Transfer, end, transfer
+from tfdeploy.transport.rsync.process import GOOD, Progress, RsyncCall, end, transfer
 from tfdeploy.transport.ssh.target import Target
 
 __all__ = ["Progress", "end", "pull", "push"]
@@ -48,7 +48,7 @@ def push(
     listed = None if names is None else list(names)
     argv = push_argv(source_root, destination, names=listed is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
-    done = transfer(Transfer(target, argv, listed, on_progress))
+    done = transfer(RsyncCall(target, argv, listed, on_progress))
     if done.code not in GOOD and not messages.shrank(done.code, done.said):
         raise messages.explain(done.code, done.said, target, source_root)
     return done.sent
@@ -77,7 +77,7 @@ def pull(
     for name in listed or ():
         check_name(name)
     argv = pull_argv(source_root, destination, names=listed is not None)
-    done = transfer(Transfer(target, argv, listed, on_progress, max_bytes))
+    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes))
     if done.too_much:
         raise HostFailed(f"the host sends more than the {max_bytes} bytes that were to come", where=target.name or target.where)
     if done.code not in GOOD:

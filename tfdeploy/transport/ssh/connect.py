@@ -29,7 +29,7 @@ FIRST_WORDS_S = 2.0  # a host that is silent for longer gets its handshake begun
 TURNED_AWAY_TRIES = 8  # MaxStartups drops some of a burst; with jitter all get in
 HANDSHAKES = 32  # at once
 _JUMP = "the jump host"
-STARTS_PER_DOOR = 16  # channels being opened through one jump host at once
+STARTS_PER_JUMP = 16  # channels being opened through one jump host at once
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -47,13 +47,13 @@ class _Transport(paramiko.Transport):
     _active_check_timeout = 2.0  # paramiko polls 10 times a second; our links wake up when they are closed
 
 
-class Doors:
-    """The connections of one fleet to jump hosts, and whose handshake goes on. Thread-safe."""
+class Connector:
+    """Connects one fleet's hosts: through which jump hosts, and with how many handshakes at once. Thread-safe."""
 
     def __init__(self, handshakes: int = HANDSHAKES) -> None:
         self._handshakes = Places(handshakes)
         self._lock = threading.Lock()
-        self._doors: dict[Target, _Door] = {}
+        self._jumps: dict[Target, _JumpHost] = {}
         self._closed = False
 
     def connect(self, host: str, target: Target) -> fabric.Connection:
@@ -75,10 +75,10 @@ class Doors:
     def close(self) -> None:
         self._closed = True
         with self._lock:
-            doors = list(self._doors.values())
-            self._doors.clear()
-        for door in doors:
-            door.close()
+            jumps = list(self._jumps.values())
+            self._jumps.clear()
+        for jump in jumps:
+            jump.close()
 
     def _once(self, attempt: errors.Attempt) -> fabric.Connection:
         target = attempt.target
@@ -86,15 +86,15 @@ class Doors:
         if offer.empty:
             offer.close()
             raise errors.no_keys(attempt.host, target, offer.notes)
-        door = self._door(target.jump) if target.jump is not None else None
-        if door is not None:
-            door.transport(attempt.host)  # its own connect has its own time
+        jump = self._jump_host(target.jump) if target.jump is not None else None
+        if jump is not None:
+            jump.transport(attempt.host)  # its own connect has its own time
         link: Link | None = None
         connection = _connection(target, attempt.host)
         with patience.waiting(CONNECT_S) as wait:
             offer.paused = wait.paused
             try:
-                link = wait.link = door.link(attempt.host, target, wait) if door is not None else dial(target, wait)
+                link = wait.link = jump.link(attempt.host, target, wait) if jump is not None else dial(target, wait)
                 attempt.connected = True
                 link.first_words(FIRST_WORDS_S)
                 with self._handshakes.one(wait):
@@ -113,25 +113,25 @@ class Doors:
     def link(self, host: str, target: Target, wait: Wait) -> Link:
         """A link through the target's jump host, opened where needed. Raises HostUnreachable."""
         assert target.jump is not None
-        return self._door(target.jump).link(host, target, wait)
+        return self._jump_host(target.jump).link(host, target, wait)
 
-    def _door(self, target: Target) -> _Door:
+    def _jump_host(self, target: Target) -> _JumpHost:
         with self._lock:
-            return self._doors.setdefault(target, _Door(self, target))
+            return self._jumps.setdefault(target, _JumpHost(self, target))
 
 
-class _Door:
+class _JumpHost:
     """One jump host: its connection, opened by whoever needs it first, and again when it has died."""
 
-    def __init__(self, doors: Doors, target: Target) -> None:
-        self._doors, self._target = doors, target
+    def __init__(self, connector: Connector, target: Target) -> None:
+        self._connector, self._target = connector, target
         self._lock = threading.Lock()
-        self._starts = Places(STARTS_PER_DOOR)
+        self._starts = Places(STARTS_PER_JUMP)
         self._connection: fabric.Connection | None = None
         self._failed: tuple[float, TfdeployError] | None = None  # the last try: when it ended, and why
 
     def transport(self, host: str) -> paramiko.Transport:
-        """Who waited while it was tried in vain shares that answer: a silent door costs one time-out, not one per host."""
+        """All that waited for a try in vain share its answer: a silent jump host costs one time-out, not one per host."""
         asked = time.monotonic()
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
@@ -140,7 +140,7 @@ class _Door:
                     error.where = host
                     raise error
                 try:
-                    self._connection = self._doors.connect(host, self._target)
+                    self._connection = self._connector.connect(host, self._target)
                 except TfdeployError as error:
                     if not error.what.startswith(_JUMP):  # it may be one further ahead
                         error.what = f"{_JUMP} {self._target.where} cannot be used: {error.what}"

@@ -1,7 +1,7 @@
 """Imports fabric's invoke without what it never needs here: a tenth of what each verb over SSH costs.
 
 invoke imports `unittest.mock`, and with it asyncio and ssl, for a class that tests of its users make; and a YAML reader of
-its own for settings files, which are never read here (see doors._config).
+its own for settings files, which are never read here (see connect._config).
 """
 
 from __future__ import annotations

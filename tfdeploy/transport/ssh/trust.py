@@ -8,7 +8,7 @@ import paramiko
 
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import errors, known_hosts, patience
-from tfdeploy.transport.ssh.connect import CONNECT_S, NEVER_S, Doors, tuned_transport
+from tfdeploy.transport.ssh.connect import CONNECT_S, NEVER_S, Connector, tuned_transport
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tcp import Link, dial
 
@@ -37,7 +37,7 @@ def targets(host: Host) -> tuple[Target, ...]:
     return tuple(chain)
 
 
-def scan(host: str, target: Target, doors: Doors) -> HostKey:
+def scan(host: str, target: Target, connector: Connector) -> HostKey:
     """The key that the target shows now. A jump host on the way must be known already.
 
     Raises HostUnreachable.
@@ -47,7 +47,7 @@ def scan(host: str, target: Target, doors: Doors) -> HostKey:
     transport: paramiko.Transport | None = None
     with patience.waiting(CONNECT_S) as wait:
         try:
-            link = wait.link = doors.link(host, target, wait) if target.jump is not None else dial(target, wait)
+            link = wait.link = connector.link(host, target, wait) if target.jump is not None else dial(target, wait)
             attempt.connected = True
             transport = tuned_transport(target, link)
             transport.banner_timeout = NEVER_S

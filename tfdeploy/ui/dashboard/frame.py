@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tfdeploy.model.progress import STEPS, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
-from tfdeploy.ui.cells import Piece, Row, fit, task_style
+from tfdeploy.ui.cells import Row, Span, fit, task_style
 from tfdeploy.ui.dashboard.log_buffer import LogRing, Shown
 from tfdeploy.ui.dashboard.task_rows import columns, header_row, host_row, task_row
 from tfdeploy.ui.dashboard.view_state import ViewState
@@ -67,13 +67,13 @@ def _head(scene: Scene, now: float, height: int) -> list[Row]:
     state = "failing" if progress.cause and not progress.final else progress.state
     rows: list[Row] = [
         [
-            Piece(state, _RUN_STYLES.get(state, "bold yellow")),
-            Piece(f" {in_seconds(lasted) if lasted >= 60 else f'{max(0, round(lasted))} s'}  "),
-            Piece(clean(progress.job), "bold"),
-            Piece(f"  {clean(progress.mode)}  " if progress.mode else ""),
-            Piece(clean(progress.run or ""), "dim"),
-            Piece(_counts(progress), "dim"),
-            Piece(_shared_rate(scene), "dim"),
+            Span(state, _RUN_STYLES.get(state, "bold yellow")),
+            Span(f" {in_seconds(lasted) if lasted >= 60 else f'{max(0, round(lasted))} s'}  "),
+            Span(clean(progress.job), "bold"),
+            Span(f"  {clean(progress.mode)}  " if progress.mode else ""),
+            Span(clean(progress.run or ""), "dim"),
+            Span(_counts(progress), "dim"),
+            Span(_shared_rate(scene), "dim"),
         ]
     ]
     if progress.cause:
@@ -87,25 +87,25 @@ def _cause(scene: Scene, height: int) -> list[Row]:
     """The first death in red with its last line, and where to look next."""
     progress = scene.progress
     death = progress.first_death
-    row = [Piece(clean(progress.cause or ""), "bold red")]
+    row = [Span(clean(progress.cause or ""), "bold red")]
     if death and death.last_line:
-        row.append(Piece(f"  {clean(death.last_line, 512)}", "red"))
+        row.append(Span(f"  {clean(death.last_line, 512)}", "red"))
     if height < 10:
         return [row]
     task = f" --task {clean(death.task, 40)}" if death else ""
-    return [row, [Piece("look: ", "dim"), Piece(scene.typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50"), "bold")]]
+    return [row, [Span("look: ", "dim"), Span(scene.typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50"), "bold")]]
 
 
 def _steps(progress: RunProgress) -> Row:
     row: Row = []
     for name in STEPS:
         state = progress.steps.get(name, "")
-        row.append(Piece(f"{name}{'...' if state == 'begin' else ''} ", _STEP_STYLES.get(state, "dim")))
+        row.append(Span(f"{name}{'...' if state == 'begin' else ''} ", _STEP_STYLES.get(state, "dim")))
     moving = [t for host in progress.hosts.values() for t in host.transfers.values() if t.active]
     if moving:
         sent, total, rate, left_s = all_of(moving)
         text = f" {in_bytes(sent)} of {in_bytes(total)}" + (f", {in_bytes(rate)}/s" if rate else "")
-        row.append(Piece(text + (f", {in_seconds(left_s)} left" if left_s is not None else "")))
+        row.append(Span(text + (f", {in_seconds(left_s)} left" if left_s is not None else "")))
     return row
 
 
@@ -160,14 +160,14 @@ def _rule(scene: Scene, width: int) -> Row:
     if ring.dropped:
         words.append(f"{ring.dropped:,} older lines not kept here")
     text = f"{scene.rule * 2} {', '.join(words)} "
-    return [Piece(text + scene.rule * max(0, width - len(text)), "dim")]
+    return [Span(text + scene.rule * max(0, width - len(text)), "dim")]
 
 
 def _log(scene: Scene, rows: int) -> list[Row]:
     lines = scene.view.visible(rows)
     if not lines and scene.view.filter and rows > 0:
         kept = f"{scene.ring.kept(scene.view.followed):,} lines"
-        return [[Piece(f"none of the {kept} kept here has '{clean(scene.view.filter, 40)}'; Esc shows them", "dim")]]
+        return [[Span(f"none of the {kept} kept here has '{clean(scene.view.filter, 40)}'; Esc shows them", "dim")]]
     width = max((len(_label(line)) for line in lines), default=0)
     return [_log_row(line, min(width, 24)) for line in lines]
 
@@ -180,8 +180,8 @@ def _log_row(line: Shown, width: int) -> Row:
     label = clean(_label(line), 64)
     style = line.style or ""
     return [
-        Piece(label.ljust(width)[: max(width, 1)], style or task_style(line.task)),
-        Piece(f" | {clean(line.text, 1024)}", style),
+        Span(label.ljust(width)[: max(width, 1)], style or task_style(line.task)),
+        Span(f" | {clean(line.text, 1024)}", style),
     ]
 
 
@@ -189,8 +189,8 @@ def _foot(scene: Scene) -> Row:
     view = scene.view
     if view.typing:
         return [
-            Piece(f"/{clean(view.filter, 200)}", "bold"),
-            Piece(" ", "reverse"),
-            Piece("  Enter keeps the filter, Esc ends it", "dim"),
+            Span(f"/{clean(view.filter, 200)}", "bold"),
+            Span(" ", "reverse"),
+            Span("  Enter keeps the filter, Esc ends it", "dim"),
         ]
-    return [Piece(_KEYS, "dim")]
+    return [Span(_KEYS, "dim")]

@@ -19,7 +19,7 @@ from tfdeploy.model.events import event_from_json
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.errors import show_error
-from tfdeploy.ui.screen import Frame
+from tfdeploy.ui.screen import Picture
 
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # a picture asks nobody for anything
 
@@ -43,7 +43,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         dashboard.take()
         dashboard.ring.mark(clock[0])
     dashboard.scene.rule = "─"
-    console.print(Frame(compose(dashboard.scene, width, height, (first or 0.0) + clock[0])), end="")
+    console.print(Picture(compose(dashboard.scene, width, height, (first or 0.0) + clock[0])), end="")
     return _FOREIGN.sub("", console.export_svg(title=title))
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from tfdeploy.model.progress import HostProgress, RunProgress, TaskProgress
 from tfdeploy.model.transfers import all_of
+from tfdeploy.model.words import outcome_words
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
-from tfdeploy.ui.cells import Piece, Row, column, task_style
-from tfdeploy.ui.reports import outcome_words
+from tfdeploy.ui.cells import Row, Span, column, task_style
 from tfdeploy.ui.sanitise import clean
 
 LAST_LINE = "last line"
@@ -65,7 +65,7 @@ def columns(progress: RunProgress, width: int) -> list[Column]:
 
 
 def header_row(shown: list[Column]) -> Row:
-    return [Piece(" ".join(column(c.name, c.width, right=c.name in _RIGHT) for c in shown), "dim")]
+    return [Span(" ".join(column(c.name, c.width, right=c.name in _RIGHT) for c in shown), "dim")]
 
 
 def task_row(progress: RunProgress, task: TaskProgress, shown: list[Column], *, selected: bool, quiet_s: float | None) -> Row:
@@ -89,7 +89,7 @@ def task_row(progress: RunProgress, task: TaskProgress, shown: list[Column], *, 
     row = _row(shown, texts, styles, selected=selected)
     if quiet_s is not None and shown[-1].name == LAST_LINE:
         width = shown[-1].width
-        row[-1] = Piece(column(f"(quiet {in_seconds(quiet_s)}) {texts[LAST_LINE]}", width), "yellow")
+        row[-1] = Span(column(f"(quiet {in_seconds(quiet_s)}) {texts[LAST_LINE]}", width), "yellow")
     return row
 
 
@@ -133,8 +133,8 @@ def _row(shown: list[Column], texts: dict[str, str], styles: dict[str, str], *, 
         if selected and name == "task":
             style = f"{style} reverse".strip()
         if index:
-            row.append(Piece(" "))
-        row.append(Piece(column(texts.get(name, ""), width, right=name in _RIGHT), style))
+            row.append(Span(" "))
+        row.append(Span(column(texts.get(name, ""), width, right=name in _RIGHT), style))
     return row
 
 

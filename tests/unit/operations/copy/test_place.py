@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.listing import Found
+from tfdeploy.model.listing import FoundFile
 from tfdeploy.operations.copy.below import Below
 from tfdeploy.operations.copy.place import Placed
 from tfdeploy.operations.copy.place import place as place_below
@@ -83,7 +83,7 @@ def test_a_folder_in_the_way_of_a_file_is_said(tmp_path: Path) -> None:
 
 
 def test_links_that_stay_inside_are_made_and_the_others_named(tmp_path: Path) -> None:
-    links = (Found("a/near", 0, 0, "../x"), Found("out", 0, 0, "/etc"), Found("up", 0, 0, "../y"))
+    links = (FoundFile("a/near", 0, 0, "../x"), FoundFile("out", 0, 0, "/etc"), FoundFile("up", 0, 0, "../y"))
     placed = place(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], links, ())
     assert placed.left_there == ["out", "up"]
     assert (tmp_path / "d/a/near").read_text() == "new"

@@ -15,7 +15,7 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer
 from tfdeploy.model.answers.files import Missing
 from tfdeploy.transport.agent.frames import Frame, Frames
-from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Answer, checked_frame
+from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, checked_frame
 
 LONG = [f"folder/{number:06}" for number in range(100_000)]
 
@@ -96,14 +96,14 @@ def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
     ("blob", "kind"), [(wire.pack(b'{"code": "locked", "what": "no"}'), AgentError), (b"x", BadAnswer), (b"", BadAnswer)]
 )
 def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
-    answer = Answer("n1", lambda full: None)
+    answer = Reply("n1", lambda full: None)
     answer.put(Frame({"id": 7, "packed": "error"}, blob, 0))
     with pytest.raises(kind):
         answer.value("lock", 1.0)
 
 
 def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
-    answer = Answer("n1", lambda full: None)  # as the channel says while a call waits
+    answer = Reply("n1", lambda full: None)  # as the channel says while a call waits
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
     with pytest.raises(BadAnswer, match="ahead of who reads it"):
@@ -115,7 +115,7 @@ def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
 
 
 def test_who_reads_in_time_gets_all_of_it() -> None:
-    answer = Answer("n1", lambda full: None)
+    answer = Reply("n1", lambda full: None)
     for _ in range(1000):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
         assert answer.next("logs", 1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport.ssh.connect import _connection, _Door
+from tfdeploy.transport.ssh.connect import _connection, _JumpHost
 from tfdeploy.transport.ssh.target import Target
 
 
@@ -47,7 +47,7 @@ def test_a_silent_jump_host_is_tried_once_for_all_who_wait() -> None:
         raise HostUnreachable("no answer", where=host)
 
     doors: Any = SimpleNamespace(connect=connect)
-    door = _Door(doors, Target(hostname="10.0.0.1", port=22, user="ml"))
+    door = _JumpHost(doors, Target(hostname="10.0.0.1", port=22, user="ml"))
     door._lock = lock = Counted()  # type: ignore[assignment]
 
     def ask(host: str) -> HostUnreachable:

@@ -1,4 +1,4 @@
-"""The door to labs: bring one up, find one again, list them."""
+"""Labs: bring one up, find one again, list them."""
 
 from __future__ import annotations
 
