@@ -1,213 +1,23 @@
-"""Several "hosts" on one machine: a workdir, ports and a certificate each, and the real verbs, minders and supervisors."""
+"""The agent as it lies on a host, clusters of such hosts, and sessions with one of them."""
 
 from __future__ import annotations
 
-import datetime
-import hashlib
 import os
 import shutil
-import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tfdeploy
 from support.agent.client import Client
-from support.waiting import wait_for
-from tfdeploy.agent import layout, wire
-from tfdeploy.agent.host import processes
+from support.agent.cluster import Cluster, NewClient, NewCluster
+from support.agent.second_account import arrive
 from tfdeploy.agent.run import folder as run_folder
-from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve import release_manifest, run_control
-from tfdeploy.agent.serve.call import Call, Context
 
 PACKAGE = Path(tfdeploy.__file__).parent
-JOB, RELEASE = "digits", "c0ffee"
-WITHIN_S = 20.0
-
-
-def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
-    """The first true value. Looks often: some states last for a tenth of a second."""
-    return wait_for(reached, within_s, what or str(reached), poll_s=0.01)
-
-
-def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
-    import warnings
-
-    with warnings.catch_warnings():  # it says on import that it is leaving Python 3.8, and this suite has not
-        warnings.simplefilter("ignore")
-        from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    def certificate(name: str, key: Any, issuer: str, signer: Any, ca: bool) -> Any:
-        def called(text: str) -> Any:
-            return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-        builder = x509.CertificateBuilder().subject_name(called(name)).issuer_name(called(issuer)).public_key(key.public_key())
-        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(datetime.datetime(2000, 1, 1))
-        builder = builder.not_valid_after(datetime.datetime(9999, 1, 1)).add_extension(x509.BasicConstraints(ca, None), True)
-        return builder.sign(signer, hashes.SHA256())
-
-    def pem(thing: Any) -> str:
-        if hasattr(thing, "public_bytes"):
-            return str(thing.public_bytes(serialization.Encoding.PEM).decode())
-        plain = serialization.NoEncryption()
-        return str(thing.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain).decode())
-
-    root = ec.generate_private_key(ec.SECP256R1())
-    ca = certificate("run", root, "run", root, True)
-    found = {}
-    for host in hosts:
-        key = ec.generate_private_key(ec.SECP256R1())
-        found[host] = {"ca": pem(ca), "cert": pem(certificate(host, key, "run", root, False)), "key": pem(key)}
-    return found
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("0.0.0.0", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
-
-
-def files_of(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-
-
-def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
-    """As release.commit would have written it."""
-    name = str(path.relative_to(folder))
-    if path.is_symlink():
-        return release_manifest.Entry(name, "link", 0, "", os.readlink(path))
-    about = path.stat()
-    kind = "exec" if about.st_mode & 0o100 else "file"
-    return release_manifest.Entry(name, kind, about.st_size, hashlib.sha256(path.read_bytes()).hexdigest(), "", about.st_mtime_ns)
-
-
-class HostUnderTest:
-    def __init__(self, name: str, root: Path, agent_dir: str) -> None:
-        self.name = name
-        self.context = Context(str(root / name), agent_dir)
-        self.mesh_port = 0
-        self.release = Path(layout.release_dir(self.context.workdir, JOB, RELEASE))
-        self.release.mkdir(parents=True)
-
-    def call(self, verb: str, **args: Any) -> Any:
-        return run_control.VERBS[verb](Call(self.context, args))
-
-    def commit_release(self) -> None:
-        """What lies in it now is what was sent."""
-        if self.release.is_dir():
-            release_manifest.save(str(self.release) + ".json", [entry_of(self.release, path) for path in files_of(self.release)])
-
-    def paths(self, run: str) -> run_folder.RunPaths:
-        return run_folder.RunPaths(layout.host_dir(self.context.workdir, JOB, run, self.name))
-
-
-class Cluster:
-    """`tasks` of `run`: {"worker:0": ("n1", ["sh", "-c", "..."]), ...}; worker:0 decides."""
-
-    job = JOB
-    wait_until = staticmethod(wait_until)
-    free_ports = staticmethod(free_ports)
-
-    def __init__(self, root: Path, agent_dir: str, names: list[str]) -> None:
-        self.hosts = {name: HostUnderTest(name, root, agent_dir) for name in names}
-        self.certs = make_certs(names)
-        self.runs: list[str] = []
-        ports = free_ports(len(names))
-        for host in self.hosts.values():
-            host.mesh_port = ports.pop()
-
-    def write(self, name: str, text: str) -> None:
-        for host in self.hosts.values():
-            (host.release / name).parent.mkdir(parents=True, exist_ok=True)
-            (host.release / name).write_text(text)
-
-    def parts(self, run: str, tasks: dict[str, Any], **fields: Any) -> dict[str, dict[str, Any]]:
-        for host in self.hosts.values():
-            host.commit_release()
-        mesh = [wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()]
-        specs: dict[str, list[wire.TaskSpec]] = {name: [] for name in self.hosts}
-        peers = []
-        recovery = fields.pop("recovery", {})  # task -> (on_death, gang)
-        for task, (host, argv, *more) in tasks.items():
-            role, index = task.split(":")
-            given = dict({"ready_after_s": 0.05, "ready_timeout_s": 10.0, "env": {}}, **(more[0] if more else {}))
-            specs[host].append(wire.TaskSpec(task, role, int(index), argv, deciding=task == "worker:0", **given))
-            peers.append(wire.Peer(task, role, host, task == "worker:0", False, *recovery.get(task, ("", False))))
-        quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "start_within_s": 10.0, "commit_within_s": 10.0}, **fields)
-        digest = quick.pop("plan_digest", "d1")
-        return {
-            name: wire.to_wire(
-                wire.HostPart(run, JOB, "async", name, digest, RELEASE, tasks=specs[name], peers=peers, mesh=mesh, **quick)
-            )
-            for name in self.hosts
-        }
-
-    def prepare(self, run: str, tasks: dict[str, Any], secrets: dict[str, str] | None = None, **fields: Any) -> None:
-        self.runs.append(run)
-        plan = {"run": run, "operator": "me@here", "created": 1.0}
-        for name, part in self.parts(run, tasks, **fields).items():
-            answer = self.hosts[name].call("run.prepare", part=part, plan=plan, secrets=secrets or {}, certs=self.certs[name])
-            assert answer == {"prepared": True}
-
-    def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
-        return {name: host.call(verb, run=run, job=JOB, **args) for name, host in self.hosts.items() if name != but}
-
-    def launch(self, run: str, tasks: dict[str, Any], **fields: Any) -> None:
-        self.prepare(run, tasks, **fields)
-        self.each("run.start", run)
-        self.each("run.commit", run)
-
-    def state(self, run: str, host: str) -> wire.HostRunState:
-        return self.hosts[host].paths(run).state()
-
-    def status(self, run: str, task: str) -> wire.TaskStatus:
-        found = [host.paths(run) for host in self.hosts.values()]
-        return next(p.status(task) for p in found if task in [spec.task for spec in p.part().tasks])
-
-    def wait_state(self, run: str, task: str, *states: str) -> wire.TaskStatus:
-        wait_until(lambda: self.status(run, task).state in states, what=f"{task} in {states}")
-        return self.status(run, task)
-
-    def wait_ended(self, run: str, *hosts: str) -> dict[str, wire.HostRunState]:
-        for name in hosts or self.hosts:
-            wait_until(lambda name=name: self.state(run, name).phase == "ended", what=f"{name} ended: {self.state(run, name)}")
-        return {name: self.state(run, name) for name in hosts or self.hosts}
-
-    def log(self, run: str, task: str) -> str:
-        found = [Path(host.paths(run).task_dir(task)) / "out.log" for host in self.hosts.values()]
-        return "".join(path.read_text() for path in found if path.exists())
-
-    def alive(self, run: str) -> list[int]:
-        """Everything that carries the marker of this run, on any of these hosts."""
-        table = processes.everyone()
-        return [pid for host in self.hosts.values() for pid in processes.marked(task_processes.marks(host.paths(run)), table)]
-
-    def clean(self) -> None:
-        """Every process of every run, by what our own files say of it."""
-        for run in self.runs:
-            for host in self.hosts.values():
-                if os.path.isdir(host.paths(run).host_dir):
-                    host.call("run.stop", run=run, job=JOB, grace_s=0.0)
-        for run in self.runs:
-            for host in self.hosts.values():
-                who = task_processes.minder(host.paths(run))
-                if who is not None:
-                    processes.send(who, signal.SIGKILL)
-                    wait_until(lambda who=who: not processes.same(who))
-            assert wait_until(lambda run=run: not self.alive(run))
 
 
 @pytest.fixture(scope="session")
@@ -223,7 +33,7 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cluster]]:
+def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewCluster]:
     """hosts("n1", "n2") is a cluster of two hosts; everything it started is gone at the end."""
     monkeypatch.setattr(run_folder, "AGENT_DIR", agent_dir)
     made: list[Cluster] = []
@@ -238,7 +48,7 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def serve(tmp_path: Path, agent_dir: str) -> Iterator[Callable[..., Client]]:
+def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
     """serve() is a new session with one host's agent; serve(code) runs that line before it, serve(at=PATH) in that workdir;
     serve(clone=NAME) is another machine with this one's hostname, machine id and workdir (root)."""
     made: list[Client] = []
@@ -256,3 +66,35 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[Callable[..., Client]]:
     yield start
     for client in made:
         client.clean()
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Path]:
+    """A workdir with the agent in it, as it was put there, below a folder that everybody may write to."""
+    with tempfile.TemporaryDirectory() as made:
+        scratch = Path(made) / "scratch"
+        scratch.mkdir()
+        scratch.chmod(0o1777)
+        Path(made).chmod(0o755)
+        assert arrive(scratch / "tfdeploy") == ("need", {})
+        assert arrive(scratch / "tfdeploy") == ("have", {})
+        yield scratch / "tfdeploy"
+
+
+@pytest.fixture
+def workdir(installed: Path) -> Iterator[Path]:
+    """A copy of it that a test may spoil."""
+    copy = installed.parent / "copy"
+    shutil.copytree(installed, copy)
+    copy.chmod(0o700)
+    yield copy
+    for left in installed.parent.glob("copy*"):
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+
+
+@pytest.fixture
+def trap(installed: Path) -> Path:
+    """A file that is there once something ran that must not."""
+    place = installed.parent.parent / "trapped"
+    place.unlink(missing_ok=True)
+    return place

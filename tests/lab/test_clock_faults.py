@@ -16,6 +16,7 @@ from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left
 from support.lab.run_files import host_state, kill, task_status
 from support.waiting import wait_for
+from tfdeploy import agent
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -51,7 +52,7 @@ def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[..., None]]:
     with ExitStack() as tampered:
         for host in hosts:
             tampered.callback(on_host, operator.lab, host, "rm -f /tmp/clock-jump")
-            tampered.enter_context(tampered_agent(operator.lab, host, {"tfdeploy.agent": JUMPS}))
+            tampered.enter_context(tampered_agent(operator.lab, host, {agent: JUMPS}))
         yield jump
 
 

@@ -16,6 +16,7 @@ from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import set_inventory
 from support.lab.jobs import write_job
+from tfdeploy.agent.run import keep_folders
 from tfdeploy.lab import Lab
 
 JOB = "fetch-ended"
@@ -189,7 +190,7 @@ LIES = {  # what is said of it -> the lie
 @pytest.mark.parametrize("words", variations(list(LIES)))
 def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operator: Tfdeploy, ended: str, words: str) -> None:
     before = files(operator.home)
-    with tampered_agent(operator.lab, "n3", {"tfdeploy.agent.run.keep_folders": LIES[words]}):
+    with tampered_agent(operator.lab, "n3", {keep_folders: LIES[words]}):
         answer = operator.json("fetch", ended, "--files", "--keep", "--to", f"lie {words}", exit_code=1)
     rows = {row["host"]: row for row in answer["hosts"]}
     assert rows["n3"]["error"]

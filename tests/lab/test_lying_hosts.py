@@ -14,6 +14,7 @@ from support.files.wheels import make_wheel
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
+from tfdeploy.agent.serve import server
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -66,7 +67,7 @@ def lying(operator: Tfdeploy, verb: str, form: str) -> Iterator[None]:
     text = json.dumps({verb: FORMS[form]})
     on_host(operator.lab, LIAR, f"cat > /tmp/lies.json <<'EOF'\n{text}\nEOF")
     try:
-        with tampered_agent(operator.lab, LIAR, {"tfdeploy.agent.serve.server": LIES_AS_IT_IS_TOLD}):
+        with tampered_agent(operator.lab, LIAR, {server: LIES_AS_IT_IS_TOLD}):
             yield
     finally:
         on_host(operator.lab, LIAR, "rm -f /tmp/lies.json")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import peers, reach
 from tfdeploy.agent.health.activity import Sign
@@ -53,7 +54,7 @@ def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[N
 
 @pytest.mark.parametrize("every_s", [0.2, 0.001])
 def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
-    hosts: Any, monkeypatch: pytest.MonkeyPatch, every_s: float
+    hosts: NewCluster, monkeypatch: pytest.MonkeyPatch, every_s: float
 ) -> None:
     monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 1.0)
     cluster = hosts(*NAMES)
@@ -87,7 +88,7 @@ def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> No
     over.set()
 
 
-def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(hosts: Any) -> None:
+def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     listing = json.dumps({"files": [["ckpt/model", number, 0] for number in range(20000)]}).encode() + b"\n"
     ours, theirs = socket.socketpair()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.serve import run_status
 
@@ -20,19 +20,19 @@ WAITS = [
 ]
 
 
-def health(cluster: Any, run: str, task: str) -> str | None:
+def health(cluster: Cluster, run: str, task: str) -> str | None:
     host = next(host for host in cluster.hosts.values() if task in [spec.task for spec in host.paths(run).part().tasks])
     status: wire.TaskStatus = run_status.task_status(host.paths(run), task)
     return f"{status.health}: {status.health_reason}" if status.health else None
 
 
-def freeze(cluster: Any, run: str, task: str) -> int:
+def freeze(cluster: Cluster, run: str, task: str) -> int:
     pid = cluster.wait_state(run, task, "running").pid
     os.kill(pid, signal.SIGSTOP)
     return int(pid)
 
 
-def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(hosts: Any) -> None:
+def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", SLEEP), "worker:1": ("n2", WORK)}, stall_after_s=3.0)
     pid = freeze(cluster, "r1", "worker:1")
@@ -46,7 +46,7 @@ def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(ho
     cluster.wait_until(lambda: health(cluster, "r1", "worker:0") == alone)
 
 
-def test_who_computes_in_silence_and_a_server_that_waits_are_well(hosts: Any) -> None:
+def test_who_computes_in_silence_and_a_server_that_waits_are_well(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", COMPUTE), "ps:0": ("n1", SLEEP), "worker:1": ("n2", SLEEP)}
     cluster.launch("r1", tasks, stall_after_s=3.0)
@@ -54,7 +54,7 @@ def test_who_computes_in_silence_and_a_server_that_waits_are_well(hosts: Any) ->
     assert (health(cluster, "r1", "worker:0"), health(cluster, "r1", "ps:0")) == (None, None)
 
 
-def test_a_worker_that_never_came_is_named_by_who_waits_for_it(hosts: Any) -> None:
+def test_a_worker_that_never_came_is_named_by_who_waits_for_it(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", WAITS), "worker:1": ("n2", SLEEP, {"port": None})}
     cluster.launch("r1", tasks, stall_after_s=3.0)
@@ -62,7 +62,7 @@ def test_a_worker_that_never_came_is_named_by_who_waits_for_it(hosts: Any) -> No
     cluster.wait_until(lambda: health(cluster, "r1", "worker:0") == expected)
 
 
-def test_under_restart_the_culprit_has_failed_and_starts_again(hosts: Any) -> None:
+def test_under_restart_the_culprit_has_failed_and_starts_again(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", WORK), "worker:1": ("n2", WORK)}
     cluster.launch("r1", tasks, stall_after_s=2.0, stall_action="restart", restart_max=3, recovery={"worker:1": ("alone", False)})

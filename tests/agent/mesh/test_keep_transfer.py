@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import NewCluster
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import sockets
 from tfdeploy.agent.mesh import keep_transfer
@@ -17,7 +18,7 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 
-def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: Any) -> None:
+def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewCluster) -> None:
     """A minder stays as a messenger; by then the next run of the job may write there."""
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", ["true"]), "worker:1": ("n2", ["true"])}, keep=["ckpt"], supply_from="n1")

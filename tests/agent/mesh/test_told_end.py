@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent.answer_types import unknown
-from support.agent.client import Client, make_run
+from support.agent.client import make_run
+from support.agent.cluster import NewClient
 from tfdeploy.agent.mesh import told_end
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.model.answers.runs import RUN_KNOWN
 
 
 @pytest.mark.parametrize("reason", ["", "the disk is full; " * 16, "\u5931\u6557" * 150], ids=["short", "long", "any script"])
-def test_the_end_of_a_run_of_many_deciding_tasks_is_carried_whole(
-    serve: Callable[..., Client], tmp_path: Path, reason: str
-) -> None:
+def test_the_end_of_a_run_of_many_deciding_tasks_is_carried_whole(serve: NewClient, tmp_path: Path, reason: str) -> None:
     tasks = [f"worker:{number}" for number in range(2000 if reason > "z" else 4500)]
     folder = make_run(tmp_path, "r1", "committed").parents[1]
     part = json.loads((folder / "part.json").read_text())

@@ -6,10 +6,10 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from support.agent.cluster import NewCluster
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import read_json
@@ -23,7 +23,7 @@ PS_AND_TWO = {
 }
 
 
-def test_one_task_from_prepare_to_success(hosts: Any) -> None:
+def test_one_task_from_prepare_to_success(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "echo hello; echo oops >&2"])})
     state = cluster.wait_ended("r1")["n1"]
@@ -34,7 +34,7 @@ def test_one_task_from_prepare_to_success(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_ps_ends_after_the_deciding_task_with_nobody_attached(hosts: Any) -> None:
+def test_ps_ends_after_the_deciding_task_with_nobody_attached(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     cluster.launch("r1", PS_AND_TWO)
     cluster.wait_state("r1", "ps:0", "running")
@@ -47,7 +47,7 @@ def test_ps_ends_after_the_deciding_task_with_nobody_attached(hosts: Any) -> Non
     assert cluster.alive("r1") == []
 
 
-def test_other_workers_have_their_grace_since_their_last_output(hosts: Any) -> None:
+def test_other_workers_have_their_grace_since_their_last_output(hosts: NewCluster) -> None:
     cluster, grace_s = hosts("n1", "n2"), 2.0
     talks = "while [ ! -e hush ]; do echo on; sleep 0.05; done; exec sleep 1000"
     tasks = {"worker:0": ("n1", ["sh", "-c", "exit 0"]), "worker:1": ("n2", ["sh", "-c", talks]), "ps:0": ("n1", FOREVER)}
@@ -62,7 +62,7 @@ def test_other_workers_have_their_grace_since_their_last_output(hosts: Any) -> N
     assert cluster.state("r1", "n1").first_death is None
 
 
-def test_commit_lost_on_one_host_is_heard_from_the_others(hosts: Any) -> None:
+def test_commit_lost_on_one_host_is_heard_from_the_others(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     cluster.prepare("r1", {task: (host, FOREVER) for task, (host, _) in PS_AND_TWO.items()}, commit_within_s=30.0)
     cluster.each("run.start", "r1")
@@ -70,7 +70,7 @@ def test_commit_lost_on_one_host_is_heard_from_the_others(hosts: Any) -> None:
     cluster.wait_until(lambda: cluster.state("r1", "n3").phase == "committed")
 
 
-def test_started_and_not_committed_ends(hosts: Any) -> None:
+def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=0.5)
@@ -85,7 +85,7 @@ def test_started_and_not_committed_ends(hosts: Any) -> None:
     assert caught.value.code == "ended" and "not committed" in caught.value.what
 
 
-def test_prepared_and_not_started_ends(hosts: Any) -> None:
+def test_prepared_and_not_started_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=1.5)
     cluster.hosts["n1"].paths("r1").say("start")
@@ -95,7 +95,7 @@ def test_prepared_and_not_started_ends(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: Any) -> None:
+def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER), "worker:1": ("n3", ["sh", "-c", "sleep 0.3; exit 3"])}
     cluster.launch("r1", tasks)
@@ -107,7 +107,7 @@ def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: Any) -> None
     assert cluster.status("r1", "worker:1").outcome == "failed"
 
 
-def test_a_ps_that_exits_0_fails_the_run(hosts: Any) -> None:
+def test_a_ps_that_exits_0_fails_the_run(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"ps:0": ("n1", ["sh", "-c", "exit 0"]), "worker:0": ("n1", FOREVER)})
     cluster.hosts["n1"].paths("r1").say("start")
@@ -115,7 +115,7 @@ def test_a_ps_that_exits_0_fails_the_run(hosts: Any) -> None:
     assert state.abort_reason == "ps:0 on n1 ended too early, with exit code 0"
 
 
-def test_a_program_that_cannot_start_fails_with_the_reason(hosts: Any) -> None:
+def test_a_program_that_cannot_start_fails_with_the_reason(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("orphan", "#!/no/such/interpreter\n")
     (cluster.hosts["n1"].release / "orphan").chmod(0o755)
@@ -125,7 +125,7 @@ def test_a_program_that_cannot_start_fails_with_the_reason(hosts: Any) -> None:
     assert cluster.status("r1", "worker:0").outcome == "failed"
 
 
-def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: Any) -> None:
+def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     cluster.launch("r1", {task: (host, FOREVER) for task, (host, _) in PS_AND_TWO.items()})
     answer = cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="Ctrl-C")
@@ -133,7 +133,7 @@ def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: Any) -> N
     assert {state.abort_reason for state in cluster.wait_ended("r1").values()} == {"Ctrl-C"}
 
 
-def test_a_long_reason_is_the_same_everywhere(hosts: Any) -> None:
+def test_a_long_reason_is_the_same_everywhere(hosts: NewCluster) -> None:
     """Two that never come to know the same would tell each other for ever."""
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
@@ -143,7 +143,7 @@ def test_a_long_reason_is_the_same_everywhere(hosts: Any) -> None:
     assert said[0]["abort"] == said[1]["abort"]
 
 
-def test_purge_leaves_nothing(hosts: Any) -> None:
+def test_purge_leaves_nothing(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     for answer in cluster.each("run.abort", "r1", reason="rolled back", purge=True).values():
@@ -153,7 +153,7 @@ def test_purge_leaves_nothing(hosts: Any) -> None:
     assert set(cluster.each("run.abort", "r1", reason="again", purge=True)["n1"]) <= {"survivors"}
 
 
-def test_a_launch_that_is_refused_does_not_take_back_the_run_that_has_its_name(hosts: Any) -> None:
+def test_a_launch_that_is_refused_does_not_take_back_the_run_that_has_its_name(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     (host,) = cluster.hosts.values()
@@ -165,7 +165,7 @@ def test_a_launch_that_is_refused_does_not_take_back_the_run_that_has_its_name(h
     assert not os.path.exists(host.paths("r1").run_dir)
 
 
-def test_a_killed_minder_is_replaced_and_the_run_goes_on(hosts: Any) -> None:
+def test_a_killed_minder_is_replaced_and_the_run_goes_on(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     cluster.launch("r1", PS_AND_TWO)
     cluster.wait_state("r1", "ps:0", "running")
@@ -179,7 +179,7 @@ def test_a_killed_minder_is_replaced_and_the_run_goes_on(hosts: Any) -> None:
     assert cluster.state("r1", "n1").first_death is None
 
 
-def test_a_killed_supervisor_takes_its_task_along(hosts: Any) -> None:
+def test_a_killed_supervisor_takes_its_task_along(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     orphan = "(setsid sh -c 'sleep 999' </dev/null >/dev/null 2>&1 &) ; exec sleep 1000"
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", orphan]), "ps:0": ("n1", FOREVER)})
@@ -192,7 +192,7 @@ def test_a_killed_supervisor_takes_its_task_along(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_what_a_task_left_behind_is_ended_with_it(hosts: Any) -> None:
+def test_what_a_task_left_behind_is_ended_with_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "setsid sleep 999 & sleep 998 & echo done"])})
     cluster.wait_ended("r1")
@@ -200,7 +200,7 @@ def test_what_a_task_left_behind_is_ended_with_it(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: Any) -> None:
+def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("train.sh", "echo $TOKEN | wc -c; echo x > keep/a; echo x > out.txt; echo y >> notes; cat keep/seed")
     cluster.write("keep/seed", "seeded")
@@ -215,7 +215,7 @@ def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: Any) -> N
     assert (cluster.hosts["n1"].release / "notes").read_text() == "n"
 
 
-def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: Any) -> None:
+def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     """worker:1's host dies without a word after the deciding task is done."""
     cluster = hosts("n1", "n2", "n3")
     cluster.launch("r1", dict(PS_AND_TWO, **{"worker:1": ("n3", FOREVER)}), finish_grace_s=1.0, stop_grace_s=0.5)

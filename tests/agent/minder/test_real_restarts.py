@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
@@ -28,16 +29,16 @@ while [ ! -e "$SHARED/../go" ]; do sleep 0.05; done
 """
 
 
-def killed(cluster: Any, run: str, task: str) -> None:
+def killed(cluster: Cluster, run: str, task: str) -> None:
     os.kill(cluster.status(run, task).pid, signal.SIGKILL)
 
 
-def attempt(cluster: Any, run: str, task: str) -> tuple[int, str]:
+def attempt(cluster: Cluster, run: str, task: str) -> tuple[int, str]:
     status = cluster.status(run, task)
     return status.attempt, status.state
 
 
-def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: Any) -> None:
+def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     ends = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; while [ ! -e go ]; do sleep 0.02; done"]
     tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", ends), "worker:1": ("n1", ends)}
@@ -54,7 +55,7 @@ def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_who_watches_is_told_of_a_death_once(hosts: Any) -> None:
+def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
     """Not again when the next supervisor has begun and has not written its status yet."""
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, **QUICKLY)
@@ -77,7 +78,7 @@ def test_who_watches_is_told_of_a_death_once(hosts: Any) -> None:
         assert "ended" not in states[states.index("pending") :], told
 
 
-def test_a_crash_loop_gives_up_after_its_budget(hosts: Any) -> None:
+def test_a_crash_loop_gives_up_after_its_budget(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     fails = ["sh", "-c", "echo again; [ $TFDEPLOY_TASK_ATTEMPT -gt 1 ] || while [ ! -e go ]; do sleep 0.02; done; exit 3"]
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", fails)}
@@ -93,7 +94,7 @@ def test_a_crash_loop_gives_up_after_its_budget(hosts: Any) -> None:
 
 
 @pytest.mark.parametrize("victim", ["worker:0", "worker:2"])
-def test_a_gang_starts_again_together_when_all_old_processes_are_gone(hosts: Any, tmp_path: Path, victim: str) -> None:
+def test_a_gang_starts_again_together_when_all_old_processes_are_gone(hosts: NewCluster, tmp_path: Path, victim: str) -> None:
     cluster = hosts("n1", "n2", "n3")
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -119,7 +120,7 @@ def test_a_gang_starts_again_together_when_all_old_processes_are_gone(hosts: Any
         assert {int(pid) for pid in seen} <= now  # whoever it met was of the new round
 
 
-def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hosts: Any) -> None:
+def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     keeps = """
         if [ -e ckpt/step ]; then echo from $(cat ckpt/step) $(cat ckpt/checkpoint); fi
@@ -148,7 +149,7 @@ def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hos
     cluster.wait_ended("r1")
 
 
-def test_a_stop_wins_against_a_restart_in_flight(hosts: Any) -> None:
+def test_a_stop_wins_against_a_restart_in_flight(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), restart_max=3, restart_backoff_s=[0.0, 0.0])
@@ -160,7 +161,7 @@ def test_a_stop_wins_against_a_restart_in_flight(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_a_task_that_waits_to_start_again_is_no_failure_when_the_run_is_stopped(hosts: Any) -> None:
+def test_a_task_that_waits_to_start_again_is_no_failure_when_the_run_is_stopped(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, restart_backoff_s=[60.0, 60.0])
@@ -172,7 +173,7 @@ def test_a_task_that_waits_to_start_again_is_no_failure_when_the_run_is_stopped(
     assert {state.first_death is None for state in states.values()} == {True}
 
 
-def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: Any) -> None:
+def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), **QUICKLY)
@@ -189,7 +190,7 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: Any) ->
     assert not task_processes.members(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
 
 
-def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: Any) -> None:
+def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: NewCluster) -> None:
     """The run is decided on one host when a member dies on another that has not heard it: there the gang begins once more."""
     cluster = hosts("n1", "n2")
     ends = ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"]
@@ -211,7 +212,7 @@ def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: An
     assert cluster.status("r1", "worker:1").attempt == 1 and cluster.alive("r1") == []
 
 
-def test_a_minder_that_dies_while_no_task_runs_on_its_host_is_replaced(hosts: Any) -> None:
+def test_a_minder_that_dies_while_no_task_runs_on_its_host_is_replaced(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, restart_backoff_s=[4.0, 4.0])

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from support.agent.cluster import NewCluster
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder.actions import View
@@ -18,7 +19,7 @@ FOREVER = ["sh", "-c", "exec sleep 1000"]
 ROUND = {"n": 2, "time": 1.0, "task": "worker:0", "reason": "died", "count": 1, "quick": 0, "delay_s": 0.0}
 
 
-def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(hosts: Any) -> None:
+def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("gang", True)}, restart_max=3)
     paths = cluster.hosts["n1"].paths("r1")
@@ -33,7 +34,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(ho
     cluster.wait_until(lambda: (supervisors.reap(), not supervisors.look()["worker:0"].supervised)[1])
 
 
-def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: Any) -> None:
+def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: NewCluster) -> None:
     """TensorFlow says them every 10 s, for ever: the grace of 60 s without a word would never be over."""
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
@@ -55,7 +56,7 @@ def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: 
     assert (own.waits, own.quiet_s) == ((), 0.0)
 
 
-def test_programs_are_told_when_the_run_is_decided(hosts: Any) -> None:
+def test_programs_are_told_when_the_run_is_decided(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     tasks = {"worker:0": ("n1", ["sh", "-c", "until [ -e go ]; do sleep 0.02; done"])}
     waits = 'until [ -e "$TFDEPLOY_TASK_FOLDER/decided" ]; do sleep 0.02; done; echo told'
@@ -79,7 +80,7 @@ def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) ->
     os.close(held)
 
 
-def test_a_start_that_the_system_refuses_is_tried_again(hosts: Any) -> None:
+def test_a_start_that_the_system_refuses_is_tried_again(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")

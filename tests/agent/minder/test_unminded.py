@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.mesh import shared_state
@@ -112,7 +113,7 @@ def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
 QUICK: dict[str, Any] = {"unminded_after_s": 1.5, "restart_backoff_s": [0.1, 0.4]}
 
 
-def kill_all(cluster: Any, run: str, host: str) -> None:
+def kill_all(cluster: Cluster, run: str, host: str) -> None:
     """kill -9 of the minder, of the supervisors and so of the tasks of one host, in one moment."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
@@ -124,7 +125,7 @@ def kill_all(cluster: Any, run: str, host: str) -> None:
     cluster.wait_until(lambda: not any(map(processes.same, everyone)))
 
 
-def start(cluster: Any, kind: str, **fields: Any) -> dict[str, Any]:
+def start(cluster: Cluster, kind: str, **fields: Any) -> dict[str, Any]:
     tasks = {f"worker:{n}": (f"n{n + 1}", FOREVER) for n in range(len(cluster.hosts))}
     recovery = dict.fromkeys(tasks, (kind, kind == "gang"))
     cluster.launch("r1", tasks, recovery=recovery, restart_max=3, **{**QUICK, **fields})
@@ -134,7 +135,7 @@ def start(cluster: Any, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.fault("42 minder and supervisors at once, nobody attached")
-def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(hosts: Any) -> None:
+def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     start(cluster, "alone")
     kill_all(cluster, "r1", "n2")
@@ -155,7 +156,7 @@ def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(hosts
 
 
 @pytest.mark.parametrize("kind", ["alone", "gang"])
-def test_after_the_wait_the_run_has_failed_and_says_why(hosts: Any, kind: str) -> None:
+def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind: str) -> None:
     cluster = hosts("n1", "n2", "n3")
     start(cluster, kind, restart_wait_s=2.0)
     kill_all(cluster, "r1", "n3")

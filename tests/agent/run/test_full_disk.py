@@ -8,10 +8,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from support.agent.cluster import NewCluster
 from tfdeploy.agent.host import atomic, reserved_space
 from tfdeploy.agent.run import unwritten_ends
 from tfdeploy.agent.serve import run_status
@@ -41,7 +41,7 @@ def is_full(disk: Path) -> bool:
 
 @pytest.mark.fault("44 a checkpoint that fills the disk, or takes its last inode")
 @pytest.mark.parametrize("script", [FILLS, MANY], ids=["blocks", "inodes"])
-def test_a_task_that_dies_of_a_full_disk_has_died(small_disk: Path, hosts: Any, script: str) -> None:
+def test_a_task_that_dies_of_a_full_disk_has_died(small_disk: Path, hosts: NewCluster, script: str) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n2", FOREVER), "worker:1": ("n1", ["sh", "-c", script]), "ps:0": ("n1", FOREVER)}
     cluster.launch("r1", tasks)
@@ -59,7 +59,7 @@ def test_a_task_that_dies_of_a_full_disk_has_died(small_disk: Path, hosts: Any, 
 
 
 @pytest.mark.fault("44 starts again on a disk that stays full")
-def test_it_starts_again_by_the_rule_and_gives_up(small_disk: Path, hosts: Any) -> None:
+def test_it_starts_again_by_the_rule_and_gives_up(small_disk: Path, hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n2", FOREVER), "worker:1": ("n1", ["sh", "-c", FILLS])}
     again = {"recovery": {"worker:1": ("alone", False)}, "restart_max": 2, "restart_backoff_s": [0.1, 0.1]}
@@ -72,7 +72,7 @@ def test_it_starts_again_by_the_rule_and_gives_up(small_disk: Path, hosts: Any) 
     assert (status.outcome, status.attempt, status.exit_code) == ("gave_up", 3, 5)
 
 
-def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: Any) -> None:
+def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: NewCluster) -> None:
     cluster = hosts("n1")
     script = FILLS.replace("|| exit 5; exit 0", "; exec sleep 1000")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", script])})
@@ -85,7 +85,7 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: Any)
     assert is_full(small_disk) and state.stop_requested and paths.status("worker:0").outcome == "stopped"
 
 
-def test_a_pid_is_looked_at_before_it_is_believed(small_disk: Path, hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pid_is_looked_at_before_it_is_believed(small_disk: Path, hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that cannot be written to at all, and no room is left."""
     monkeypatch.setattr(unwritten_ends, "PATIENCE_S", 0.5)
     cluster = hosts("n1")

@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent.client import Client
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as paths
@@ -39,7 +40,7 @@ STOPS = {
 class Host:
     """One host, and sessions with it that stop at one point of a prepare."""
 
-    def __init__(self, cluster: Any, agent_dir: str) -> None:
+    def __init__(self, cluster: Cluster, agent_dir: str) -> None:
         self.cluster, self.agent_dir = cluster, agent_dir
         self.workdir = Path(cluster.hosts["n1"].context.workdir)
         self.go = Path(str(self.workdir) + ".go")
@@ -89,7 +90,7 @@ def text(path: Path) -> str:
 
 
 @pytest.fixture
-def host(hosts: Callable[..., Any], agent_dir: str) -> Iterator[Host]:
+def host(hosts: NewCluster, agent_dir: str) -> Iterator[Host]:
     made = Host(hosts("n1"), agent_dir)
     yield made
     made.go.touch()

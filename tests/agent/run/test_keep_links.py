@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import write_json
@@ -29,11 +30,11 @@ SAVES = "echo new > out/logs/model"
 COMMITTED = "until [ -e go ]; do sleep 0.02; done"  # what dies before it fails the launch
 
 
-def keep_of(cluster: Any, host: str = "n1") -> Path:
+def keep_of(cluster: Cluster, host: str = "n1") -> Path:
     return Path(layout.keep_dir(cluster.hosts[host].context.workdir, cluster.job, "out"))
 
 
-def seeded(cluster: Any, host: str = "n1") -> Path:
+def seeded(cluster: Cluster, host: str = "n1") -> Path:
     """`keep` with what an earlier run saved."""
     logs = keep_of(cluster, host) / "logs"
     logs.mkdir(parents=True)
@@ -42,7 +43,7 @@ def seeded(cluster: Any, host: str = "n1") -> Path:
     return logs
 
 
-def go(cluster: Any) -> None:
+def go(cluster: Cluster) -> None:
     for host in cluster.hosts.values():
         Path(host.paths("r1").cwd, "go").touch()
 
@@ -52,7 +53,7 @@ def found(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("wipe", WIPES.values(), ids=WIPES)
-def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(hosts: Any, wipe: str) -> None:
+def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(hosts: NewCluster, wipe: str) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
     first = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ cat out/logs/model; {wipe} && {SAVES}; {COMMITTED}; kill -9 $$; }}"
@@ -69,7 +70,7 @@ def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(hosts:
 
 
 @pytest.mark.parametrize("who", ["supervisor", "all"])
-def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: Any, who: str) -> None:
+def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: str) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
     first = f"{WIPES['removes it']} && {SAVES} && touch wiped; sleep 1000"
@@ -99,7 +100,7 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: Any, who: str) -> 
     assert (logs / "model").read_text() == "new\n"
 
 
-def test_a_launch_that_failed_does_not_replace_what_an_earlier_run_saved(hosts: Any) -> None:
+def test_a_launch_that_failed_does_not_replace_what_an_earlier_run_saved(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
     words = f"{WIPES['removes it']}; {SAVES}; touch saved; sleep 1000"
@@ -110,7 +111,7 @@ def test_a_launch_that_failed_does_not_replace_what_an_earlier_run_saved(hosts: 
     assert found(logs.parent) == {"logs/model": "old\n"}
 
 
-def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: Any) -> None:
+def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
     cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", f"{WIPES['removes it']}; {SAVES}"])}, keep=["out/logs"])
@@ -123,7 +124,7 @@ def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: Any) -> N
     assert "taken into `keep`" in cluster.log("r1", "worker:0")
 
 
-def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: Any) -> None:
+def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     logs = {name: seeded(cluster, name) for name in cluster.hosts}
     first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
@@ -137,7 +138,7 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: Any) 
     assert (logs["n2"] / "model").read_text() == "new\n"
 
 
-def test_two_tasks_in_one_folder_that_both_replace_it(hosts: Any) -> None:
+def test_two_tasks_in_one_folder_that_both_replace_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
     words = f"sleep 0.$TFDEPLOY_TASK_INDEX; {WIPES['removes it']}; echo $TFDEPLOY_TASK_INDEX > out/logs/model"

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from support.agent.answer_types import unknown, verbs
+from support.agent.cluster import NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve import server
@@ -55,7 +56,7 @@ def host(tmp_path: Path, agent_dir: str) -> Context:
     return Context(str(tmp_path / "w"), agent_dir)
 
 
-def test_a_run_that_fails(hosts: Any) -> None:
+def test_a_run_that_fails(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", TRAIN), "worker:1": ("n2", ["sleep", "1000"])}
     cluster.prepare("r1", {**tasks, "ps:0": ("n1", ["sleep", "1000"], {"serves": True})})
@@ -94,7 +95,7 @@ def test_a_run_that_fails(hosts: Any) -> None:
     asked(one, "run.abort", reason="test", purge=True, **which)
 
 
-def test_a_run_whose_hosts_do_not_reach_each_other(hosts: Any) -> None:
+def test_a_run_whose_hosts_do_not_reach_each_other(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.runs.append("r4")
     part = cluster.parts("r4", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})["n1"]
@@ -104,7 +105,7 @@ def test_a_run_whose_hosts_do_not_reach_each_other(hosts: Any) -> None:
     assert asked(context, "run.links", run="r4", job=cluster.job)["shut"]
 
 
-def test_a_run_that_starts_again(hosts: Any) -> None:
+def test_a_run_that_starts_again(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     again = {"restart_max": 3, "restart_backoff_s": [0.05, 0.1], "recovery": {"worker:0": ("alone", False)}}
     cluster.prepare("r2", {"worker:0": ("n1", TRAIN)}, **again)
@@ -164,7 +165,7 @@ def test_environments(host: Context) -> None:
     assert asked(host, "env.state", **which)["ready"]
 
 
-def test_tensorboard(hosts: Any, tmp_path: Path) -> None:
+def test_tensorboard(hosts: NewCluster, tmp_path: Path) -> None:
     cluster = hosts("n1")
     cluster.prepare("r3", {"worker:0": ("n1", ["sleep", "1000"])})
     python = tmp_path / "python"

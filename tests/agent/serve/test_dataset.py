@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import disk, processes
@@ -109,7 +110,7 @@ def test_names_are_checked_again_on_the_host(tmp_path: Path, name: Any) -> None:
 # --- under a live run
 
 
-def data_of(cluster: Any, text: str = "old") -> Path:
+def data_of(cluster: Cluster, text: str = "old") -> Path:
     """The data set `digits` of the cluster's job, whole on n1."""
     host = cluster.hosts["n1"]
     folder = Path(find_verb("data.begin")(Call(host.context, {"job": cluster.job, "name": "digits"}))["folder"])
@@ -119,7 +120,7 @@ def data_of(cluster: Any, text: str = "old") -> Path:
     return folder
 
 
-def refusal(cluster: Any, name: str = "digits", **args: Any) -> str | None:
+def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
     """Why the data set must not be changed; None: it may."""
     try:
         find_verb("data.begin")(Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": name, "ask": True, **args}))
@@ -134,7 +135,7 @@ WORDS = "run r1 of job digits, launched by me@here, is alive on this host and re
 
 
 @pytest.mark.fault("25 a sync that would change data under a live run")
-def test_data_is_not_changed_while_a_run_reads_it(hosts: Any) -> None:
+def test_data_is_not_changed_while_a_run_reads_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     folder = data_of(cluster)
     assert refusal(cluster) is None
@@ -150,7 +151,7 @@ def test_data_is_not_changed_while_a_run_reads_it(hosts: Any) -> None:
     assert refusal(cluster) is None and refusal(cluster, ask=False) is None
 
 
-def test_a_run_that_names_its_data_does_not_hold_another_set(hosts: Any) -> None:
+def test_a_run_that_names_its_data_does_not_hold_another_set(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     data_of(cluster)
     cluster.prepare("r1", FOREVER)
@@ -159,7 +160,7 @@ def test_a_run_that_names_its_data_does_not_hold_another_set(hosts: Any) -> None
     assert refusal(cluster) is None
 
 
-def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_dead_run_does_not(hosts: Any) -> None:
+def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_dead_run_does_not(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     data_of(cluster)
     cluster.launch("r1", FOREVER)

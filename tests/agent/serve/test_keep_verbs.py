@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import NewCluster
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
@@ -123,7 +124,7 @@ def test_no_room_is_said_before_anything_comes(host: Host) -> None:
     assert refused.value.code == "disk" and refused.value.details["needed_bytes"] == 1 << 60
 
 
-def test_nothing_is_brought_while_a_run_of_the_job_is_alive(hosts: Any) -> None:
+def test_nothing_is_brought_while_a_run_of_the_job_is_alive(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
     context = cluster.hosts["n1"].context

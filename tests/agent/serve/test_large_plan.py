@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agent.client import Client
+from support.agent.cluster import NewClient, NewCluster
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.model.facts import HostFacts
@@ -60,7 +59,7 @@ def show(**sizes: float) -> None:
     print(" ".join(f"{name}={size:.3g}" for name, size in sizes.items()))
 
 
-def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: Callable[..., Client], hosts: Any, tmp_path: Path) -> None:
+def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: NewClient, hosts: NewCluster, tmp_path: Path) -> None:
     here = hosts("n1")
     plan = large_plan(str(tmp_path), tuple(sorted(here.free_ports(3))))
     release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
@@ -95,7 +94,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: Callable[..., Cl
         assert client.call("run.abort", reason="over", purge=True, **which)["value"]["survivors"] == []
 
 
-def test_what_is_not_whole_is_refused(serve: Callable[..., Client]) -> None:
+def test_what_is_not_whole_is_refused(serve: NewClient) -> None:
     own, shared = wire.pack(b'{"part":{"run":"r","job":"large"}}'), wire.pack(b'{"plan":{},"part":{}}')
     halves = (b"x", own[:-3], own, own + b"x", own + shared[:-3], own + wire.pack(b"[]"), own + wire.pack(b"{}"))
     for blob in (*halves, wire.pack(b"[]") + shared, wire.pack(b"{}") + shared, own + shared):
@@ -103,7 +102,7 @@ def test_what_is_not_whole_is_refused(serve: Callable[..., Client]) -> None:
 
 
 @pytest.mark.parametrize("size", [1 << 20, 3 << 20])
-def test_long_arguments_and_values_travel_packed(serve: Callable[..., Client], size: int) -> None:
+def test_long_arguments_and_values_travel_packed(serve: NewClient, size: int) -> None:
     line = "from tfdeploy.agent.serve.run_status import VERBS; VERBS['runs'] = "
     client = serve(line + "lambda call: {'said': call.args['text'], 'blob': len(call.blob)}")
     assert client.call("runs", text="x" * size)["value"] == {"said": "x" * size, "blob": 0}

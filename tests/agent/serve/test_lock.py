@@ -8,13 +8,13 @@ import json
 import os
 import signal
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent.client import Client
+from support.agent.cluster import NewClient
 from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
@@ -29,7 +29,7 @@ WITHIN_S = 20.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
 
 
-def test_the_loser_of_a_lock_learns_who_holds_it(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_the_loser_of_a_lock_learns_who_holds_it(serve: NewClient, tmp_path: Path) -> None:
     first, second = serve(), serve()
     lock = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": 0}
     assert first.call("lock", **lock)["value"] == first.call("lock", **lock)["value"]
@@ -44,7 +44,7 @@ def test_the_loser_of_a_lock_learns_who_holds_it(serve: Callable[..., Client], t
 
 
 @pytest.mark.parametrize("end", ["eof", "kill", "term"])
-def test_a_lock_goes_with_its_session(serve: Callable[..., Client], end: str) -> None:
+def test_a_lock_goes_with_its_session(serve: NewClient, end: str) -> None:
     first, second = serve(), serve()
     assert first.call("lock", job="job", operation="launch", holder=HOLDER, wait_s=0)["value"]
     waiting = second.ask("lock", job="job", operation="sync", holder=HOLDER, wait_s=WITHIN_S)
@@ -57,7 +57,7 @@ def test_a_lock_goes_with_its_session(serve: Callable[..., Client], end: str) ->
     assert second.answer(waiting)["value"]["held"]
 
 
-def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: NewClient, tmp_path: Path) -> None:
     first, second = serve(), serve()
     there = layout.locks_dir(str(tmp_path), "job")
     assert first.call("lock", job="job", operation="launch", holder=HOLDER, wait_s=0)["value"]
@@ -71,7 +71,7 @@ def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: Call
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes machines of its own")
-def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: NewClient, tmp_path: Path) -> None:
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     first, second = serve(clone="n1"), serve(clone="n2")
     assert first.hello["hostname"] == second.hello["hostname"] and first.hello["boot_id"] == second.hello["boot_id"]
@@ -84,7 +84,7 @@ def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: Callable[
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes machines of its own")
-def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(serve: NewClient, tmp_path: Path) -> None:
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     for name in ("n1", "n2"):
         died = serve(clone=name)
@@ -101,7 +101,7 @@ def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(serve: 
     assert serve(clone="n2").call("unlock", job="job")["value"] == {} and list(there.iterdir()) == []
 
 
-def test_waiting_for_a_lock_can_be_cancelled(serve: Callable[..., Client]) -> None:
+def test_waiting_for_a_lock_can_be_cancelled(serve: NewClient) -> None:
     first, second = serve(), serve()
     assert first.call("lock", job="job", operation="launch", holder=HOLDER, wait_s=0)["value"]
     waiting = second.ask("lock", job="job", operation="sync", holder=HOLDER, wait_s=600)
@@ -150,7 +150,7 @@ def writes(client: Client, fence: int | None = None, verb: str = "data.begin", *
 
 @pytest.mark.fault("28 two operators, one of whom has lost the lock")
 @pytest.mark.parametrize("ended", [False, True], ids=["the other holds it", "the other is done"])
-def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(serve: Callable[..., Client], ended: bool) -> None:
+def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(serve: NewClient, ended: bool) -> None:
     ann, bob, again = serve(), serve(), serve()
     mine = taken(ann)
     assert writes(ann, mine) is None
@@ -166,7 +166,7 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(serve: Cal
 
 
 @pytest.mark.parametrize("verb", FENCED)
-def test_each_verb_that_changes_files_is_refused(serve: Callable[..., Client], verb: str) -> None:
+def test_each_verb_that_changes_files_is_refused(serve: NewClient, verb: str) -> None:
     ann, bob = serve(), serve()
     mine = taken(ann)
     gone(ann)
@@ -178,7 +178,7 @@ def test_each_verb_that_changes_files_is_refused(serve: Callable[..., Client], v
         assert again.call(verb, part={"job": "job"}, fence=mine)["error"]["code"] == "lock_lost"
 
 
-def test_a_new_session_takes_its_own_lock_again(serve: Callable[..., Client]) -> None:
+def test_a_new_session_takes_its_own_lock_again(serve: NewClient) -> None:
     ann, again, bob = serve(), serve(), serve()
     mine = taken(ann)
     gone(ann)
@@ -189,7 +189,7 @@ def test_a_new_session_takes_its_own_lock_again(serve: Callable[..., Client]) ->
     assert taken(bob, BOB) > mine
 
 
-def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(serve: Callable[..., Client]) -> None:
+def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(serve: NewClient) -> None:
     ann, again = serve(), serve()
     mine = taken(ann)
     asked = [again.ask("data.begin", job="job", name="d", fence=mine) for _ in range(3)]
@@ -210,7 +210,7 @@ def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(tmp_path: Path
     serve_lock.unlock(Call(before, {"job": "job"}))
 
 
-def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: Callable[..., Client]) -> None:
+def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClient) -> None:
     """An older tfdeploy, and whoever only looks."""
     ann, other = serve(), serve()
     assert writes(other) is None
@@ -223,7 +223,7 @@ def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: Callabl
     assert writes(other) is None  # what it left is not a lock
 
 
-def test_no_number_comes_twice_also_where_the_file_was_lost(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_no_number_comes_twice_also_where_the_file_was_lost(serve: NewClient, tmp_path: Path) -> None:
     seen = []
     for damage in ("", "remove", "empty", "words", ""):
         client = serve()

@@ -2,94 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-import time
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tfdeploy.agent import layout, wire
+from support.agent.release_host import TREE, Host, Tree, rows
+from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import release as serve_release
-from tfdeploy.agent.serve import release_retention
-from tfdeploy.agent.serve.call import Call, Context
-from tfdeploy.agent.serve.dispatch import find_verb
-
-Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
-
-
-def rows(tree: Tree) -> list[Any]:
-    found: list[Any] = []
-    for path, content in sorted(tree.items()):
-        if isinstance(content, str):
-            found.append([path, "link", 0, "", content])
-        else:
-            kind, raw = content if isinstance(content, tuple) else ("file", content)
-            found.append([path, kind, len(raw), hashlib.sha256(raw).hexdigest(), ""])
-    return found
-
-
-class Host:
-    def __init__(self, workdir: Path) -> None:
-        self.context = Context(str(workdir), "")
-        self.releases = workdir / "job" / "releases"
-
-    def call(self, verb: str, release: str, blob: bytes = b"", **args: Any) -> Any:
-        return find_verb(verb)(Call(self.context, dict(args, job="job", release=release), blob))
-
-    def begin(self, release: str, tree: Any) -> Any:
-        manifest = rows(tree) if isinstance(tree, dict) else tree
-        return self.call("release.begin", release, zlib.compress(json.dumps(manifest).encode()))
-
-    def send(self, begun: Any, tree: Tree, but: str = "") -> None:
-        for path in begun["missing"]:
-            content = tree[path]
-            if path != but:
-                raw = content[1] if isinstance(content, tuple) else content
-                assert isinstance(raw, bytes)
-                (Path(begun["staging"]) / path).write_bytes(raw)
-
-    def commit(self, release: str, begun: Any, **args: Any) -> list[str]:
-        changed: list[str] = self.call("release.commit", release, staging=begun["staging"], **args)["changed"]
-        return changed
-
-    def sync(self, release: str, tree: Tree, **args: Any) -> Any:
-        begun = self.begin(release, tree)
-        self.send(begun, tree)
-        assert self.commit(release, begun, **args) == []
-        return begun
-
-    def tree(self, release: str) -> Tree:
-        found: Tree = {}
-        root = self.releases / release
-        for base, folders, names in os.walk(root):
-            for name in names + [folder for folder in folders if os.path.islink(os.path.join(base, folder))]:
-                path = Path(base) / name
-                key = str(path.relative_to(root))
-                if path.is_symlink():
-                    found[key] = os.readlink(path)
-                else:
-                    raw = path.read_bytes()
-                    found[key] = ("exec", raw) if os.access(path, os.X_OK) else raw
-        return found
-
-
-TREE: Tree = {
-    "train.py": b"print(1)\n",
-    "run.sh": ("exec", b"#!/bin/sh\n"),
-    "lib/deep/x.py": b"x",
-    "lib/same.py": b"x",
-    "latest": "lib/deep/x.py",
-    "folder": "lib",
-    "b\udcff \U0001f600\n'\"-": b"odd",
-    "-dash": b"",
-}
 
 
 @pytest.fixture
@@ -117,14 +42,6 @@ def test_equal_content_is_lent_wherever_it_lay(host: Host) -> None:
     assert host.tree("r2") == changed and host.tree("r1") == TREE
     assert os.path.samefile(host.releases / "r1" / "train.py", host.releases / "r2" / "moved" / "y.py")
     assert (host.releases / "r1" / "lib" / "same.py").stat().st_mode & 0o111 == 0
-
-
-def test_a_file_spoilt_on_the_host_is_not_lent(host: Host) -> None:
-    host.sync("r1", TREE)
-    spoilt = host.releases / "r1" / "train.py"
-    spoilt.write_bytes(b"print(0)\n")
-    os.utime(spoilt, (1, 1))
-    assert host.begin("r2", TREE)["missing"] == ["train.py"]
 
 
 def test_an_interrupted_sync_goes_on(host: Host) -> None:
@@ -163,21 +80,6 @@ def test_a_staging_of_code_that_has_changed_since_is_taken_over(host: Host) -> N
     assert host.tree("b") == second
     assert host.tree("0") == {"lent.py": b"lent", "other.py": b"other"}
     assert [path.name for path in host.releases.iterdir() if path.name.startswith(".")] == []
-
-
-@pytest.mark.parametrize("spoil", ["content", "size", "gone", "link"])
-def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil: str) -> None:
-    begun = host.begin("r1", TREE)
-    host.send(begun, TREE)
-    path = Path(begun["staging"]) / "train.py"
-    path.unlink()
-    if spoil == "link":
-        (path.parent / "other").write_bytes(b"print(1)\n")
-        path.symlink_to("other")
-    elif spoil != "gone":
-        path.write_bytes(b"print(9)\n" if spoil == "content" else b"")
-    assert host.commit("r1", begun) == ["train.py"]
-    assert host.call("release.state", "r1") == {"present": False}
 
 
 def test_a_release_that_another_host_made_meanwhile_is_success(host: Host) -> None:
@@ -284,91 +186,6 @@ def test_where_hard_links_cannot_be_files_are_copied(host: Host, monkeypatch: py
     monkeypatch.setattr(os, "link", refuse)
     assert host.sync("r2", TREE)["missing"] == []
     assert host.tree("r2") == TREE and not os.path.samefile(host.releases / "r1" / "run.sh", host.releases / "r2" / "run.sh")
-
-
-def part_of_a_run(host: Host, run: str, release: str, phase: str) -> None:
-    folder = Path(layout.host_dir(host.context.workdir, "job", run, "n1"))
-    folder.mkdir(parents=True)
-    part = wire.HostPart(run, "job", "async", "n1", "d", release)
-    (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
-    (folder / "state.json").write_text(json.dumps(wire.to_wire(wire.HostRunState(run, "job", "n1", phase=phase))))
-
-
-def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
-    for number in range(6):
-        host.sync(f"r{number}", {"a": b"%d" % number}, keep_releases=10)
-        os.utime(host.releases / f"r{number}", (number, number))
-        os.utime(host.releases / f"r{number}.json", (number, number))
-    part_of_a_run(host, "live", "r0", "committed")
-    part_of_a_run(host, "over", "r1", "ended")
-    stale = host.begin("r8", {"a": b"8"})["staging"]
-    other = str(host.releases / ".staging-elsewhere-r8")
-    for end in ("", ".json"):
-        os.rename(stale + end, other + end)
-    fresh = host.begin("r9", {"a": b"9"})["staging"]
-    for path in (other, other + ".json"):
-        os.utime(path, (1, time.time() - release_retention.STALE_S - 1))
-    os.rename(fresh, fresh.replace("-r9", "-elsewhere-r9"))
-    host.sync("r7", {"a": b"7"}, keep_releases=3)
-    left = {name for name in os.listdir(host.releases) if not name.endswith(".json")}
-    assert left == {"r0", "r4", "r5", "r7", os.path.basename(fresh).replace("-r9", "-elsewhere-r9")}
-
-
-def rewritten(path: Path) -> None:
-    """Other content of the same size, at another time."""
-    path.write_bytes(bytes(len(path.read_bytes())))
-    os.utime(path, ns=(1, 1))
-
-
-DAMAGES: dict[str, Any] = {
-    "60 emptied": lambda root: (root / "train.py").write_bytes(b""),
-    "60 edited": lambda root: (root / "lib/deep/x.py").write_bytes(b"print('other code')"),
-    "60 edited, of the same size": lambda root: rewritten(root / "train.py"),
-    "60 gone": lambda root: (root / "train.py").unlink(),
-    "60 a file more": lambda root: (root / "json.py").write_bytes(b"raise SystemExit"),
-    "60 no longer executable": lambda root: (root / "run.sh").chmod(0o600),
-    "60 a link to elsewhere": lambda root: ((root / "latest").unlink(), (root / "latest").symlink_to("/etc/passwd")),
-    "60 a link in place of a file": lambda root: ((root / "train.py").unlink(), (root / "train.py").symlink_to("/etc/passwd")),
-    "60 a fifo in place of a file": lambda root: ((root / "train.py").unlink(), os.mkfifo(root / "train.py", 0o600)),
-    "60 its folder gone": shutil.rmtree,
-}
-
-
-@pytest.mark.parametrize("damage", [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()])
-def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> None:
-    host.sync("r1", TREE)
-    before = (host.releases / "r1/lib/same.py").stat().st_ino
-    damage(host.releases / "r1")
-    assert host.call("release.state", "r1") == {"present": False}
-    begun = host.sync("r1", TREE)
-    assert len(begun["missing"]) <= 1 or damage is shutil.rmtree  # the rest is still there
-    assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
-    assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before
-    assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
-
-
-def test_new_times_alone_damage_nothing_and_are_looked_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.sync("r1", TREE)
-    for path in ("train.py", "run.sh"):
-        os.utime(host.releases / "r1" / path, ns=(5, 5))
-    assert host.call("release.state", "r1") == {"present": True}
-    monkeypatch.setattr(
-        "tfdeploy.agent.serve.release_staging.content_of", lambda path, size: None
-    )  # from now on it would be damaged
-    assert host.call("release.state", "r1") == {"present": True}
-
-
-@pytest.mark.fault("60 a release that others may write to")
-def test_a_release_that_others_may_write_to_is_refused(host: Host) -> None:
-    host.sync("r1", TREE)
-    (host.releases / "r1" / "lib").chmod(0o777)
-    with pytest.raises(NotOurs, match="lib may be written to by others") as caught:
-        host.call("release.state", "r1")
-    assert caught.value.next == f"chmod go-w {host.releases}/r1/lib"
-    (host.releases / "r1" / "lib").chmod(0o700)
-    (host.releases / "r1" / "train.py").chmod(0o666)
-    with pytest.raises(NotOurs, match=r"train\.py may be written to by others"):
-        host.call("release.state", "r1")
 
 
 def test_what_was_received_is_flushed_before_it_gets_its_name(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
@@ -27,14 +28,14 @@ def shut(host: Any, run: str, job: str) -> list[tuple[str, str, str]]:
     return [(each["host"], each["task"], each["why"]) for each in found]
 
 
-def test_hosts_that_have_prepared_reach_each_other(hosts: Any) -> None:
+def test_hosts_that_have_prepared_reach_each_other(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     cluster.prepare("r1", TASKS)
     for host in cluster.hosts.values():
         assert shut(host, "r1", cluster.job) == []
 
 
-def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: Any) -> None:
+def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", TASKS)
     minder = task_processes.minder(cluster.hosts["n2"].paths("r1"))
@@ -43,7 +44,7 @@ def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: Any) 
     cluster.wait_until(lambda: shut(cluster.hosts["n1"], "r1", cluster.job) == gone, what="n2's minder has gone")
 
 
-def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: Any) -> None:
+def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", TASKS)
     cluster.hosts["n2"].call("run.abort", run="r1", job=cluster.job, reason="test")
@@ -53,7 +54,7 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: Any) 
 
 
 @pytest.mark.fault("32 a name that leads to another host of the run, or out of it")
-def test_a_name_that_leads_to_another_host_is_found(hosts: Any) -> None:
+def test_a_name_that_leads_to_another_host_is_found(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     cluster.prepare("r1", TASKS)
     file = Path(cluster.hosts["n1"].paths("r1").file("part.json"))

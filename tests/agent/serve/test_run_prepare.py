@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
@@ -23,17 +24,17 @@ FOREVER = ["sleep", "1000"]
 TASKS = {"worker:0": ("n1", FOREVER)}
 
 
-def refused(cluster: Any, run: str, tasks: Any = TASKS, **fields: Any) -> VerbError:
+def refused(cluster: Cluster, run: str, tasks: Any = TASKS, **fields: Any) -> VerbError:
     with pytest.raises(VerbError) as caught:
         cluster.prepare(run, tasks, **fields)
     return caught.value
 
 
-def nothing_left(cluster: Any, run: str) -> bool:
+def nothing_left(cluster: Cluster, run: str) -> bool:
     return not os.path.exists(cluster.hosts["n1"].paths(run).run_dir)
 
 
-def test_the_same_again_is_the_same_answer_and_another_plan_is_not(hosts: Any) -> None:
+def test_the_same_again_is_the_same_answer_and_another_plan_is_not(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", TASKS)
     minder = cluster.state("r1", "n1").minder_pid
@@ -44,7 +45,7 @@ def test_the_same_again_is_the_same_answer_and_another_plan_is_not(hosts: Any) -
     assert refused(cluster, "r1").code == "exists"
 
 
-def test_twenty_at_once_are_one(hosts: Any) -> None:
+def test_twenty_at_once_are_one(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     answers: list[Any] = []
     part = cluster.parts("r1", TASKS)["n1"]
@@ -65,7 +66,7 @@ def test_twenty_at_once_are_one(hosts: Any) -> None:
     assert answers.count({"prepared": True}) == 10 and answers.count("live_run") == 10
 
 
-def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = hosts("n1")
     monkeypatch.setattr(run_prepare, "MINDER_WITHIN_S", 0.1)
     part = cluster.parts("r1", TASKS)["n1"]
@@ -96,7 +97,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: Any, monke
     assert answers == [{"prepared": True}] * 2
 
 
-def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(hosts: Any) -> None:
+def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.hosts["n2"].context = cluster.hosts["n1"].context
     cluster.write("train.sh", "old")
@@ -115,7 +116,7 @@ def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(hosts:
         assert host.paths("r1").part().plan_digest == "d2" and host.paths("r1").state().phase == "prepared"
 
 
-def test_a_live_run_of_the_job_is_named(hosts: Any) -> None:
+def test_a_live_run_of_the_job_is_named(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", TASKS)
     error = refused(cluster, "r2")
@@ -124,7 +125,7 @@ def test_a_live_run_of_the_job_is_named(hosts: Any) -> None:
     cluster.prepare("r2", TASKS)
 
 
-def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: Any) -> None:
+def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", TASKS)
     part = Path(cluster.hosts["n1"].paths("r1").file("part.json"))
@@ -137,7 +138,7 @@ def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: 
 
 
 @pytest.mark.fault("15 a filesystem without named pipes or locks")
-def test_a_filesystem_without_named_pipes_is_named(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filesystem_without_named_pipes_is_named(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_fifo(path: str, mode: int) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
 
@@ -149,7 +150,7 @@ def test_a_filesystem_without_named_pipes_is_named(hosts: Any, monkeypatch: pyte
     assert nothing_left(cluster, "r1")
 
 
-def test_a_taken_port_is_named_with_its_owner_and_nothing_stays(hosts: Any) -> None:
+def test_a_taken_port_is_named_with_its_owner_and_nothing_stays(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -161,7 +162,7 @@ def test_a_taken_port_is_named_with_its_owner_and_nothing_stays(hosts: Any) -> N
     assert nothing_left(cluster, "r1")
 
 
-def test_a_port_held_by_another_run_is_taken(hosts: Any) -> None:
+def test_a_port_held_by_another_run_is_taken(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     port = cluster.free_ports(1)[0]
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER, {"port": port})})
@@ -174,7 +175,7 @@ def test_a_port_held_by_another_run_is_taken(hosts: Any) -> None:
     assert caught.value.code == "port_taken" and caught.value.details["owner"] == f"run r1 of job {cluster.job}"
 
 
-def test_a_held_port_is_free_after_the_end(hosts: Any) -> None:
+def test_a_held_port_is_free_after_the_end(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     port = cluster.free_ports(1)[0]
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER, {"port": port})})
@@ -186,7 +187,7 @@ def test_a_held_port_is_free_after_the_end(hosts: Any) -> None:
     assert nothing_left(cluster, "r1")
 
 
-def test_no_release_and_no_program(hosts: Any) -> None:
+def test_no_release_and_no_program(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     error = refused(cluster, "r1", {"worker:0": ("n1", ["python3", "-u", "train.py", "--x=1"])})
     assert error.code == "no_program" and "train.py" in error.what
@@ -198,7 +199,7 @@ def test_no_release_and_no_program(hosts: Any) -> None:
     assert refused(cluster, "r2").code == "no_release"
 
 
-def test_a_run_folder_that_is_a_link_is_refused(hosts: Any, tmp_path: Path) -> None:
+def test_a_run_folder_that_is_a_link_is_refused(hosts: NewCluster, tmp_path: Path) -> None:
     cluster = hosts("n1")
     place = Path(cluster.hosts["n1"].paths("r1").run_dir)
     place.parent.mkdir(parents=True)
@@ -213,7 +214,7 @@ def test_a_run_folder_that_is_a_link_is_refused(hosts: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "field", [{"run": "../x"}, {"job": "a/b"}, {"host": ""}, {"release": ".."}, {"keep": ["../x"]}, {"links": {"/x": "d"}}]
 )
-def test_names_and_paths_are_checked_again(hosts: Any, field: Any) -> None:
+def test_names_and_paths_are_checked_again(hosts: NewCluster, field: Any) -> None:
     cluster = hosts("n1")
     part = dict(cluster.parts("r1", TASKS)["n1"], **field)
     with pytest.raises(VerbError) as caught:
@@ -221,7 +222,7 @@ def test_names_and_paths_are_checked_again(hosts: Any, field: Any) -> None:
     assert caught.value.code == "bad_name"
 
 
-def test_hosts_that_share_a_workdir(hosts: Any) -> None:
+def test_hosts_that_share_a_workdir(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.write("train.sh", "echo $TFDEPLOY_TASK_HOST")
     cluster.hosts["n2"].context = cluster.hosts["n1"].context
@@ -231,7 +232,7 @@ def test_hosts_that_share_a_workdir(hosts: Any) -> None:
     assert sorted(os.listdir(Path(cluster.hosts["n1"].paths("r1").run_dir, "hosts"))) == ["n1", "n2"]
 
 
-def test_the_copy_is_private_and_data_is_linked(hosts: Any) -> None:
+def test_the_copy_is_private_and_data_is_linked(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("lib/x.py", "1")
     os.symlink("lib/x.py", cluster.hosts["n1"].release / "x.py")
@@ -251,7 +252,7 @@ def test_the_copy_is_private_and_data_is_linked(hosts: Any) -> None:
     assert oct(os.stat(cluster.hosts["n1"].paths("r1").run_dir).st_mode)[-3:] == "700"
 
 
-def test_the_minder_holds_nothing_of_ours_open(hosts: Any) -> None:
+def test_the_minder_holds_nothing_of_ours_open(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
@@ -267,7 +268,7 @@ def test_the_minder_holds_nothing_of_ours_open(hosts: Any) -> None:
 
 
 @pytest.mark.fault("60 a release with other code")
-def test_a_release_that_was_edited_is_not_run(hosts: Any) -> None:
+def test_a_release_that_was_edited_is_not_run(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("train.py", "print('right')\n")
     given = cluster.parts("r1", {"worker:0": ("n1", ["python3", "train.py"])})["n1"]
@@ -280,7 +281,7 @@ def test_a_release_that_was_edited_is_not_run(hosts: Any) -> None:
 
 @pytest.mark.fault("60 a keep folder of another user")
 @pytest.mark.parametrize("how", ["a link", "another user's"])
-def test_a_keep_folder_that_another_user_made_is_not_used(hosts: Any, tmp_path: Path, how: str) -> None:
+def test_a_keep_folder_that_another_user_made_is_not_used(hosts: NewCluster, tmp_path: Path, how: str) -> None:
     cluster = hosts("n1")
     keep = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "checkpoints"))
     keep.mkdir(parents=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
@@ -24,7 +25,7 @@ ALONE: dict[str, Any] = {"recovery": dict.fromkeys(PS_AND_WORKER, ("alone", Fals
 QUICKLY: dict[str, Any] = {"restart_backoff_s": [0.1, 0.4]}
 
 
-def power_cut(cluster: Any, run: str, host: str) -> None:
+def power_cut(cluster: Cluster, run: str, host: str) -> None:
     """Nothing of the run is left on that host, and what it wrote was written in an earlier boot."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
@@ -46,16 +47,16 @@ def power_cut(cluster: Any, run: str, host: str) -> None:
             paths.write_status(status)
 
 
-def resumed(cluster: Any, run: str, host: str) -> Any:
+def resumed(cluster: Cluster, run: str, host: str) -> Any:
     return run_resume.resume(Call(cluster.hosts[host].context, {"run": run, "job": cluster.job}))
 
 
-def stands(cluster: Any, run: str, task: str) -> tuple[int, str]:
+def stands(cluster: Cluster, run: str, task: str) -> tuple[int, str]:
     status = cluster.status(run, task)
     return status.attempt, status.state
 
 
-def test_a_task_alone_starts_again_and_the_others_go_on(hosts: Any) -> None:
+def test_a_task_alone_starts_again_and_the_others_go_on(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
     for task in PS_AND_WORKER:
@@ -76,7 +77,7 @@ def test_a_task_alone_starts_again_and_the_others_go_on(hosts: Any) -> None:
     assert cluster.wait_ended("r1")["n2"].stop_requested
 
 
-def test_a_gang_starts_again_together(hosts: Any) -> None:
+def test_a_gang_starts_again_together(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     tasks = {f"worker:{n}": (f"n{n + 1}", FOREVER) for n in range(3)}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), restart_max=3, **QUICKLY)
@@ -92,7 +93,7 @@ def test_a_gang_starts_again_together(hosts: Any) -> None:
     assert {cluster.status("r1", task).round for task in tasks} == {2}
 
 
-def test_all_hosts_at_once(hosts: Any) -> None:
+def test_all_hosts_at_once(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
     for task in PS_AND_WORKER:
@@ -109,7 +110,7 @@ def test_all_hosts_at_once(hosts: Any) -> None:
         cluster.wait_until(lambda task=task: stands(cluster, "r1", task) == (2, "running"))
 
 
-def test_the_last_host_of_a_run_waits_for_nobody(hosts: Any) -> None:
+def test_the_last_host_of_a_run_waits_for_nobody(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", ["sh", "-c", "exit 0"])}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, **QUICKLY)
@@ -120,7 +121,7 @@ def test_the_last_host_of_a_run_waits_for_nobody(hosts: Any) -> None:
     cluster.wait_until(lambda: stands(cluster, "r1", "worker:0") == (2, "running"))
 
 
-def test_without_restarts_the_others_hear_that_it_is_lost(hosts: Any) -> None:
+def test_without_restarts_the_others_hear_that_it_is_lost(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", PS_AND_WORKER)
     cluster.wait_state("r1", "worker:0", "running")
@@ -131,7 +132,7 @@ def test_without_restarts_the_others_hear_that_it_is_lost(hosts: Any) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_what_was_stopped_meanwhile_does_not_start_again(hosts: Any) -> None:
+def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
     cluster.wait_state("r1", "worker:0", "running")
@@ -148,7 +149,7 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: Any) -> None:
 
 
 @pytest.mark.parametrize("verbs", [(), ("run.start",)])
-def test_nothing_starts_before_commit(hosts: Any, verbs: tuple[str, ...]) -> None:
+def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...]) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
     for verb in verbs:
@@ -161,7 +162,7 @@ def test_nothing_starts_before_commit(hosts: Any, verbs: tuple[str, ...]) -> Non
     assert not processes.marked(task_processes.marks(cluster.hosts["n2"].paths("r1")), processes.everyone())
 
 
-def test_a_run_that_came_later_is_not_disturbed(hosts: Any) -> None:
+def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, restart_max=3)
     cluster.wait_state("r1", "worker:0", "running")
@@ -176,7 +177,7 @@ def test_a_run_that_came_later_is_not_disturbed(hosts: Any) -> None:
     assert stands(cluster, "r1", "worker:0") == (1, "running")  # as it was written down
 
 
-def test_a_port_that_somebody_took_meanwhile_is_named(hosts: Any) -> None:
+def test_a_port_that_somebody_took_meanwhile_is_named(hosts: NewCluster) -> None:
     import socket
 
     cluster = hosts("n1")
@@ -192,7 +193,7 @@ def test_a_port_that_somebody_took_meanwhile_is_named(hosts: Any) -> None:
     assert resumed(cluster, "r1", "n1") == {"resumed": True}
 
 
-def test_a_host_that_was_up_for_long_starts_with_a_fresh_count(hosts: Any) -> None:
+def test_a_host_that_was_up_for_long_starts_with_a_fresh_count(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, restart_max=1, **QUICKLY)
     for number in (1, 2):

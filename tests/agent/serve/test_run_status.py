@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from support.agent.client import Client, make_run
+from support.agent.client import make_run
+from support.agent.cluster import NewClient
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import check_files, find
@@ -23,7 +24,7 @@ from tfdeploy.model.answers.runs import RUNS
 from tfdeploy.transport.agent.stream import checked
 
 
-def test_what_the_dead_could_not_write_is_worked_out(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_what_the_dead_could_not_write_is_worked_out(serve: NewClient, tmp_path: Path) -> None:
     make_run(tmp_path, "a-ended", "ended", state="ended", outcome="failed", exit_code=3)
     make_run(tmp_path, "b-rebooted", "committed", boot="an earlier one", state="running", pid=1)
     make_run(tmp_path, "c-orphan", "committed", state="running", pid=1)
@@ -123,7 +124,7 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
         assert run_status.task_status(paths, "worker:0").state == "starting"
 
 
-def test_runs_of_all_jobs_newest_first_and_their_plans(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_runs_of_all_jobs_newest_first_and_their_plans(serve: NewClient, tmp_path: Path) -> None:
     for age, run in ((30, "old"), (10, "new"), (20, "middle")):
         make_run(tmp_path, run, "ended")
         path = Path(layout.host_dir(str(tmp_path), "job", run, "n1")) / "part.json"
@@ -288,7 +289,7 @@ SPOILED = [
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__[1:])
 def test_a_damaged_run_is_named_and_spoils_no_look_at_the_others(
-    serve: Callable[..., Client], tmp_path: Path, spoil: Callable[[Path], None]
+    serve: NewClient, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     make_run(tmp_path, "good", "ended", state="ended", outcome="succeeded", exit_code=0)
     spoil(make_run(tmp_path, "bad", "committed", state="running", pid=1).parent.parent)
@@ -304,7 +305,7 @@ def test_a_damaged_run_is_named_and_spoils_no_look_at_the_others(
     checked(list(rows.values()), RUNS.value, RUNS.name, "n1")
 
 
-def test_an_unreadable_folder_beside_the_runs_is_no_run(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_an_unreadable_folder_beside_the_runs_is_no_run(serve: NewClient, tmp_path: Path) -> None:
     make_run(tmp_path, "good", "ended", state="ended", outcome="succeeded", exit_code=0)
     loop = tmp_path / "job/runs/loop"
     loop.symlink_to(loop)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.agent.client import Client, make_run
+from support.agent.client import make_run
+from support.agent.cluster import NewClient
 from tfdeploy import __version__
 from tfdeploy.agent import wire
 from tfdeploy.agent.log.format import LogWriter
@@ -18,7 +18,7 @@ from tfdeploy.agent.run import find
 WITHIN_S = 20.0
 
 
-def test_it_greets_and_says_where_it_is(serve: Callable[..., Client], tmp_path: Path, agent_dir: str) -> None:
+def test_it_greets_and_says_where_it_is(serve: NewClient, tmp_path: Path, agent_dir: str) -> None:
     client = serve(SSH_CONNECTION="192.0.2.1 1 192.0.2.2 22")
     assert client.greeting == wire.GREETING + b"\n"
     assert client.hello["workdir"] == str(tmp_path) and client.hello["agent"] == os.path.basename(agent_dir)
@@ -28,7 +28,7 @@ def test_it_greets_and_says_where_it_is(serve: Callable[..., Client], tmp_path: 
     assert client.close() == 0
 
 
-def test_errors_have_a_code_and_end_nothing(serve: Callable[..., Client]) -> None:
+def test_errors_have_a_code_and_end_nothing(serve: NewClient) -> None:
     client = serve()
     assert client.call("dance")["error"]["code"] == "unknown_verb"
     assert client.call("run.status", job="job", run="none")["error"]["code"] == "unknown_run"
@@ -40,7 +40,7 @@ def test_errors_have_a_code_and_end_nothing(serve: Callable[..., Client]) -> Non
     assert "value" in client.call("ping")
 
 
-def test_a_bug_is_told_with_its_traceback(serve: Callable[..., Client]) -> None:
+def test_a_bug_is_told_with_its_traceback(serve: NewClient) -> None:
     client = serve("from tfdeploy.agent.serve import run_status; run_status.VERBS['runs'] = lambda call: 1 / 0")
     error = client.call("runs")["error"]
     assert error["code"] == "bug" and "ZeroDivisionError" in error["details"]["traceback"]
@@ -50,7 +50,7 @@ def test_a_bug_is_told_with_its_traceback(serve: Callable[..., Client]) -> None:
 
 @pytest.mark.fault("15 over quota")
 @pytest.mark.parametrize("name, code", [("ENOSPC", "disk"), ("EDQUOT", "disk"), ("EROFS", "read_only"), ("EACCES", "permission")])
-def test_what_the_disk_refuses_has_words_of_its_own(serve: Callable[..., Client], name: str, code: str, tmp_path: Path) -> None:
+def test_what_the_disk_refuses_has_words_of_its_own(serve: NewClient, name: str, code: str, tmp_path: Path) -> None:
     path = str(tmp_path / "some" / "file")
     line = (
         f"import errno; from tfdeploy.agent.serve import run_status\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
@@ -73,7 +73,7 @@ threading.Thread.start = start
 """
 
 
-def test_no_thread_for_a_moment_does_not_end_the_session(serve: Callable[..., Client]) -> None:
+def test_no_thread_for_a_moment_does_not_end_the_session(serve: NewClient) -> None:
     client = serve(f"exec({NO_THREAD!r})")
     assert client.call("ping")["value"] and client.call("ping")["value"]
 
@@ -87,13 +87,13 @@ run_status.VERBS["runs"] = lambda call: meet.wait() >= 0
 """
 
 
-def test_many_verbs_at_once_fit_into_little_memory(serve: Callable[..., Client]) -> None:
+def test_many_verbs_at_once_fit_into_little_memory(serve: NewClient) -> None:
     client = serve(f"exec({MANY_THREADS!r})", MALLOC_ARENA_MAX="1")
     numbers = [client.ask("runs") for _ in range(60)]
     assert [client.answer(number)["value"] for number in numbers] == [True] * 60
 
 
-def test_stray_prints_do_not_reach_the_channel(serve: Callable[..., Client]) -> None:
+def test_stray_prints_do_not_reach_the_channel(serve: NewClient) -> None:
     line = (
         "import os; from tfdeploy.agent.serve import run_status\n"
         "def noisy(call):\n print('noise', flush=True); os.system('echo noise; cat'); return []\nrun_status.VERBS['runs'] = noisy"
@@ -101,26 +101,26 @@ def test_stray_prints_do_not_reach_the_channel(serve: Callable[..., Client]) -> 
     assert serve(f"exec({line!r})").call("runs")["value"] == []
 
 
-def test_files_are_private(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_files_are_private(serve: NewClient, tmp_path: Path) -> None:
     assert serve().call("data.begin", job="job", name="digits", bytes=1)["value"]
     assert (tmp_path / "job").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "job" / "data" / "digits.tfdeploy").stat().st_mode & 0o777 == 0o600
 
 
-def test_silence_ends_it(serve: Callable[..., Client]) -> None:
+def test_silence_ends_it(serve: NewClient) -> None:
     client = serve("frames.SILENCE_S = 0.3")
     client.call("lock", job="job", operation="sync", holder={"user": "ann"}, wait_s=0)
     assert client.process.wait(WITHIN_S) == 0
 
 
-def test_foreign_bytes_end_it(serve: Callable[..., Client]) -> None:
+def test_foreign_bytes_end_it(serve: NewClient) -> None:
     client = serve("import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2)")
     client.stdin.write(b"GET / HTTP/1.1\r\n\r\n")
     client.stdin.flush()
     assert client.process.wait(WITHIN_S) == 0
 
 
-def test_a_stream_is_cancelled_while_others_are_answered(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_a_stream_is_cancelled_while_others_are_answered(serve: NewClient, tmp_path: Path) -> None:
     task = make_run(tmp_path, "run", "committed", state="running")
     with (task / "supervisor.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -135,7 +135,7 @@ def test_a_stream_is_cancelled_while_others_are_answered(serve: Callable[..., Cl
         assert client.answer(number)["value"] == {"ended": False, "left": False, "cursors": {"worker:0": 13}, "ends": {}}
 
 
-def test_a_reader_that_does_not_read_does_not_make_it_deaf(serve: Callable[..., Client], tmp_path: Path) -> None:
+def test_a_reader_that_does_not_read_does_not_make_it_deaf(serve: NewClient, tmp_path: Path) -> None:
     task = make_run(tmp_path, "run", "ended", state="ended", outcome="succeeded")
     writer = LogWriter(str(task), 1 << 26)
     for _ in range(16):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked, take_lock
@@ -47,7 +48,7 @@ def bystander() -> Iterator[Any]:
     one.wait()
 
 
-def launch_stubborn(cluster: Any, run: str = "r1") -> int:
+def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
     """Returns the pid of the program's supervisor."""
     cluster.write("stubborn.py", STUBBORN)
     cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
@@ -56,12 +57,12 @@ def launch_stubborn(cluster: Any, run: str = "r1") -> int:
     return int(task_processes.supervisor(cluster.hosts["n1"].paths(run), "worker:0").pid)
 
 
-def all_of(cluster: Any, run: str) -> list[processes.Identity]:
+def all_of(cluster: Cluster, run: str) -> list[processes.Identity]:
     pids, _ = task_processes.members(cluster.hosts["n1"].paths(run), ["worker:0"])
     return [who for who in map(processes.identity, pids) if who is not None]
 
 
-def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: Any, bystander: Any) -> None:
+def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: NewCluster, bystander: Any) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
@@ -75,7 +76,7 @@ def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: Any, bystand
     assert state.stop_requested and state.first_death is None and state.phase == "ended"
 
 
-def test_a_program_that_obeys_is_gone_at_once(hosts: Any) -> None:
+def test_a_program_that_obeys_is_gone_at_once(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "ps:0": ("n1", ["sleep", "1000"])})
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=20.0)
@@ -84,14 +85,14 @@ def test_a_program_that_obeys_is_gone_at_once(hosts: Any) -> None:
     assert again["survivors"] == [] and again["seconds"] < 1
 
 
-def test_one_host_that_is_told_tells_the_others(hosts: Any) -> None:
+def test_one_host_that_is_told_tells_the_others(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     assert cluster.wait_ended("r1", "n2")["n2"].stop_requested
 
 
-def test_a_second_stop_may_have_less_patience(hosts: Any) -> None:
+def test_a_second_stop_may_have_less_patience(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     cluster.hosts["n1"].paths("r1").say("stop", grace_s=1000.0)
@@ -101,7 +102,7 @@ def test_a_second_stop_may_have_less_patience(hosts: Any) -> None:
 
 
 @pytest.mark.parametrize("supervisor_too", [False, True])
-def test_stop_works_with_its_helpers_dead(hosts: Any, bystander: Any, supervisor_too: bool) -> None:
+def test_stop_works_with_its_helpers_dead(hosts: NewCluster, bystander: Any, supervisor_too: bool) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")
@@ -124,7 +125,7 @@ def test_stop_works_with_its_helpers_dead(hosts: Any, bystander: Any, supervisor
 
 
 @pytest.mark.parametrize("frozen", ["minder", "supervisor", "both"])
-def test_a_frozen_helper_keeps_no_stop(hosts: Any, frozen: str) -> None:
+def test_a_frozen_helper_keeps_no_stop(hosts: NewCluster, frozen: str) -> None:
     cluster = hosts("n1")
     supervisor = launch_stubborn(cluster)
     minder = cluster.state("r1", "n1").minder_pid
@@ -136,7 +137,7 @@ def test_a_frozen_helper_keeps_no_stop(hosts: Any, frozen: str) -> None:
     assert state.stop_requested and state.first_death is None
 
 
-def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(hosts: Any) -> None:
+def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     os.kill(launch_stubborn(cluster), signal.SIGSTOP)
     os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
@@ -144,14 +145,14 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(hosts
     assert cluster.wait_ended("r1")["n1"].stop_requested
 
 
-def stop_at_once(cluster: Any) -> list[int]:
+def stop_at_once(cluster: Cluster) -> list[int]:
     """What is alive of r1 after it."""
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == [] and not liveness.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
 
 
-def test_what_is_seen_while_it_ends_is_no_survivor(hosts: Any, bystander: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_seen_while_it_ends_is_no_survivor(hosts: NewCluster, bystander: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process gives its memory back before it is gone: on a busy host that takes a while."""
     cluster = hosts("n1")
     launch_stubborn(cluster)
@@ -167,7 +168,7 @@ def test_what_is_seen_while_it_ends_is_no_survivor(hosts: Any, bystander: Any, m
     assert looks[0] == 3
 
 
-def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: Any, bystander: Any) -> None:
+def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: NewCluster, bystander: Any) -> None:
     cluster = hosts("n1")
     supervisor = launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
@@ -177,7 +178,9 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: Any, bystan
     assert not any(processes.same(who) for who in everyone) and bystander.poll() is None
 
 
-def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_beside_it(hosts: Any, bystander: Any) -> None:
+def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_beside_it(
+    hosts: NewCluster, bystander: Any
+) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
@@ -193,7 +196,7 @@ def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_
         cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
 
 
-def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: Any, bystander: Any) -> None:
+def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: NewCluster, bystander: Any) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
@@ -202,7 +205,7 @@ def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: Any, bystander: A
     assert bystander.poll() is None
 
 
-def test_another_run_on_the_same_host_is_untouched(hosts: Any, tmp_path: Any, agent_dir: str) -> None:
+def test_another_run_on_the_same_host_is_untouched(hosts: NewCluster, tmp_path: Any, agent_dir: str) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     cluster.hosts["n2"].mesh_port = cluster.free_ports(1)[0]
@@ -213,7 +216,7 @@ def test_another_run_on_the_same_host_is_untouched(hosts: Any, tmp_path: Any, ag
     assert len(other.alive("r1")) == 1
 
 
-def test_an_identity_that_is_not_ours_is_not_touched(hosts: Any, bystander: Any) -> None:
+def test_an_identity_that_is_not_ours_is_not_touched(hosts: NewCluster, bystander: Any) -> None:
     """The status names a living pid with another start time: a reboot, or a pid used again."""
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
@@ -237,7 +240,7 @@ def write_state(paths: Any, state: Any) -> None:
     write_json(paths.file("state.json"), wire.to_wire(state))
 
 
-def test_an_unknown_run(hosts: Any) -> None:
+def test_an_unknown_run(hosts: NewCluster) -> None:
     with pytest.raises(VerbError) as caught:
         hosts("n1").hosts["n1"].call("run.stop", run="nothing", job="digits", grace_s=1.0)
     assert caught.value.code == "unknown_run"
@@ -259,7 +262,7 @@ def test_a_lock_on_a_disk_that_became_read_only_is_seen(tmp_path: Path, monkeypa
     assert not is_locked(path)
 
 
-def test_what_a_supervisor_had_half_written_goes_with_it(hosts: Any) -> None:
+def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     paths = cluster.hosts["n1"].paths("r1")
@@ -271,7 +274,7 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: Any) -> None:
     assert not half.exists() and other.exists()  # that may be somebody's who writes it now
 
 
-def test_a_supervisor_that_is_being_started_is_no_orphan(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_is_being_started_is_no_orphan(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within exec it shows no words for a moment; and another control machine may spell the workdir another way."""
     cluster = hosts("n1")
     launch_stubborn(cluster)

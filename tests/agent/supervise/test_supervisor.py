@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_control
@@ -35,12 +36,12 @@ time.sleep(float(sys.argv[1]))
 """
 
 
-def start(cluster: Any, argv: list[str], **spec: Any) -> Any:
+def start(cluster: Cluster, argv: list[str], **spec: Any) -> Any:
     cluster.launch("r1", {"worker:0": ("n1", argv, spec)} if spec else {"worker:0": ("n1", argv)})
     return cluster
 
 
-def test_up_when_its_own_processes_listen_on_its_port(hosts: Any) -> None:
+def test_up_when_its_own_processes_listen_on_its_port(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("listen.py", LISTEN)
     port = cluster.free_ports(1)[0]
@@ -48,7 +49,7 @@ def test_up_when_its_own_processes_listen_on_its_port(hosts: Any) -> None:
     assert cluster.wait_state("r1", "worker:0", "running").up
 
 
-def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: Any) -> None:
+def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("maps.py", MAPS)
     cluster.write("libtensorflow.so", "x" * 5000)
@@ -62,7 +63,7 @@ def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: Any) 
     assert state.first_death["task"] == "worker:0"
 
 
-def test_a_program_without_a_port_that_is_not_up_in_time_says_what_it_waited_for(hosts: Any) -> None:
+def test_a_program_without_a_port_that_is_not_up_in_time_says_what_it_waited_for(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     given = {"ready_after_s": 1000.0, "ready_timeout_s": 0.3}
     cluster.prepare("r1", {"worker:0": ("n1", ["sleep", "1000"], given)})
@@ -71,7 +72,7 @@ def test_a_program_without_a_port_that_is_not_up_in_time_says_what_it_waited_for
     assert cluster.status("r1", "worker:0").reason == "not up within 0.3 s (ready.timeout): ready.after is 1000 s"
 
 
-def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(hosts: Any) -> None:
+def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("maps.py", MAPS)
     cluster.write("libtensorflow.so", "x" * 5000)
@@ -81,7 +82,7 @@ def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(host
     assert "ended too early" in cluster.wait_ended("r1")["n1"].abort_reason
 
 
-def test_one_that_maps_it_and_has_no_port_is_up_after_a_while_or_a_good_end(hosts: Any) -> None:
+def test_one_that_maps_it_and_has_no_port_is_up_after_a_while_or_a_good_end(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.write("maps.py", MAPS)
     cluster.write("libtensorflow.so", "x" * 5000)
@@ -91,7 +92,7 @@ def test_one_that_maps_it_and_has_no_port_is_up_after_a_while_or_a_good_end(host
     assert (status.outcome, status.up) == ("succeeded", True)
 
 
-def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_task_finds_around_itself(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = {"GRPC_FAIL_FAST": "", "SSH_AUTH_SOCK": "/x", "TFDEPLOY_INVENTORY": "y", "TF_CONFIG": "{}"}
     for name, text in {**foreign, "KEPT": "z"}.items():
         monkeypatch.setenv(name, text)
@@ -115,7 +116,7 @@ def test_what_a_task_finds_around_itself(hosts: Any, monkeypatch: pytest.MonkeyP
     assert os.path.realpath(cwd) == os.path.realpath(cluster.hosts["n1"].paths("r1").cwd) and (umask, stdin) == (0o77, "")
 
 
-def test_killed_by_a_signal(hosts: Any) -> None:
+def test_killed_by_a_signal(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", "sleep 0.2; kill -9 $$"])})
     cluster.each("run.start", "r1")
@@ -125,7 +126,7 @@ def test_killed_by_a_signal(hosts: Any) -> None:
     assert state.abort_reason == "worker:0 on n1 killed by signal 9"
 
 
-def test_a_flood_is_stored_whole(hosts: Any) -> None:
+def test_a_flood_is_stored_whole(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     count = 50 << 20
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", f"head -c {count} /dev/zero; echo end >&2"])})
@@ -135,7 +136,7 @@ def test_a_flood_is_stored_whole(hosts: Any) -> None:
     assert status.ended - status.started < 5.0
 
 
-def test_a_leftover_that_holds_the_pipes_and_hides_does_not_hang_it(hosts: Any) -> None:
+def test_a_leftover_that_holds_the_pipes_and_hides_does_not_hang_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     hidden = "import os; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0);"
     hidden += "os.execve('/bin/sh', ['sh', '-c', 'trap \"\" TERM; while :; do echo x; sleep 0.1; done'], {})"
@@ -144,7 +145,7 @@ def test_a_leftover_that_holds_the_pipes_and_hides_does_not_hang_it(hosts: Any) 
     assert cluster.status("r1", "worker:0").outcome == "succeeded"
 
 
-def test_a_task_is_started_once_only(hosts: Any) -> None:
+def test_a_task_is_started_once_only(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "echo once; sleep 1000"])})
     cluster.wait_until(lambda: cluster.log("r1", "worker:0"))
@@ -155,7 +156,7 @@ def test_a_task_is_started_once_only(hosts: Any) -> None:
     assert len(cluster.alive("r1")) == 2
 
 
-def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: Any) -> None:
+def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})
     cluster.wait_state("r1", "worker:0", "running")
@@ -165,7 +166,7 @@ def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: Any) -> None:
         assert int(words["VmRSS"].split()[0]) < 40_000  # kB; goal 20 MB with the hosts' own bare interpreter
 
 
-def test_watch_tells_each_change_and_ends_with_the_run(hosts: Any) -> None:
+def test_watch_tells_each_change_and_ends_with_the_run(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
     items: list[Any] = []
@@ -188,7 +189,7 @@ def test_watch_tells_each_change_and_ends_with_the_run(hosts: Any) -> None:
     assert [item for item in items if "host_state" in item][-1]["host_state"]["phase"] == "ended"
 
 
-def test_watch_ends_when_nobody_is_left(hosts: Any) -> None:
+def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     paths = cluster.hosts["n1"].paths("r1")
@@ -216,7 +217,7 @@ def small_disk(tmp_path: Path) -> Any:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts: Any) -> None:
+def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts: NewCluster) -> None:
     cluster = hosts("n1")
     host = cluster.hosts["n1"]
     script = "while [ ! -e go ]; do sleep 0.05; done; head -c 5000000 /dev/zero; exec sleep 1000"
@@ -235,7 +236,7 @@ def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts:
     assert cluster.status("r1", "worker:0").log_lost_bytes > 0
 
 
-def test_a_full_disk_keeps_no_stop_from_what_would_start_again(small_disk: Path, hosts: Any) -> None:
+def test_a_full_disk_keeps_no_stop_from_what_would_start_again(small_disk: Path, hosts: NewCluster) -> None:
     cluster = hosts("n1")
     host = cluster.hosts["n1"]
     script = "while [ ! -e go ]; do sleep 0.05; done; head -c 5000000 /dev/zero; exec sleep 1000"

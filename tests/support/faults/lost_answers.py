@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
+from tfdeploy.agent.serve import dispatch
 
 DIES = """
 import os as _os
@@ -30,7 +31,7 @@ def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[
     """On that host the agent does what the verb says, once, and dies before it answers."""
     on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
     try:
-        with tampered_agent(operator.lab, host, {"tfdeploy.agent.serve.dispatch": DIES}):
+        with tampered_agent(operator.lab, host, {dispatch: DIES}):
             yield
         assert on_host(operator.lab, host, f"ls /tmp/die-after-{verb} 2>/dev/null || true") == "", "it was asked"
     finally:

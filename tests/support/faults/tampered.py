@@ -9,6 +9,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 
 from support.lab.hosts import on_host
 from tfdeploy.lab import Lab
@@ -57,14 +58,15 @@ exec "$TAMPERED_REAL" "$@"
 
 
 @contextmanager
-def tampered_agent(lab: Lab, host: str, added: Mapping[str, str]) -> Iterator[None]:
-    """`added`: module (as "tfdeploy.agent.wire") -> Python that runs at its end, in the sessions and in what they start."""
+def tampered_agent(lab: Lab, host: str, added: Mapping[ModuleType, str]) -> Iterator[None]:
+    """`added`: a module of the agent -> Python that runs at its end on the host, in the sessions and in what they start."""
     home = on_host(lab, host, 'printf %s "$HOME"')
     assert home == "/home/lab" or home.startswith(str(lab.root)), "not a home of this machine"
     folder = f"{home}/tampered"
+    code = {module.__name__: text for module, text in added.items()}
     texts = {name: text % {"folder": folder} for name, text in {"loader.py": LOADER, "python": PYTHON, "bashrc": BASHRC}.items()}
     write = "\n".join(
-        f"printf %s {shlex.quote(text)} > {folder}/{name}" for name, text in {**texts, "added.json": json.dumps(added)}.items()
+        f"printf %s {shlex.quote(text)} > {folder}/{name}" for name, text in {**texts, "added.json": json.dumps(code)}.items()
     )
     on_host(lab, host, f"mkdir -p {folder}\n{write}\nchmod 755 {folder}/python; cp {folder}/bashrc {home}/.bashrc")
     try:

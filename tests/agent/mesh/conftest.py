@@ -1,0 +1,17 @@
+"""Meshes of three hosts, and a fourth host that is none of their run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.agent.cluster import NewCluster
+from support.agent.meshes import NAMES, Meshes
+
+
+@pytest.fixture
+def three(hosts: NewCluster) -> Iterator[Meshes]:
+    made = Meshes(hosts(*NAMES, "stranger"))
+    yield made
+    made.close()

@@ -1,0 +1,205 @@
+"""Who is let in to a minder's mesh: members of its run that make sense, however many others knock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from support.agent.certificates import make_certs
+from support.agent.cluster import NewCluster
+from support.agent.meshes import Meshes
+from support.waiting import wait_for
+from tfdeploy.agent.mesh import handshake_gate, tls
+from tfdeploy.agent.mesh import listener as mesh_listener
+from tfdeploy.agent.mesh.shared_state import Knowledge
+
+
+@contextmanager
+def channel_to(meshes: Meshes, certs: dict[str, str]) -> Iterator[ssl.SSLSocket]:
+    """A connection to the mesh of host n1."""
+    plain = socket.create_connection(("127.0.0.1", meshes.hosts["n1"].mesh_port), timeout=10)
+    with plain, tls.contexts(certs)[1].wrap_socket(plain) as channel:
+        yield channel
+
+
+def speak(meshes: Meshes, certs: dict[str, str], line: bytes) -> bytes:
+    """What host n1 answers to one line; b"" where it hangs up."""
+    try:
+        with channel_to(meshes, certs) as channel:
+            channel.sendall(line)
+            return channel.recv(65536)
+    except OSError:  # in the handshake, or only afterwards: TLS 1.3 refuses late
+        return b""
+
+
+def message(known: Any, run: str = "r1", host: str = "n2") -> bytes:
+    return json.dumps({"v": 1, "run": run, "from": host, "known": known}).encode() + b"\n"
+
+
+def test_only_members_with_sense_are_answered(three: Meshes, hosts: NewCluster) -> None:
+    one = three.join("n1")
+    good = Knowledge(committed=True).as_json()
+    certs = three.certs
+    for line in (b"hello\n", b"[]\n", message(good, run="r2"), message(good, host="n3"), message({"ended": []}), message(None)):
+        assert speak(three, certs["n2"], line) == b""
+    assert not one.known().committed
+    assert json.loads(speak(three, certs["n2"], message(good)))["from"] == "n1"
+    assert one.known().committed
+
+
+@pytest.mark.fault("59 a host of the run that says nonsense over the mesh")
+def test_a_member_that_lies_stops_no_thread_and_no_word(three: Meshes, capfd: pytest.CaptureFixture[str]) -> None:
+    one = three.join("n1")
+    certs = three.certs
+    deep = b'{"v":1,"run":"r1","from":"n2","known":' + b"[" * 100000 + b"]" * 100000 + b"}\n"
+    infinite = message({"decided": float("nan")}), message({"abort": {"kind": "abort", "time": 1.0}})
+    for line in (deep, *infinite, b"[" * 1000000 + b"\n"):
+        assert speak(three, certs["n2"], line) == b""
+    three.wait_until(lambda: not one._door._open, 5.0)
+    assert one.known() == Knowledge() and "Traceback" not in capfd.readouterr().err
+    assert speak(three, certs["n2"], message(Knowledge(committed=True).as_json()))
+
+
+def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Meshes) -> None:
+    one = three.join("n1")
+    good = Knowledge(committed=True).as_json()
+    assert speak(three, three.certs["stranger"], message(good, host="stranger")) == b""
+    other_run = make_certs(["n2"])["n2"]
+    mixed = dict(other_run, ca=three.certs["n1"]["ca"])  # it trusts us, we do not trust it
+    assert speak(three, mixed, message(good)) == b""
+    assert not one.known().committed
+
+
+@pytest.mark.fault("57 garbage and silence between the minders")
+def test_garbage_and_silence_do_not_stop_it(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 0.5)
+    one, two = three.join("n1"), three.join("n2")
+    port = three.hosts["n1"].mesh_port
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(mesh_listener.MAX_STRANGERS + 10)]
+    for index, plain in enumerate(silent):
+        if index % 2:
+            try:
+                plain.sendall(b"\x16\x03\x01" + b"x" * 1000)
+            except OSError:
+                pass
+    two.tell(Knowledge(committed=True))
+    three.wait_until(lambda: one.known().committed, 15.0)
+    for plain in silent:
+        plain.close()
+
+
+def test_strangers_hang_up_no_member(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake_gate, "MOST_WAITING", 32)
+    one = three.join("n1")
+    with channel_to(three, three.certs["n2"]) as guest:  # a checkpoint may be on its way there for minutes
+        three.wait_until(lambda: one._door._guests, 5.0)
+        strangers = [
+            socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(handshake_gate.MOST_WAITING + 1)
+        ]
+        assert strangers[0].recv(1) == b""
+        guest.sendall(message(Knowledge(committed=True).as_json()))
+        assert guest.recv(65536)
+        for plain in strangers:
+            plain.close()
+
+
+def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
+    one = three.join("n1")
+    certs = three.certs["n2"]
+    with contextlib.ExitStack() as stack:
+        for _ in range(mesh_listener.MOST_OF_ONE):
+            stack.enter_context(channel_to(three, certs))
+        three.wait_until(lambda: len(one._door._guests) == mesh_listener.MOST_OF_ONE, 10.0)
+        assert speak(three, certs, message(Knowledge().as_json())) == b""
+        assert speak(three, three.certs["n3"], message(Knowledge().as_json(), host="n3"))
+    three.wait_until(lambda: speak(three, certs, message(Knowledge().as_json())), 10.0)
+
+
+class Flood:
+    """A stranger's TLS handshakes at host n1, as fast as `a_second` allows, each with a certificate of another run."""
+
+    def __init__(self, meshes: Meshes, certs: dict[str, str], a_second: int) -> None:
+        self.begun = 0
+        self._over = threading.Event()
+        self._context, self._where = tls.contexts(certs)[1], ("127.0.0.1", meshes.hosts["n1"].mesh_port)
+        self._threads = [threading.Thread(target=self._knock, args=(4 / a_second,)) for _ in range(4)]
+
+    def __enter__(self) -> Flood:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _knock(self, pause_s: float) -> None:
+        while not self._over.wait(pause_s):
+            self.begun += 1
+            try:
+                with socket.create_connection(self._where, timeout=2) as plain, self._context.wrap_socket(plain) as channel:
+                    channel.recv(1)
+            except OSError:
+                pass
+
+
+@pytest.mark.fault("59 a stranger's handshakes by the hundred")
+def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: Meshes) -> None:
+    one, two = three.join("n1"), three.join("n2")
+    stranger = make_certs(["n2"])["n2"]
+    begun, handshakes, wrap = time.monotonic(), [], one._door._context.wrap_socket
+    one._door._context.wrap_socket = lambda *args, **more: handshakes.append(1) or wrap(*args, **more)
+    with Flood(three, stranger, 500) as flood:
+        three.wait_until(lambda: flood.begun > 200, 20.0)
+        two.tell(Knowledge(committed=True))
+        three.wait_until(lambda: one.known().committed, 15.0)
+    a_second, most = handshake_gate.STRANGERS
+    assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (len(handshakes), flood.begun)
+
+
+def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy() -> None:
+    looks: list[float] = []
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        one = handshake_gate.Gate(listener, "wanted", lambda plain: plain.close())
+        stack.callback(one.close)
+        look = one._look
+        one._look = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
+        strangers = [stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(50)]
+        for each in strangers:
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            each.sendall(b"\x16\x03\x01\x40\x00")
+        wait_for(lambda: len(one._waiting) == 50, 10.0, "all are waited for")
+        looks.clear()
+        begun = time.monotonic()
+        for _ in range(1000):  # less than is looked at of a first message
+            for each in strangers:
+                each.sendall(b"\x00")
+        assert looks and len(looks) <= (time.monotonic() - begun) / handshake_gate._PAUSE_S + 2
+
+
+def test_a_word_to_this_host_alone_lets_a_member_through(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake_gate, "STRANGERS", (0.0, 0.0))
+    one, two = three.join("n1"), three.join("n2")
+    assert handshake_gate.token("ca", "n1") != handshake_gate.token("ca", "n2") != handshake_gate.token("other", "n2")
+    assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""  # no token
+    two.tell(Knowledge(committed=True))
+    three.wait_until(lambda: one.known().committed, 10.0)
+
+
+def test_an_endless_message_is_cut(three: Meshes) -> None:
+    three.join("n1")
+    begun = time.monotonic()
+    with channel_to(three, three.certs["n2"]) as channel, pytest.raises(OSError):
+        while time.monotonic() < begun + 20:
+            channel.sendall(b"x" * 65536)

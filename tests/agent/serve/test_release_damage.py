@@ -1,0 +1,98 @@
+"""A release that was damaged on its host, or that others may write to: noticed, and mended or refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent.release_host import TREE, Host
+from tfdeploy.agent.ownership import NotOurs
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_a_file_spoilt_on_the_host_is_not_lent(host: Host) -> None:
+    host.sync("r1", TREE)
+    spoilt = host.releases / "r1" / "train.py"
+    spoilt.write_bytes(b"print(0)\n")
+    os.utime(spoilt, (1, 1))
+    assert host.begin("r2", TREE)["missing"] == ["train.py"]
+
+
+@pytest.mark.parametrize("spoil", ["content", "size", "gone", "link"])
+def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil: str) -> None:
+    begun = host.begin("r1", TREE)
+    host.send(begun, TREE)
+    path = Path(begun["staging"]) / "train.py"
+    path.unlink()
+    if spoil == "link":
+        (path.parent / "other").write_bytes(b"print(1)\n")
+        path.symlink_to("other")
+    elif spoil != "gone":
+        path.write_bytes(b"print(9)\n" if spoil == "content" else b"")
+    assert host.commit("r1", begun) == ["train.py"]
+    assert host.call("release.state", "r1") == {"present": False}
+
+
+def rewritten(path: Path) -> None:
+    """Other content of the same size, at another time."""
+    path.write_bytes(bytes(len(path.read_bytes())))
+    os.utime(path, ns=(1, 1))
+
+
+DAMAGES: dict[str, Any] = {
+    "60 emptied": lambda root: (root / "train.py").write_bytes(b""),
+    "60 edited": lambda root: (root / "lib/deep/x.py").write_bytes(b"print('other code')"),
+    "60 edited, of the same size": lambda root: rewritten(root / "train.py"),
+    "60 gone": lambda root: (root / "train.py").unlink(),
+    "60 a file more": lambda root: (root / "json.py").write_bytes(b"raise SystemExit"),
+    "60 no longer executable": lambda root: (root / "run.sh").chmod(0o600),
+    "60 a link to elsewhere": lambda root: ((root / "latest").unlink(), (root / "latest").symlink_to("/etc/passwd")),
+    "60 a link in place of a file": lambda root: ((root / "train.py").unlink(), (root / "train.py").symlink_to("/etc/passwd")),
+    "60 a fifo in place of a file": lambda root: ((root / "train.py").unlink(), os.mkfifo(root / "train.py", 0o600)),
+    "60 its folder gone": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("damage", [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()])
+def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> None:
+    host.sync("r1", TREE)
+    before = (host.releases / "r1/lib/same.py").stat().st_ino
+    damage(host.releases / "r1")
+    assert host.call("release.state", "r1") == {"present": False}
+    begun = host.sync("r1", TREE)
+    assert len(begun["missing"]) <= 1 or damage is shutil.rmtree  # the rest is still there
+    assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
+    assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before
+    assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
+
+
+def test_new_times_alone_damage_nothing_and_are_looked_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.sync("r1", TREE)
+    for path in ("train.py", "run.sh"):
+        os.utime(host.releases / "r1" / path, ns=(5, 5))
+    assert host.call("release.state", "r1") == {"present": True}
+    monkeypatch.setattr(
+        "tfdeploy.agent.serve.release_staging.content_of", lambda path, size: None
+    )  # from now on it would be damaged
+    assert host.call("release.state", "r1") == {"present": True}
+
+
+@pytest.mark.fault("60 a release that others may write to")
+def test_a_release_that_others_may_write_to_is_refused(host: Host) -> None:
+    host.sync("r1", TREE)
+    (host.releases / "r1" / "lib").chmod(0o777)
+    with pytest.raises(NotOurs, match="lib may be written to by others") as caught:
+        host.call("release.state", "r1")
+    assert caught.value.next == f"chmod go-w {host.releases}/r1/lib"
+    (host.releases / "r1" / "lib").chmod(0o700)
+    (host.releases / "r1" / "train.py").chmod(0o666)
+    with pytest.raises(NotOurs, match=r"train\.py may be written to by others"):
+        host.call("release.state", "r1")

@@ -1,0 +1,139 @@
+"""An agent that was damaged on its host: noticed, put there again, and never started. What is whole is read once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent.second_account import AGENT, FILES, STRANGER, WITHIN_S, arrive, bytecode, note, path_of
+from support.waiting import wait_for
+from tfdeploy.agent import ownership
+from tfdeploy.agent import seen as seen_module
+from tfdeploy.agent.seen import SEEN, is_as_seen
+from tfdeploy.agent.serve import server
+from tfdeploy.transport.agent.archive import agent_name
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of a second account")
+
+
+@pytest.fixture(params=["seen", "unseen"])
+def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
+    """Whether all of the agent was looked at when it was whole, so that a start only looks for what changed."""
+    if request.param == "seen":
+        note(workdir)
+    return bool(request.param == "seen")
+
+
+def test_an_arrival_clears_away_what_killed_ones_left_and_nothing_else(workdir: Path) -> None:
+    agents = workdir / ".agent"
+    shutil.rmtree(workdir / AGENT)
+    for name in ("new-7-a1", "new-7-a1.old", "new-8-b2", "new-9-c3", "0123abcd"):
+        (agents / name / "tfdeploy").mkdir(parents=True)
+        (agents / name / "tfdeploy" / "main.py").write_text("half of it")
+        if name != "new-8-b2":
+            os.utime(agents / name, (1.0, 1.0))
+    os.chown(agents / "new-9-c3", STRANGER, STRANGER)
+    assert arrive(workdir) == ("need", {})
+    assert {each.name for each in agents.iterdir()} == {agent_name(), "new-8-b2", "new-9-c3", "0123abcd"}
+
+
+def other_code(path: Path) -> None:
+    path.write_text("raise SystemExit('other code')\n")
+
+
+def unnoticed(path: Path) -> None:
+    """Changed, and of its old size and time."""
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"import", b"export"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+
+
+DAMAGES = {
+    "60 edited, of its old size and time": lambda agent: unnoticed(agent / path_of(server)),
+    "60 edited, the look itself": lambda agent: unnoticed(agent / path_of(seen_module)),
+    "60 emptied": lambda agent: (agent / path_of(server)).write_bytes(b""),
+    "60 edited": lambda agent: other_code(agent / path_of(server)),
+    "60 missing": lambda agent: (agent / path_of(server)).unlink(),
+    "60 a module of a library's name": lambda agent: other_code(agent / "json.py"),
+    "60 a package of a library's name": lambda agent: ((agent / "json").mkdir(), other_code(agent / "json/__init__.py")),
+    "60 bytecode without a source": lambda agent: (agent / "json.pyc").write_bytes(b"\0" * 20),
+    "60 nothing in it": lambda agent: [shutil.rmtree(agent), agent.mkdir(0o700)],
+}
+
+
+@pytest.mark.parametrize("damage", [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()])
+@pytest.mark.usefixtures("seen")
+def test_a_damaged_agent_comes_again_by_itself(workdir: Path, damage: Any) -> None:
+    damage(workdir / AGENT)
+    assert arrive(workdir) == ("need", {})
+    assert arrive(workdir) == ("have", {})
+    assert [path.name for path in (workdir / ".agent").iterdir()] == [agent_name()]
+
+
+def test_all_of_the_agent_is_read_once_and_then_only_what_changed(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from a look that was as young as the files: they may change again and show the same time."""
+    at, name = str(workdir), agent_name()
+    wait_for(lambda: arrive(workdir) == ("have", {}) and is_as_seen(at, name), WITHIN_S, "the agent to be known")
+    with monkeypatch.context() as patched:
+        patched.setattr(ownership, "_agent_content", lambda *_: pytest.fail("all of it was read again"))
+        assert ownership.has_agent(at, name)
+    (workdir / AGENT / SEEN).write_text("nonsense")
+    assert not is_as_seen(at, name)
+    assert arrive(workdir) == ("have", {}) and is_as_seen(at, name)
+
+
+BLOCK_BYTES = 4096
+
+
+@pytest.mark.fault("44 a full disk cuts the agent's bytecode short, and has room again")
+def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> None:
+    """Python before 3.13 leaves it so. What fits into one block is written as a whole or not at all."""
+    lengths = {each: each.stat().st_size for each in bytecode(workdir).parent.glob("*.pyc")}
+    long = [each for each, length in lengths.items() if length > BLOCK_BYTES]
+    for each in long:
+        os.truncate(each, BLOCK_BYTES)
+    assert long and bytecode(workdir) not in long
+    assert arrive(workdir) == ("have", {})
+    assert [each.name for each in long if each.exists() and each.stat().st_size < lengths[each]] == []
+
+
+def test_the_bytecode_of_every_room_is_looked_at(workdir: Path) -> None:
+    packages = {
+        each.parent.relative_to(workdir / AGENT / "tfdeploy/agent") for each in (workdir / AGENT).glob("tfdeploy/agent/**/*.py")
+    }
+    assert {f"{Path('tfdeploy/agent') / each}/__pycache__" for each in packages} <= set(ownership._CACHES)
+
+
+def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -> None:
+    """As every host of a shared workdir does at its first start. They write beside the place, and rename."""
+    folder, over = bytecode(workdir).parent, threading.Event()
+    (workdir / AGENT / SEEN).unlink(missing_ok=True)
+
+    def write(number: int) -> None:
+        while not over.is_set():
+            fresh = folder / f"some.pyc.{number}"
+            fresh.write_bytes(b"")
+            fresh.rename(folder / "some.pyc")
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for each in writers:
+        each.start()
+    try:
+        assert all(ownership.has_agent(str(workdir), agent_name()) for _ in range(60))
+    finally:
+        over.set()
+        for each in writers:
+            each.join()
+
+
+def test_nothing_is_started_from_an_agent_that_was_changed(workdir: Path) -> None:
+    ownership.check_agent(str(workdir / AGENT))
+    (workdir / FILES["source"]).write_text("")
+    with pytest.raises(ownership.NotOurs, match="not the agent that was put there"):
+        ownership.check_agent(str(workdir / AGENT))

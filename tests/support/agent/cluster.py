@@ -1,0 +1,202 @@
+"""Several "hosts" on one machine: a workdir, ports and a certificate each, and the real verbs, minders and supervisors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from support.agent.certificates import make_certs
+from support.agent.client import Client
+from support.waiting import wait_for
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.run import folder as run_folder
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.serve import release_manifest, run_control
+from tfdeploy.agent.serve.call import Call, Context
+
+JOB, RELEASE = "digits", "c0ffee"
+WITHIN_S = 20.0
+# {"worker:0": ("n1", ["sh", "-c", "..."]), ...}; a third value is a dict of more fields of TaskSpec. worker:0 decides.
+Tasks = dict[str, Any]
+
+
+def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
+    """The first true value. Looks often: some states last for a tenth of a second."""
+    return wait_for(reached, within_s, what or str(reached), poll_s=0.01)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("0.0.0.0", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+
+
+def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
+    """As release.commit would have written it."""
+    name = str(path.relative_to(folder))
+    if path.is_symlink():
+        return release_manifest.Entry(name, "link", 0, "", os.readlink(path))
+    about = path.stat()
+    kind = "exec" if about.st_mode & 0o100 else "file"
+    return release_manifest.Entry(name, kind, about.st_size, hashlib.sha256(path.read_bytes()).hexdigest(), "", about.st_mtime_ns)
+
+
+class HostUnderTest:
+    """One "host": a workdir with a release in it, and the verbs of `agent serve` called in this process."""
+
+    def __init__(self, name: str, root: Path, agent_dir: str) -> None:
+        self.name = name
+        self.context = Context(str(root / name), agent_dir)
+        self.mesh_port = 0
+        self.release = Path(layout.release_dir(self.context.workdir, JOB, RELEASE))
+        self.release.mkdir(parents=True)
+
+    def call(self, verb: str, **args: Any) -> Any:
+        """What a verb of a run answers. Raises as the verb does."""
+        return run_control.VERBS[verb](Call(self.context, args))
+
+    def commit_release(self) -> None:
+        """What lies in it now is what was sent."""
+        if self.release.is_dir():
+            release_manifest.save(str(self.release) + ".json", [entry_of(self.release, path) for path in files_of(self.release)])
+
+    def paths(self, run: str) -> run_folder.RunPaths:
+        """The run's folder on this host."""
+        return run_folder.RunPaths(layout.host_dir(self.context.workdir, JOB, run, self.name))
+
+
+class Cluster:
+    """Some hosts on this machine, each with a workdir, a mesh port and a certificate; their processes are real.
+
+    Its methods start runs of the one job by the agent's own verbs, and say what the files of a run tell.
+    """
+
+    job = JOB
+    wait_until = staticmethod(wait_until)
+    free_ports = staticmethod(free_ports)
+
+    def __init__(self, root: Path, agent_dir: str, names: list[str]) -> None:
+        """`root`: where the workdirs lie. `agent_dir`: the agent that the processes are started from."""
+        self.hosts = {name: HostUnderTest(name, root, agent_dir) for name in names}
+        self.certs = make_certs(names)
+        self.runs: list[str] = []
+        ports = free_ports(len(names))
+        for host in self.hosts.values():
+            host.mesh_port = ports.pop()
+
+    def write(self, name: str, text: str) -> None:
+        """A file of the code, on every host."""
+        for host in self.hosts.values():
+            (host.release / name).parent.mkdir(parents=True, exist_ok=True)
+            (host.release / name).write_text(text)
+
+    def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
+        """host -> its part of the plan, as it is sent. `fields`: of HostPart, and `recovery`: {task: (on_death, gang)}."""
+        for host in self.hosts.values():
+            host.commit_release()
+        mesh = [wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()]
+        specs: dict[str, list[wire.TaskSpec]] = {name: [] for name in self.hosts}
+        peers = []
+        recovery = fields.pop("recovery", {})  # task -> (on_death, gang)
+        for task, (host, argv, *more) in tasks.items():
+            role, index = task.split(":")
+            given = dict({"ready_after_s": 0.05, "ready_timeout_s": 10.0, "env": {}}, **(more[0] if more else {}))
+            specs[host].append(wire.TaskSpec(task, role, int(index), argv, deciding=task == "worker:0", **given))
+            peers.append(wire.Peer(task, role, host, task == "worker:0", False, *recovery.get(task, ("", False))))
+        quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "start_within_s": 10.0, "commit_within_s": 10.0}, **fields)
+        digest = quick.pop("plan_digest", "d1")
+        return {
+            name: wire.to_wire(
+                wire.HostPart(run, JOB, "async", name, digest, RELEASE, tasks=specs[name], peers=peers, mesh=mesh, **quick)
+            )
+            for name in self.hosts
+        }
+
+    def prepare(self, run: str, tasks: Tasks, secrets: dict[str, str] | None = None, **fields: Any) -> None:
+        """The run is on all hosts, and nothing of it is started."""
+        self.runs.append(run)
+        plan = {"run": run, "operator": "me@here", "created": 1.0}
+        for name, part in self.parts(run, tasks, **fields).items():
+            answer = self.hosts[name].call("run.prepare", part=part, plan=plan, secrets=secrets or {}, certs=self.certs[name])
+            assert answer == {"prepared": True}
+
+    def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
+        """host -> what the verb answered, of all hosts but one."""
+        return {name: host.call(verb, run=run, job=JOB, **args) for name, host in self.hosts.items() if name != but}
+
+    def launch(self, run: str, tasks: Tasks, **fields: Any) -> None:
+        """Prepared, started and committed."""
+        self.prepare(run, tasks, **fields)
+        self.each("run.start", run)
+        self.each("run.commit", run)
+
+    def state(self, run: str, host: str) -> wire.HostRunState:
+        """The host's state.json."""
+        return self.hosts[host].paths(run).state()
+
+    def status(self, run: str, task: str) -> wire.TaskStatus:
+        """The task's status.json, on whichever host it is."""
+        found = [host.paths(run) for host in self.hosts.values()]
+        return next(p.status(task) for p in found if task in [spec.task for spec in p.part().tasks])
+
+    def wait_state(self, run: str, task: str, *states: str) -> wire.TaskStatus:
+        """The task's status once it is in one of the states."""
+        wait_until(lambda: self.status(run, task).state in states, what=f"{task} in {states}")
+        return self.status(run, task)
+
+    def wait_ended(self, run: str, *hosts: str) -> dict[str, wire.HostRunState]:
+        """The states of all hosts, or of these, once the run is over on each."""
+        for name in hosts or self.hosts:
+            wait_until(lambda name=name: self.state(run, name).phase == "ended", what=f"{name} ended: {self.state(run, name)}")
+        return {name: self.state(run, name) for name in hosts or self.hosts}
+
+    def log(self, run: str, task: str) -> str:
+        """All output of the task."""
+        found = [Path(host.paths(run).task_dir(task)) / "out.log" for host in self.hosts.values()]
+        return "".join(path.read_text() for path in found if path.exists())
+
+    def alive(self, run: str) -> list[int]:
+        """Everything that carries the marker of this run, on any of these hosts."""
+        table = processes.everyone()
+        return [pid for host in self.hosts.values() for pid in processes.marked(task_processes.marks(host.paths(run)), table)]
+
+    def clean(self) -> None:
+        """Every process of every run, by what our own files say of it."""
+        for run in self.runs:
+            for host in self.hosts.values():
+                if os.path.isdir(host.paths(run).host_dir):
+                    host.call("run.stop", run=run, job=JOB, grace_s=0.0)
+        for run in self.runs:
+            for host in self.hosts.values():
+                who = task_processes.minder(host.paths(run))
+                if who is not None:
+                    processes.send(who, signal.SIGKILL)
+                    wait_until(lambda who=who: not processes.same(who))
+            assert wait_until(lambda run=run: not self.alive(run))
+
+
+class NewCluster(Protocol):
+    """What the fixture `hosts` is: hosts("n1", "n2") is a cluster of two hosts."""
+
+    def __call__(self, *names: str) -> Cluster: ...
+
+
+class NewClient(Protocol):
+    """What the fixture `serve` is: each call a new session with one host's agent."""
+
+    def __call__(self, before: str = "", at: Path = ..., clone: str = "", **env: str) -> Client: ...

@@ -1,0 +1,39 @@
+"""Meshes of one run on several hosts, each spoken to as its minder would."""
+
+from __future__ import annotations
+
+from support.agent.cluster import Cluster
+from tfdeploy.agent import wire
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.mesh.shared_state import Knowledge
+
+NAMES = ["n1", "n2", "n3"]
+
+
+class Meshes:
+    """Of a cluster that has the hosts of NAMES: join() makes the mesh of one of them. worker:0 on n1 decides."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.hosts, self.certs, self.wait_until = cluster.hosts, cluster.certs, cluster.wait_until
+        self._made: dict[str, Mesh] = {}
+        self._addresses = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
+        self._peers = [wire.Peer(f"worker:{index}", "worker", name, index == 0) for index, name in enumerate(NAMES)]
+
+    def join(self, name: str, known: Knowledge = Knowledge()) -> Mesh:  # noqa: B008
+        """The host's mesh, listening, which knows this much."""
+        part = wire.HostPart(
+            run="r1", job="digits", mode="async", host=name, plan_digest="d", release="c", peers=self._peers, mesh=self._addresses
+        )
+        listener = sockets.claim(self.hosts[name].mesh_port, 5.0)
+        self._made[name] = Mesh(part, self.certs[name], listener, known, lambda: None)
+        return self._made[name]
+
+    def close(self) -> None:
+        for one in self._made.values():
+            one.close()
+
+
+def ended(task: str) -> Knowledge:
+    """One task has ended."""
+    return Knowledge(ended={task: {"outcome": "stopped", "time": 1.0}})

@@ -1,0 +1,83 @@
+"""One host that is sent releases by its own verbs, and trees of files to send."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.dispatch import find_verb
+
+Tree = Any  # {path: content}; content is bytes: a file; ("exec", bytes); a text: a link
+
+
+def rows(tree: Tree) -> list[Any]:
+    found: list[Any] = []
+    for path, content in sorted(tree.items()):
+        if isinstance(content, str):
+            found.append([path, "link", 0, "", content])
+        else:
+            kind, raw = content if isinstance(content, tuple) else ("file", content)
+            found.append([path, kind, len(raw), hashlib.sha256(raw).hexdigest(), ""])
+    return found
+
+
+class Host:
+    def __init__(self, workdir: Path) -> None:
+        self.context = Context(str(workdir), "")
+        self.releases = workdir / "job" / "releases"
+
+    def call(self, verb: str, release: str, blob: bytes = b"", **args: Any) -> Any:
+        return find_verb(verb)(Call(self.context, dict(args, job="job", release=release), blob))
+
+    def begin(self, release: str, tree: Any) -> Any:
+        manifest = rows(tree) if isinstance(tree, dict) else tree
+        return self.call("release.begin", release, zlib.compress(json.dumps(manifest).encode()))
+
+    def send(self, begun: Any, tree: Tree, but: str = "") -> None:
+        for path in begun["missing"]:
+            content = tree[path]
+            if path != but:
+                raw = content[1] if isinstance(content, tuple) else content
+                assert isinstance(raw, bytes)
+                (Path(begun["staging"]) / path).write_bytes(raw)
+
+    def commit(self, release: str, begun: Any, **args: Any) -> list[str]:
+        changed: list[str] = self.call("release.commit", release, staging=begun["staging"], **args)["changed"]
+        return changed
+
+    def sync(self, release: str, tree: Tree, **args: Any) -> Any:
+        begun = self.begin(release, tree)
+        self.send(begun, tree)
+        assert self.commit(release, begun, **args) == []
+        return begun
+
+    def tree(self, release: str) -> Tree:
+        found: Tree = {}
+        root = self.releases / release
+        for base, folders, names in os.walk(root):
+            for name in names + [folder for folder in folders if os.path.islink(os.path.join(base, folder))]:
+                path = Path(base) / name
+                key = str(path.relative_to(root))
+                if path.is_symlink():
+                    found[key] = os.readlink(path)
+                else:
+                    raw = path.read_bytes()
+                    found[key] = ("exec", raw) if os.access(path, os.X_OK) else raw
+        return found
+
+
+TREE: Tree = {
+    "train.py": b"print(1)\n",
+    "run.sh": ("exec", b"#!/bin/sh\n"),
+    "lib/deep/x.py": b"x",
+    "lib/same.py": b"x",
+    "latest": "lib/deep/x.py",
+    "folder": "lib",
+    "b\udcff \U0001f600\n'\"-": b"odd",
+    "-dash": b"",
+}

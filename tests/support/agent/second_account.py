@@ -1,0 +1,146 @@
+"""A workdir with the agent in it, and what a second account on the host may do to it. Root plays the user."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tfdeploy.agent import main as agent_main
+from tfdeploy.agent.seen import SEEN, marks
+from tfdeploy.transport.agent.archive import agent_name, agent_zip
+from tfdeploy.transport.agent.first_stage import PROGRAM
+
+STRANGER = 4711
+WITHIN_S = 30.0
+FOREIGN = "60 a second account"
+
+
+def path_of(module: ModuleType) -> str:
+    """Where the file of a module lies in an agent, "tfdeploy/agent/main.py"."""
+    return module.__name__.replace(".", "/") + ".py"
+
+
+AGENT = f".agent/{agent_name()}"
+FOLDERS = {"workdir": "", "agents": ".agent", "agent": AGENT}
+INNER = {"package": f"{AGENT}/tfdeploy/agent", "cache": f"{AGENT}/tfdeploy/agent/__pycache__"}
+FILES = {"start": f"{AGENT}/__main__.py", "source": f"{AGENT}/{path_of(agent_main)}"}
+
+
+def arrive(workdir: Path, python: str = sys.executable, **how: Any) -> tuple[str, dict[str, Any]]:
+    """What a host does when tfdeploy comes: ("have" or "need", {}), or ("fail", what it said). The agent then ends."""
+    packed = agent_zip()
+    sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
+    after = f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed
+    words = [python, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({len(PROGRAM)}))"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write(sent)
+        process.stdin.flush()
+        process.stdout.readline()
+        word = process.stdout.readline().decode().strip()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(after if word == "=tfdeploy-need=" else b"")
+            process.stdin.close()
+        out = process.stdout.read()  # through the same buffer as the lines before
+    said = word + out.decode(errors="replace")
+    if "=tfdeploy-fail=" in said:
+        return "fail", json.loads(said.split("=tfdeploy-fail=")[1].splitlines()[0])
+    assert "=tfdeploy-agent=" in said, (process.returncode, said)
+    return word.strip("=").removeprefix("tfdeploy-"), {}
+
+
+def note(workdir: Path) -> None:
+    record = workdir / AGENT / SEEN
+    record.write_text(marks(str(workdir / AGENT), (0, 0)))
+    record.chmod(0o600)
+
+
+def spring(trap: Path) -> str:
+    return f"open({str(trap)!r}, 'w').close()\n"
+
+
+def plant_code(folder: Path, trap: Path) -> None:
+    """All of the agent's code below the folder does what the stranger wants."""
+    for file in folder.rglob("*.py"):
+        file.write_text(spring(trap) + file.read_text().replace("from __future__ import annotations", ""))
+
+
+def chown_all(path: Path) -> None:
+    for each in [path, *path.rglob("*")]:
+        os.lchown(each, STRANGER, STRANGER)
+
+
+def as_another_users(path: Path, trap: Path) -> None:
+    if path.is_dir():
+        plant_code(path, trap)
+    chown_all(path)
+
+
+def as_open_to(mode: int) -> Callable[[Path, Path], None]:
+    def make(path: Path, trap: Path) -> None:
+        path.chmod(mode)
+
+    return make
+
+
+def elsewhere(trap: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=trap.parent)) / "elsewhere"
+
+
+def as_a_link(path: Path, trap: Path) -> None:
+    path.symlink_to(path.rename(elsewhere(trap)))
+
+
+def as_a_fifo(path: Path, trap: Path) -> None:
+    path.rename(elsewhere(trap))
+    os.mkfifo(path, 0o600)
+
+
+def as_a_file(path: Path, trap: Path) -> None:
+    path.rename(elsewhere(trap))
+    path.write_text(spring(trap))
+
+
+def as_a_hard_link(path: Path, trap: Path) -> None:
+    os.link(path, f"{trap}.second-name")
+
+
+def bytecode(workdir: Path) -> Path:
+    """That of the agent's main module, which the first start of it left there."""
+    return Path(importlib.util.cache_from_source(str(workdir / FILES["source"])))
+
+
+OF_FOLDERS = {
+    "another user's": as_another_users,
+    "for all to write": as_open_to(0o777),
+    "for its group to write": as_open_to(0o770),
+    "a link": as_a_link,
+    "a fifo": as_a_fifo,
+    "a file": as_a_file,
+}
+OF_FILES = {
+    "another user's": as_another_users,
+    "for all to write": as_open_to(0o666),
+    "a link": as_a_link,
+    "a fifo": as_a_fifo,
+    "a hard link": as_a_hard_link,
+}
+
+
+def listing(folder: Path) -> dict[str, Any]:
+    """Everything below the folder, as it must stay."""
+    found = {}
+    for path in [folder, *folder.rglob("*")]:
+        about = path.lstat()
+        found[str(path)] = about.st_mode, about.st_uid, about.st_size, about.st_mtime_ns, about.st_ino
+    return found
