@@ -16,7 +16,7 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import Wish, role_hosts
 from tfdeploy.planning.options import Options

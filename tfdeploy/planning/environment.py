@@ -8,7 +8,7 @@ from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import Cluster, tf_config
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.cluster.placement import Seat
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")

@@ -11,11 +11,11 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan
 from tfdeploy.planning import checks, datasets, environment, keep, notes
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.layout import lay_out, ports_needed
-from tfdeploy.planning.cluster.modes import rules
 from tfdeploy.planning.cluster.role_requests import Wish, role_hosts, wishes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import (

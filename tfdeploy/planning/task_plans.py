@@ -9,11 +9,11 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import way
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, TaskPlan
 from tfdeploy.planning import datasets, environment
 from tfdeploy.planning.cluster import restarts
 from tfdeploy.planning.cluster.layout import Layout
-from tfdeploy.planning.cluster.modes import rules
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.flags import Flag

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import ROLES, endpoint
-from tfdeploy.planning.cluster.modes import Rules
+from tfdeploy.model.modes import Rules
 from tfdeploy.planning.cluster.placement import Seat, deciding
 
 

@@ -14,8 +14,8 @@ from tfdeploy.errors import ConfigError, Refused, TfdeployError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.modes import Rules
 from tfdeploy.planning.cluster import gpus
-from tfdeploy.planning.cluster.modes import Rules
 from tfdeploy.planning.cluster.role_requests import Wish
 
 ANY_NUMBER = 1 << 30

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.planning.cluster.modes import Rules, Share, rules
+from tfdeploy.model.modes import Rules, Share, rules
 from tfdeploy.planning.options import Options
 
 SINGLE = ("chief", "evaluator")  # roles with one task, unless the job says otherwise

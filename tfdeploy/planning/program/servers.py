@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.program import hardcoded_cluster, tf_names_used
 from tfdeploy.planning.program.source import Program
 
