@@ -139,6 +139,7 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # a server, as in Peer
+    traits: Optional[List[str]] = None  # of the mode, for the runtime; None: of a version before, see runtime/task.py
 
 
 def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
@@ -196,6 +197,7 @@ class HostPart:
     unminded_after_s: float = 60.0  # nobody minds the run on a host that has refused the mesh's port for so long
     restart_wait_s: float = 3600.0  # after so long what ran there is lost for good
     texts: List[str] = field(default_factory=list)  # what of the cluster stands in many words of the tasks: see word_of
+    lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
     version: int = VERSION
 
 

@@ -20,15 +20,16 @@ def environment(
 ) -> dict[str, str]:
     """The variables of one task: the contract's, those that were `chosen` for this program, then the job's `env` with its
     placeholders filled. A program that is alone gets no cluster."""
-    alone = rules(job.mode).single
+    made_of = rules(job.mode)
+    alone = made_of.single
     return {
         **({} if alone else {"TF_CONFIG": tf_config(cluster, seat.role, seat.index)}),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, seat.gpus)),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
         **({} if alone else dict.fromkeys(NO_PROXY, ",".join(addresses))),
-        **({} if seat.role in rules(job.mode).silent else HELD_PORT),
-        **({"GRPC_FAIL_FAST": "use_caller"} if job.mode == "coordinator" else {}),
+        **({} if seat.role in made_of.silent else HELD_PORT),
+        **dict(made_of.env),
         "TFDEPLOY_TASK_MODE": str(job.mode),
         **chosen,
         "TFDEPLOY_TASK_CLUSTER": job.cluster,

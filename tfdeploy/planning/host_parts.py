@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfdeploy.agent import wire
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_word, pack_words, texts_of
 
@@ -50,6 +51,7 @@ def _part(
         stall_after_s=plan.stall_after_s,
         stall_action=plan.stall_action,
         ahead_s=ahead_s,
+        lockstep=rules(plan.mode).lockstep,
     )
 
 
@@ -72,4 +74,5 @@ def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) ->
         log_max_bytes=plan.logs_max_bytes,
         path_prepend=[posixpath.dirname(host.python)],
         serves=task.serves,
+        traits=list(rules(plan.mode).traits),
     )

@@ -55,6 +55,7 @@ class Rounds:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
         self._colleague = colleague
         self._peers = {peer.task: peer for peer in part.peers}
+        self._lockstep = diagnose.lockstep(part)
         self._specs = {spec.task: spec for spec in part.tasks}
         self._lock = threading.Lock()
         self._known = Knowledge()
@@ -117,7 +118,7 @@ class Rounds:
         """Once. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._colleague.know(signs)
-        facts = Facts(self._part.host, self._part.mode, self._part.stall_after_s, self._peers, signs, known.ended)
+        facts = Facts(self._part.host, self._lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
         late = diagnose.suspects(facts)
         if not late:
             self._ports, self._sure, self._next_consult, self._next_knock = {}, {}, 0.0, 0.0

@@ -52,6 +52,8 @@ def environment(
             FOLDER_MARK: os.path.realpath(paths.host_dir),
         }
     )
+    if spec.traits is not None:
+        env["TFDEPLOY_TASK_TRAITS"] = ",".join(spec.traits)
     return env
 
 

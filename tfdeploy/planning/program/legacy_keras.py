@@ -13,17 +13,12 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.program import keras2_only, tf_names_used
 from tfdeploy.planning.program.source import Program
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
-# mode -> the strategies under which Keras 3 has no fit: it says "unsupported type PerReplica" in the one, and in the other
-# "you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset"
-_STRATEGIES = {
-    "mirrored": ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
-    "coordinator": ("ParameterServerStrategy", "ParameterServerStrategyV2"),
-}
 
 
 def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> dict[str, str]:
@@ -61,12 +56,12 @@ def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[s
 
 
 def _what(job: Job, place: str) -> str:
-    return f"{place} calls Keras' fit under {_STRATEGIES[str(job.mode)][0]}, which Keras 3 cannot do"
+    return f"{place} calls Keras' fit under {rules(job.mode).needs_keras_2[0]}, which Keras 3 cannot do"
 
 
 def _fit(job: Job, program: Program) -> str | None:
     """Where the first `.fit(...)` of a program stands that trains on several workers."""
-    strategies = _STRATEGIES.get(str(job.mode), ())
+    strategies = rules(job.mode).needs_keras_2
     if not any(use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)):
         return None
     for path, tree in zip(program.paths, program.trees, strict=True):

@@ -35,7 +35,7 @@ def served(job: Job, program: Program, roles: Collection[str]) -> Served:
     if mode.lead is None:
         return Served()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
-    if job.mode == "ingraph":
+    if "one_client" in mode.traits:
         named = own_job(program)
         called = f"; the workers' job is called {named}, as in the program" if named else ""
         told = f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0{called}"
