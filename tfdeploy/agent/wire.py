@@ -139,6 +139,8 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # a server, as in Peer
+    own_port: Optional[int] = None  # its program binds it for itself alone: held, and let go of just before each start
+    runtime: bool = True  # tfdeploy's is on its PYTHONPATH
     traits: Optional[List[str]] = None  # of the mode, for the runtime; None: of a version before, see runtime/task.py
 
 
@@ -160,6 +162,7 @@ class Peer:
     on_death: str = ""  # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
     gang: bool = False  # belongs to those that start again together
     address: str = ""  # what the other hosts call it, with its port; "": it does not listen
+    own_port: bool = False  # that port is its own_port: nobody knocks there once it runs
 
 
 @record

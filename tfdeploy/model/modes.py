@@ -41,6 +41,8 @@ class Rules:
     gang: tuple[str, ...] = ()  # the roles that start again together,
     breaks: tuple[str, ...] = ()  # when a task of one of these dies; any other that dies starts again alone
     supplied: bool = False  # every member of the gang reads what the chief kept, each on its own disk
+    tensorflow: bool = True  # the tasks get TF_CONFIG and tfdeploy's runtime, which mends TensorFlow where it must
+    ranks: bool = False  # equal workers by number, neighbours on a host, that meet at a port which the first binds itself
     lockstep: bool = False  # each step waits for the slowest, so that a worker that waits is not stalled
     shares_step: bool = False  # the workers count one step together, each at its own pace
     traits: tuple[Trait, ...] = ()
@@ -122,6 +124,19 @@ RULES: dict[Mode, Rules] = {
         single=True,
         silent=("worker",),
         on_death="there is one process",
+    ),
+    "plain": Rules(
+        takes=("worker",),
+        needs=("worker",),
+        silent=("worker",),
+        all_decide=True,
+        gang=("worker",),
+        breaks=("worker",),
+        supplied=True,
+        lockstep=True,
+        tensorflow=False,
+        ranks=True,
+        on_death="any worker: the others wait for it, or end with an error",
     ),
 }
 

@@ -79,7 +79,7 @@ def make_plan(
     added = command_line.appended(job, started)
     served = servers.served(job, started, layout.cluster)
     running = [seat for seat in seats if seat.role not in served.roles]
-    given = {seat.task: command_line.values(layout.cluster, seat.role, seat.index, mode, run) for seat in running}
+    given = {seat.task: command_line.values(layout, seat, mode, run) for seat in running}
     flag_conflicts.check(job, started, added, given)
     keras = legacy_keras.environment(job, started, used)
     data = datasets.places(job, options.file_data)
@@ -132,7 +132,7 @@ def make_plan(
             *(() if made_of.single else addresses.notes(called)),
             *notes.of_hosts(layout, hosts, used, job.logs_max_bytes),
             *exposed,
-            *checks.tensorflow_notes(used),
+            *(checks.tensorflow_notes(used) if made_of.tensorflow else ()),
             *(() if made_of.single else environment.proxy_notes(used)),
             *environment.preset_notes(options.preset, used),
         ),

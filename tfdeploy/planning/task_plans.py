@@ -38,11 +38,10 @@ def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> T
     """Raises UsageError on a placeholder that nobody knows."""
     job = recipe.job
     values = {
-        **command_line.values(layout.cluster, seat.role, seat.index, job.mode, recipe.run),
+        **command_line.values(layout, seat, job.mode, recipe.run),
         **datasets.placeholders(job, recipe.data, facts.workdir),
     }
     argv = command_line.argv(job, facts, values, recipe.added)
-    direct = tuple(dict.fromkeys(layout.addresses.values()))
     return TaskPlan(
         task=seat.task,
         role=seat.role,
@@ -52,7 +51,7 @@ def task_plan(recipe: Recipe, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if recipe.stands else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, recipe.served) if seat.role in recipe.served.roles else argv,
-        env=environment.environment(job, seat, layout.cluster, direct, values, recipe.chosen),
+        env=environment.environment(job, seat, layout, values, recipe.chosen),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

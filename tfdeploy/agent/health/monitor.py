@@ -158,7 +158,8 @@ class Rounds:
         if now >= self._next_knock:
             self._next_knock, self._knock_pause_s = now + self._knock_pause_s, min(2 * self._knock_pause_s, KNOCK_S[1])
             first = sorted(
-                addresses, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]))
+                (task for task in addresses if not self._peers[task].own_port),
+                key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task])),
             )
             words = reach.knock(addresses[task] for task in first)
             self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}

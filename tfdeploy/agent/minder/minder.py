@@ -49,6 +49,7 @@ class Minder:
         self.astray = self.takes_over and not any(is_locked(supervisor_lock(paths, spec.task)) for spec in self.part.tasks)
         self.staff = Staff(paths, self.part)
         self.holders: List[socket.socket] = []
+        self.own_ports = held_ports.OwnPorts(self.part)
         self.wake_reading, self.wake_writing = os.pipe()
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
@@ -65,6 +66,8 @@ class Minder:
         """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
         self.ledger.remember()
         self.holders = held_ports.hold(self.part, beside=self.takes_over and not self.rebooted)
+        if not self.takes_over:
+            self.own_ports.hold()
         self._join_mesh()
         self.rounds = monitor.Rounds(self.paths, self.part, self.mesh, self.colleague, self.wake)
         self._listen_to_signals()
@@ -151,6 +154,7 @@ class Minder:
         """Looks and acts once. False: nothing changed by it."""
         self.staff.reap()
         own = self.staff.look("decided" in self.state.marks)
+        self.own_ports.hold_idle(own)
         self._learn(own)
         actions = decide.decide(self._view(own))
         changed = False
@@ -262,6 +266,7 @@ class Minder:
     def _act(self, action: actions.Action) -> bool:
         """Carries it out. True: look again at once."""
         if isinstance(action, decide.Start):
+            self.own_ports.let_go(action.task)
             return self.staff.start(action.task, action.attempt, action.round)
         if isinstance(action, decide.End):
             tell_supervisor(self.paths, action.task, action.reason, action.grace_s)
@@ -324,6 +329,7 @@ class Minder:
         for holder in self.holders:
             holder.close()
         self.holders = []
+        self.own_ports.close()
         if self.supplier is not None:
             self.supplier.give_up()
         leftovers.forget_secrets(self.paths)

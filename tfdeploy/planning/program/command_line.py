@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model import placeholders
-from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
+from tfdeploy.planning.cluster import ranks
+from tfdeploy.planning.cluster.layout import Layout
+from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import flags
 from tfdeploy.planning.program.flag_types import last_name
 from tfdeploy.planning.program.flags import Flag
@@ -41,6 +43,8 @@ def appended(job: Job, program: Program) -> Appended:
     if job.flags == "none":
         return Appended((), "no flags appended: `flags: none`")
     made_of = rules(job.mode)
+    if made_of.ranks:
+        return Appended((), f"no flags appended: mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}")
     if job.flags is None and made_of.single:
         return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
     if job.flags is None and not made_of.takes_flags:
@@ -51,15 +55,18 @@ def appended(job: Job, program: Program) -> Appended:
     return Appended(left, _note(job, program, left, own), own)
 
 
-def values(cluster: Cluster, role: str, index: int, mode: Mode | None, run: str) -> dict[str, str]:
-    """The values of the placeholders that describe a task; hosts are joined by commas."""
-    made_of = rules(mode)
+def values(layout: Layout, seat: Seat, mode: Mode | None, run: str) -> dict[str, str]:
+    """The values of the placeholders that describe a task; hosts are joined by commas. Ranks have no cluster of TensorFlow."""
+    made_of, cluster = rules(mode), layout.cluster
+    if made_of.ranks:
+        counted = {"job_name": seat.role, "task_index": str(seat.index), "num_workers": str(len(layout.seats)), "run_id": run}
+        return {**counted, **ranks.values(layout, seat)}
     return {
         "ps_hosts": ",".join(cluster.get("ps", ())),
         "worker_hosts": ",".join(cluster.get("worker", ())),
         "chief_hosts": ",".join(cluster.get("chief", ())),
-        "job_name": role,
-        "task_index": str(index),
+        "job_name": seat.role,
+        "task_index": str(seat.index),
         "issync": "1" if "synchronous" in made_of.traits else "0",
         "num_ps": str(len(cluster.get("ps", ()))),
         "num_workers": "1" if made_of.single else str(len(cluster.get("worker", ()))),

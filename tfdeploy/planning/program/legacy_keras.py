@@ -25,7 +25,7 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
     """The variable where the program needs it, and nothing otherwise; what the job says stands. Raises Refused where a host
     lacks the tf_keras without which `fit` cannot be."""
     place = _fit(job, program)
-    if VARIABLE in job.env or not (place or keras2_only.sign(program)):
+    if VARIABLE in job.env or not rules(job.mode).tensorflow or not (place or keras2_only.sign(program)):
         return {}
     needing = [each for each in facts.values() if _imports(program, "tf_keras") or (_of_tensorflow(program) and _keras_3(each))]
     lacking = [each for each in needing if each.tf_keras is None]
@@ -41,6 +41,8 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
 
 def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     """What was chosen and why, what will fail, or that Keras 3 by its own name is out of reach."""
+    if not rules(job.mode).tensorflow:
+        return ()
     place, sign = _fit(job, program), keras2_only.sign(program)
     if VARIABLE in given:
         return (
