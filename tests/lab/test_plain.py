@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import Tfdeploy
+from commandline import REPOSITORY, Tfdeploy
 from jobs import open_gate, write_job
 from remains import assert_nothing_left
 
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
+JAX = REPOSITORY / "examples" / "jax_distributed"
+TRAINED_S = 300.0
 TWO_EACH = {"worker": {"per_host": 2}}
 RANKS = ("worker:0", "worker:1", "worker:2", "worker:3")
 
@@ -80,3 +87,44 @@ def test_a_rank_without_a_restart_left_fails_the_run(operator: Tfdeploy) -> None
     rows = {row["task"]: row for row in rows_of(operator, run)}
     assert (rows["worker:2"]["outcome"], rows["worker:2"]["exit_code"]) == ("failed", 3)
     assert_nothing_left(operator, run, "sum-fails")
+
+
+@pytest.fixture
+def jax_wheels(tmp_path: Path) -> Path:
+    """The wheels of the example's requirements, for hosts that reach no package index."""
+    made = tmp_path / "wheels"
+    words = [sys.executable, "-m", "pip", "download", "-q", "-d", str(made), "--only-binary", ":all:"]
+    done = subprocess.run([*words, "-r", str(JAX / "requirements.txt")], capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        pytest.skip(f"jax cannot be installed here: {(done.stderr.strip().splitlines() or ['pip said nothing'])[-1]}")
+    return made
+
+
+@pytest.mark.long
+def test_jax_trains_over_three_hosts_and_goes_on_from_its_checkpoint(
+    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], jax_wheels: Path
+) -> None:
+    operator = tfdeploy(isolated_lab)
+    operator.cwd = operator.home / JAX.name
+    shutil.copytree(JAX, operator.cwd, ignore=shutil.ignore_patterns("__pycache__"))
+    jax_wheels.rename(operator.cwd / "wheels")
+    job = operator.cwd / "tfdeploy.yaml"
+    job.write_text(job.read_text().replace("requirements: requirements.txt", "requirements: requirements.txt, wheels: ./wheels"))
+    operator.env["TFDEPLOY_LIMIT"] = "n[2-4]"
+    operator.run("setup", exit_code=0, timeout_s=900.0)
+    first = operator.run("launch", "--wait", exit_code=0, timeout_s=TRAINED_S).stdout.strip()
+    assert {row["task"]: row["host"] for row in rows_of(operator, first)} == {
+        "worker:0": "n2",
+        "worker:1": "n3",
+        "worker:2": "n4",
+    }
+    stated = re.search(r"test accuracy: at least ([0-9.]+)", (JAX / "README.md").read_text())
+    assert stated is not None
+    for rank in range(3):
+        lines = said(operator, first, f"worker:{rank}")
+        assert f"process {rank} of 3, 3 devices in all" in lines and "starting at step 0" in lines
+        assert next(float(line.split(": ")[1]) for line in lines if line.startswith("test accuracy")) >= float(stated[1])
+    more = ("--", "python", "train.py", "--steps=700")
+    again = operator.run("launch", "--wait", *more, exit_code=0, timeout_s=TRAINED_S).stdout.strip()
+    assert all("starting at step 600" in said(operator, again, f"worker:{rank}") for rank in range(3))
+    assert_nothing_left(operator, again, "jax-distributed")

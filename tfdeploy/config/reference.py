@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from tfdeploy.config import jobvalues, values
 from tfdeploy.config.schema import Key
 from tfdeploy.model.job import MODES
+from tfdeploy.model.modes import rules
 from tfdeploy.model.placeholders import NAMES
 
 HOST = (
@@ -69,7 +70,7 @@ JOB = (
         "auto appends the classic flags that the program defines; classic: the first four; none",
         "flags: auto",
         jobvalues.flags,
-        "auto in async and sync, else none",
+        f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
     ),
     Key(
         "cluster",
