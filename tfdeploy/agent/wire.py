@@ -155,6 +155,9 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # a server, as in Peer
+    own_port: Optional[int] = None  # its program binds it for itself alone: held, and let go of just before each start
+    runtime: bool = True  # tfdeploy's is on its PYTHONPATH
+    traits: Optional[List[str]] = None  # of the mode, for the runtime; None: of a version before, see runtime/task.py
 
 
 def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
@@ -175,6 +178,7 @@ class Peer:
     on_death: str = ""  # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
     gang: bool = False  # belongs to those that start again together
     address: str = ""  # what the other hosts call it, with its port; "": it does not listen
+    own_port: bool = False  # that port is its own_port: nobody knocks there once it runs
 
 
 @record
@@ -212,6 +216,7 @@ class HostPart:
     unminded_after_s: float = 60.0  # nobody minds the run on a host that has refused the mesh's port for so long
     restart_wait_s: float = 3600.0  # after so long what ran there is lost for good
     texts: List[str] = field(default_factory=list)  # what of the cluster stands in many words of the tasks: see word_of
+    lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
     version: int = VERSION
 
 

@@ -9,7 +9,6 @@ import shlex
 from typing import Any, NoReturn
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.job import MODES_NOT_BUILT
 
 COLORS = ("auto", "always", "never")
 NOT_BUILT = {  # flags of the contract, by verb
@@ -36,8 +35,6 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = [str(each) for each in action.choices]
-        if action.dest == "mode" and value in MODES_NOT_BUILT:
-            raise UsageError(f"mode {value} is not built yet", where=self.prog, next=f"one of: {', '.join(known)}")
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]}? " if near else ""

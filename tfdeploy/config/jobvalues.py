@@ -15,7 +15,7 @@ from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
 from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import MODES, MODES_NOT_BUILT, STALL_ACTIONS, RoleRule
+from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
 
 DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set that is written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -31,8 +31,6 @@ RESERVED = (
 
 
 def mode(node: Node) -> str:
-    if node.text in MODES_NOT_BUILT:
-        raise node.error(f"mode {node.text} is not built yet", f"one of: {', '.join(MODES)}")
     return values.one_of(node, MODES)
 
 

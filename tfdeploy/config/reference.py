@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from tfdeploy.config import jobvalues, values
 from tfdeploy.config.schema import Key
-from tfdeploy.model.job import MODES, MODES_NOT_BUILT
+from tfdeploy.model.job import MODES
+from tfdeploy.model.modes import rules
 from tfdeploy.model.placeholders import NAMES
 
 HOST = (
@@ -69,7 +70,7 @@ JOB = (
         "auto appends the classic flags that the program defines; classic: the first four; none",
         "flags: auto",
         jobvalues.flags,
-        "auto in async and sync, else none",
+        f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
     ),
     Key(
         "cluster",
@@ -224,7 +225,7 @@ def not_built(keys: tuple[Key, ...], before: str = "") -> Iterator[str]:
 def all_not_built() -> list[str]:
     """Of both files, keys and values."""
     data = [f"data.NAME.{key}" for key in jobvalues.DATA_NOT_BUILT]
-    return [*not_built(HOST), *not_built(JOB), *data, *(f"mode: {mode}" for mode in MODES_NOT_BUILT)]
+    return [*not_built(HOST), *not_built(JOB), *data]
 
 
 def reference_rows() -> dict[str, list[dict[str, str]]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local"]
-MODES: tuple[Mode, ...] = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
-MODES_NOT_BUILT = ("plain",)  # of the contract
+Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local", "plain"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 Flags = Literal["auto", "classic", "none"]
 Compat = Literal["auto", "v1", "none"]
 WHEELS = "setup-wheels"  # what the wheels of `setup` are called among a job's data sets

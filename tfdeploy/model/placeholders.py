@@ -22,6 +22,11 @@ NAMES: dict[str, str] = {
     "num_ps": "how many parameter servers there are",
     "num_workers": "how many workers there are",
     "run_id": "the run's id",
+    "rank": "mode plain: the worker's number in the run, from 0",
+    "world_size": "mode plain: how many workers there are",
+    "local_rank": "mode plain: the worker's number on its host, from 0",
+    "chief_host": "mode plain: the address of the host of rank 0",
+    "chief_port": "mode plain: the port that rank 0 may bind there",
 }
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 

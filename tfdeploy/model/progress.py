@@ -17,6 +17,7 @@ from tfdeploy.model.deaths import DEATHS, Death
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, named
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.transfers import Transfer
 from tfdeploy.model.verdict import FINAL_STATES
@@ -174,7 +175,7 @@ class RunProgress:
         self._patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
         shown = sum(task.role in TRAINERS for task in plan.tasks)  # of a run of which a part is looked at, not all
         trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
-        self.shares_step = plan.mode == "async" and trainers > 1
+        self.shares_step = rules(plan.mode).shares_step and trainers > 1
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
             task = known.get(planned.task) or TaskProgress(planned.task, planned.host, self._patterns)

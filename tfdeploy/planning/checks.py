@@ -16,7 +16,8 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.model.modes import rules
+from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import Wish, role_hosts
 from tfdeploy.planning.options import Options
@@ -45,6 +46,8 @@ def roles(inventory: Inventory, job: Job, options: Options, wished: Mapping[str,
             raise _not_taken(job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`")
     if options.ps is not None and "ps" not in takes:
         raise _not_taken(job, "ps", "--ps", "leave --ps out")
+    if rules(job.mode).ranks:
+        _by_number(job)
     if rules(job.mode).single:
         _one_process(job, wished.get("worker"))
     ps = wished.get("ps")
@@ -215,6 +218,25 @@ def _one_process(job: Job, worker: Wish | None) -> None:
             where=worker.because.split(" ")[0] if worker.because.startswith("--") else f"{job.source or 'job'}: roles.worker",
             next="ask for one, or choose `--mode mirrored` for several",
         )
+
+
+def _by_number(job: Job) -> None:
+    """Keys that are about a cluster of TensorFlow, and variables that are tfdeploy's here."""
+    foreign = {"flags": job.flags in ("auto", "classic"), "compat": job.compat == "v1", "cluster": job.cluster == "program"}
+    for key, given in foreign.items():
+        if given:
+            raise ConfigError(
+                f"mode {job.mode} has no cluster of TensorFlow, and `{key}: {getattr(job, key)}` is about one",
+                where=f"{job.source or 'job'}: {key}",
+                next=f"remove `{key}`; the program is told by {', '.join(ranks.VARIABLES)}",
+            )
+    for name in (*job.env, *job.secrets):
+        if name in ranks.VARIABLES:
+            raise ConfigError(
+                f"{name} is set by tfdeploy for each task in mode {job.mode}",
+                where=f"{job.source or 'job'}: {'env' if name in job.env else 'secrets'}.{name}",
+                next=f"remove {name}; tfdeploy launch --dry-run shows its value",
+            )
 
 
 def _one_chief(inventory: Inventory, chief: Wish | None) -> None:

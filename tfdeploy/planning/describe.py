@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning.cluster.modes import RULES
 from tfdeploy.planning.program import interpreters
 
 _SHOWN = 6

@@ -5,35 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfdeploy.model import placeholders
-from tfdeploy.model.cluster import Cluster, tf_config
+from tfdeploy.model.cluster import tf_config
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.model.modes import Rules, rules
+from tfdeploy.planning.cluster import ranks
+from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}  # the minder holds the port until TensorFlow binds it beside
 
 
-def environment(
-    job: Job, seat: Seat, cluster: Cluster, addresses: tuple[str, ...], given: Mapping[str, str], chosen: Mapping[str, str]
-) -> dict[str, str]:
+def environment(job: Job, seat: Seat, layout: Layout, given: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
     """The variables of one task: the contract's, those that were `chosen` for this program, then the job's `env` with its
-    placeholders filled. A program that is alone gets no cluster."""
-    alone = rules(job.mode).single
+    placeholders filled from `given`. A program that is alone gets no cluster."""
+    made_of = rules(job.mode)
+    alone, direct = made_of.single, tuple(dict.fromkeys(layout.addresses.values()))
     return {
-        **({} if alone else {"TF_CONFIG": tf_config(cluster, seat.role, seat.index)}),
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, seat.gpus)),
+        **({"TF_CONFIG": tf_config(layout.cluster, seat.role, seat.index)} if made_of.tensorflow and not alone else {}),
+        **(ranks.variables(layout, seat) if made_of.ranks else {}),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, _visible(seat, layout, made_of))),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
-        **({} if alone else dict.fromkeys(NO_PROXY, ",".join(addresses))),
-        **({} if seat.role in rules(job.mode).silent else HELD_PORT),
-        **({"GRPC_FAIL_FAST": "use_caller"} if job.mode == "coordinator" else {}),
+        **({} if alone else dict.fromkeys(NO_PROXY, ",".join(direct))),
+        **({} if seat.role in made_of.silent else HELD_PORT),
+        **dict(made_of.env),
         "TFDEPLOY_TASK_MODE": str(job.mode),
         **chosen,
         "TFDEPLOY_TASK_CLUSTER": job.cluster,
         **{name: placeholders.fill(text, given) for name, text in job.env.items()},
     }
+
+
+def _visible(seat: Seat, layout: Layout, made_of: Rules) -> tuple[int, ...]:
+    """Ranks of one host see all GPUs of the run there: each takes its own by its local rank."""
+    if not made_of.ranks:
+        return seat.gpus
+    return tuple(index for each in layout.on(seat.host) for index in each.gpus)
 
 
 def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:

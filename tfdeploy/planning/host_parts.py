@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfdeploy.agent import wire
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_word, pack_words, texts_of
 
@@ -23,7 +24,7 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 
 def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON: they are made, packed and sent as one."""
-    peers = [_peer(task) for task in plan.tasks]
+    peers = [_peer(task, rules(plan.mode).ranks and task.port is not None) for task in plan.tasks]
     mesh = [wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts]
     return {"peers": wire.to_wire(peers), "mesh": wire.to_wire(mesh), "texts": list(texts_of(plan))}
 
@@ -50,21 +51,33 @@ def _part(
         stall_after_s=plan.stall_after_s,
         stall_action=plan.stall_action,
         ahead_s=ahead_s,
+        lockstep=rules(plan.mode).lockstep,
     )
 
 
-def _peer(task: TaskPlan) -> wire.Peer:
-    return wire.Peer(task.task, task.role, task.host, task.deciding, task.serves, task.on_death, task.gang, task.address)
+def _peer(task: TaskPlan, own_port: bool) -> wire.Peer:
+    return wire.Peer(
+        task=task.task,
+        role=task.role,
+        host=task.host,
+        deciding=task.deciding,
+        serves=task.serves,
+        on_death=task.on_death,
+        gang=task.gang,
+        address=task.address,
+        own_port=own_port,
+    )
 
 
 def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
+    made_of = rules(plan.mode)
     return wire.TaskSpec(
         task=task.task,
         role=task.role,
         index=task.index,
         argv=[pack_word(word, texts) for word in task.argv],
         env=pack_words(task.env, texts),
-        port=task.port,
+        port=None if made_of.ranks else task.port,
         gpus=list(task.gpus),
         deciding=task.deciding,
         ready_after_s=plan.ready_after_s,
@@ -72,4 +85,7 @@ def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) ->
         log_max_bytes=plan.logs_max_bytes,
         path_prepend=[posixpath.dirname(host.python)],
         serves=task.serves,
+        traits=list(made_of.traits),
+        runtime=made_of.tensorflow,
+        own_port=task.port if made_of.ranks else None,
     )

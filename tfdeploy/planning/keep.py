@@ -14,8 +14,8 @@ from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
 from tfdeploy.planning import checks
-from tfdeploy.planning.cluster.modes import rules
 from tfdeploy.planning.cluster.placement import Seat, decider, place
 from tfdeploy.planning.cluster.role_requests import Wish
 from tfdeploy.planning.options import Options

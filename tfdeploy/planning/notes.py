@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Mode
+from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning import checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
-from tfdeploy.planning.cluster.modes import Rules, rules
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import Wish
 

@@ -13,12 +13,12 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode, StallAction
+from tfdeploy.model.modes import Rules, rules
 from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.planning import checks, datasets, environment, keep, notes
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import Called
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
-from tfdeploy.planning.cluster.modes import Rules, rules
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import Wish, role_hosts, wishes
 from tfdeploy.planning.keep import Going
@@ -167,7 +167,7 @@ def _command(asked: _Asked, placed: _Placed, read: _Read, laid: _LaidOut) -> _Co
     added = command_line.appended(job, program)
     served = servers.served(job, program, cluster)
     running = [seat for seat in placed.seats if seat.role not in served.roles]
-    given = {seat.task: command_line.values(cluster, seat.role, seat.index, asked.mode, asked.run) for seat in running}
+    given = {seat.task: command_line.values(laid.layout, seat, asked.mode, asked.run) for seat in running}
     flag_conflicts.check(job, program, added, given)
     keras = legacy_keras.environment(job, program, placed.used)
     data = datasets.places(job, asked.options.file_data)

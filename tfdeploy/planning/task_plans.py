@@ -9,11 +9,11 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import way
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, TaskPlan
 from tfdeploy.planning import datasets, environment
 from tfdeploy.planning.cluster import restarts
 from tfdeploy.planning.cluster.layout import Layout
-from tfdeploy.planning.cluster.modes import rules
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.flags import Flag
@@ -38,11 +38,10 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     """Raises UsageError on a placeholder that nobody knows."""
     job = shared.job
     values = {
-        **command_line.values(layout.cluster, seat.role, seat.index, job.mode, shared.run),
+        **command_line.values(layout, seat, job.mode, shared.run),
         **datasets.placeholders(job, shared.data, facts.workdir),
     }
     argv = command_line.argv(job, facts, values, shared.added)
-    direct = tuple(dict.fromkeys(layout.addresses.values()))
     return TaskPlan(
         task=seat.task,
         role=seat.role,
@@ -52,7 +51,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if shared.stands else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout.cluster, direct, values, shared.chosen),
+        env=environment.environment(job, seat, layout, values, shared.chosen),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

@@ -56,7 +56,7 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 def own_filters() -> Optional[List[str]]:
     """The ps and this task; None for a task that must see all, or that we know too little of."""
     index = task.index()
-    if task.mode() not in ("async", "") or synchronous.is_synchronous():
+    if not task.has("own_session") or synchronous.is_synchronous():
         return None
     if task.role() not in ("chief", "worker") or index is None:
         return None

@@ -19,7 +19,7 @@ CHIEF = "/job:chief/task:0/device:CPU:0"
 
 def apply(checkpoint_options: Any) -> None:
     """`checkpoint_options`: the module tensorflow.python.checkpoint.checkpoint_options."""
-    if task.mode() != "coordinator" or task.role() != "chief":
+    if not task.has("chief_saves") or task.role() != "chief":
         return
     cls = checkpoint_options.CheckpointOptions
     init = cls.__init__

@@ -26,7 +26,7 @@ _failed: List[bool] = []
 
 def apply(module: Any) -> None:
     """`module`: tensorflow.python.training.server_lib, or tensorflow.python.client.session."""
-    if task.role() != "ps" or task.mode() not in ("async", "sync"):
+    if task.role() != "ps" or not task.has("lasting_ps"):
         return
     if hasattr(module, "Server"):
         _note(module.Server, _serves)

@@ -91,7 +91,7 @@ def target(text: str) -> str:
     plan = planned()
     workers = plan.get("worker")
     instead = _moved.get(address)
-    if instead is None and workers and task.mode() == "ingraph" and not any(address in tasks for tasks in plan.values()):
+    if instead is None and workers and task.has("one_client") and not any(address in tasks for tasks in plan.values()):
         instead = workers[0]  # the program is the client, and tfdeploy started all servers there are
     if instead is None:
         return text

@@ -11,7 +11,7 @@ _seen: list[bool] = []  # one entry once the optimizer exists
 
 
 def is_synchronous() -> bool:
-    return task.mode() == "sync" or bool(_seen)
+    return task.has("synchronous") or bool(_seen)
 
 
 def apply(sync_replicas_optimizer: Any) -> None:

@@ -31,6 +31,22 @@ def mode() -> str:
     return os.environ.get("TFDEPLOY_TASK_MODE", "")
 
 
+# mode -> what a version before TFDEPLOY_TASK_TRAITS meant by its name
+_TRAITS_OF = {
+    "": ("own_session",),
+    "async": ("lasting_ps", "own_session"),
+    "sync": ("synchronous", "lasting_ps"),
+    "coordinator": ("chief_saves",),
+    "ingraph": ("one_client",),
+}
+
+
+def has(trait: str) -> bool:
+    """Whether the mode has this trait: one of `Trait` in tfdeploy/model/modes.py."""
+    said = os.environ.get("TFDEPLOY_TASK_TRAITS")
+    return trait in (_TRAITS_OF.get(mode(), ()) if said is None else said.split(","))
+
+
 def version1() -> bool:
     """Whether `import tensorflow` is to give TensorFlow 1."""
     return os.environ.get("TFDEPLOY_TASK_COMPAT") == "v1"

@@ -9,6 +9,7 @@ import pytest
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import Facts, Finding, diagnose, suspects
 from tfdeploy.agent.wire import Peer
+from tfdeploy.model.modes import rules
 
 PEERS = {
     peer.task: peer
@@ -31,7 +32,7 @@ def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
     """worker:0 on n2 is ours; `signs` are laid over four tasks that are busy."""
     signs = {"ps:0": BUSY, "worker:0": BUSY, "worker:1": BUSY, "worker:2": BUSY, **given.pop("signs", {})}
     signs = {task: sign for task, sign in signs.items() if sign is not None}
-    return Facts(host, mode, 300.0, PEERS, signs, **given)
+    return Facts(host, rules(mode).lockstep, 300.0, PEERS, signs, **given)  # type: ignore[arg-type]
 
 
 def waits(*blamed: str) -> Finding:

@@ -12,14 +12,13 @@ from tfdeploy.cli import verbs
 from tfdeploy.cli.options import NOT_BUILT
 from tfdeploy.config import reference
 from tfdeploy.config.jobvalues import DATA_NOT_BUILT
-from tfdeploy.model.job import MODES_NOT_BUILT
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 FLAGS = [(verb, flag) for verb, flags in NOT_BUILT.items() for flag in flags]
 
 
-@pytest.mark.parametrize("words", [*FLAGS, *(("launch", "--mode", mode) for mode in MODES_NOT_BUILT)])
-def test_a_flag_or_mode_that_is_not_built_is_refused_by_name(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", FLAGS)
+def test_a_flag_that_is_not_built_is_refused_by_name(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert frame.main(words) == 2
     told = capsys.readouterr().err
     assert f"{words[-1]}" in told and "is not built yet" in told
@@ -59,8 +58,7 @@ def test_the_readme_names_exactly_what_is_not_built() -> None:
     named = set(re.findall(r"`([^`]+)`", told[1]))
     flags = {flag if flag == "--bwlimit" else f"{verb} {flag}" for verb, flag in FLAGS}
     keys = {*reference.not_built(reference.HOST), *reference.not_built(reference.JOB)}
-    modes = {f"mode: {mode}" for mode in MODES_NOT_BUILT}
-    assert named == {*verbs.NOT_BUILT, *flags, *keys, *modes, *DATA_NOT_BUILT}
+    assert named == {*verbs.NOT_BUILT, *flags, *keys, *DATA_NOT_BUILT}
 
 
 def test_the_reference_has_no_heading_without_words() -> None:

@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.cluster import endpoint
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, Mode, RoleRule
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.cluster.ports import space
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
+
+RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Asked:
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> Asked:
+def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
     names = [f"n{number}" for number in range(draw(st.integers(1, 6)))]
     loopback = draw(st.booleans())
     addresses = [
@@ -59,7 +63,7 @@ def asked(draw: st.DrawFn) -> Asked:
         {name: tuple(draw(st.sets(st.integers(2222, 2260), max_size=8))) for name in names},
         draw(st.dictionaries(st.sampled_from(["ps", "worker"]), rule, max_size=2)),
         Options(workers=draw(st.none() | st.integers(1, 6))),
-        draw(st.sampled_from(MODES)),
+        mode or draw(st.sampled_from(MODES)),
     )
 
 
@@ -111,7 +115,9 @@ def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: A
     given = Counter((task.host, gpu) for task in plan.tasks for gpu in task.gpus)
     assert all(count == 1 for count in given.values())
     assert all(gpu < case.gpus[host] for host, gpu in given)
-    assert all(task.env["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, task.gpus)) for task in plan.tasks)
+    for task in plan.tasks:
+        shared = plan.tasks_of(task.host) if rules(plan.mode).ranks else (task,)
+        assert task.env["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu) for each in shared for gpu in each.gpus)
     assert not any(task.gpus for task in plan.tasks if task.role == "ps")
 
 
@@ -128,7 +134,7 @@ def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) 
     assert {task.host for task in plan.tasks} == {host.host for host in plan.hosts}
     assert plan.deciding == tuple(task.task for task in plan.tasks if task.deciding)
     trains = [task.task for task in plan.tasks if task.role in ("chief", "worker")]
-    assert plan.deciding == (tuple(trains) if case.mode == "mirrored" else (sorted(trains)[0],))
+    assert plan.deciding == (tuple(trains) if rules(case.mode).all_decide else (sorted(trains)[0],))
 
 
 @settings(deadline=None, max_examples=150)
@@ -136,13 +142,32 @@ def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) 
 def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
     listed = {address for addresses in plan.cluster.values() for address in addresses}
+    listed |= {
+        endpoint(env["MASTER_ADDR"], int(env["MASTER_PORT"])) for env in (task.env for task in plan.tasks) if "RANK" in env
+    }
     assert {task.address for task in plan.tasks if task.port} == listed == {task.address for task in plan.tasks} - {""}
     assert not any(task.deciding and task.serves for task in plan.tasks)
     for task in plan.tasks:
         said = json.loads(task.env.get("TF_CONFIG", "{}"))
         assert said.get("cluster", {}) == {role: list(addresses) for role, addresses in plan.cluster.items()}
         assert said == {} or said["task"] == {"type": task.role, "index": task.index}
-        assert (task.role in plan.cluster) == (task.port is not None)
+        meets = task.task == "worker:0" and rules(plan.mode).ranks
+        assert (task.role in plan.cluster or meets) == (task.port is not None)
+
+
+@settings(deadline=None, max_examples=150)
+@given(asked("plain"))
+def test_ranks_of_a_host_are_neighbours_and_count_as_torchrun_does(facts_of: Any, case: Asked) -> None:
+    plan = made(case, facts_of)
+    told = [{name: int(task.env[name]) for name in RANKS} for task in plan.tasks]
+    assert [each["RANK"] for each in told] == list(range(len(told))) == [task.index for task in plan.tasks]
+    here = Counter(task.host for task in plan.tasks)
+    for task, each in zip(plan.tasks, told, strict=True):
+        first = each["RANK"] - each["LOCAL_RANK"]
+        assert (each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"]) == (len(told), here[task.host])
+        assert {other.host for other in plan.tasks[first : first + here[task.host]]} == {task.host}
+    assert len({(task.env["MASTER_ADDR"], task.env["MASTER_PORT"]) for task in plan.tasks}) == 1
+    assert not any("TF_CONFIG" in task.env or "TF_GRPC_REUSE_PORT" in task.env for task in plan.tasks)
 
 
 @settings(deadline=None, max_examples=100)

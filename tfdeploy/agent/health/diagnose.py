@@ -14,7 +14,7 @@ from tfdeploy.agent.record import NamedTuple
 
 WAITING_S = 20.0  # of saying nothing but that it waits
 FIRST_S = 10.0  # who stood still so much earlier than the others is what they wait for
-TOGETHER = ("sync", "mirrored")  # modes in which each step waits for the slowest
+_TOGETHER = ("sync", "mirrored")  # the modes of lockstep, for parts of a version that did not say it
 _NAMED_MOST = 3
 OPEN, CLOSED = "open", "closed"
 
@@ -24,7 +24,7 @@ class Facts(NamedTuple):
     task's port or a host's mesh port found: "open", "closed" or why there was no answer; not there: not tried."""
 
     host: str
-    mode: str
+    lockstep: bool  # each step waits for the slowest
     after_s: float
     peers: Dict[str, wire.Peer]
     signs: Dict[str, Sign]
@@ -38,6 +38,10 @@ class Facts(NamedTuple):
 class Finding(NamedTuple):
     reason: str
     culprit: bool  # starting it again may help
+
+
+def lockstep(part: wire.HostPart) -> bool:
+    return part.mode in _TOGETHER if part.lockstep is None else part.lockstep
 
 
 def suspects(facts: Facts) -> Set[str]:
@@ -66,7 +70,7 @@ def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
     if not trains(facts.peers[task]):
         return None
     named = [other for other in sign.waits if other in facts.peers and other != task]
-    if not named and facts.mode in TOGETHER and any(_works(facts, other) for other in _others(facts, task)):
+    if not named and facts.lockstep and any(_works(facts, other) for other in _others(facts, task)):
         return None  # the others compute, and it waits for them
     blamed = _blame(facts, task, named or list(_others(facts, task)), bool(named))
     if blamed:
@@ -118,7 +122,7 @@ def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]
 def _wrong_with(facts: Facts, other: str, named: bool) -> Optional[str]:
     peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
     end = facts.ended.get(other)
-    if end is not None and is_final(end) and (named or end["outcome"] != "succeeded" or facts.mode in TOGETHER):
+    if end is not None and is_final(end) and (named or end["outcome"] != "succeeded" or facts.lockstep):
         return "it has ended (%s)" % _how(end)
     if end is not None and not is_final(end) and (sign is None or sign.starting):
         return "it ended (%s) and starts again" % _how(end)

@@ -56,6 +56,7 @@ class Monitor:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
         self._answer = signs_answer
         self._peers = {peer.task: peer for peer in part.peers}
+        self._lockstep = diagnose.lockstep(part)
         self._specs = {spec.task: spec for spec in part.tasks}
         self._lock = threading.Lock()
         self._known = Knowledge()
@@ -118,7 +119,7 @@ class Monitor:
         """Once. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._answer.know(signs)
-        facts = Facts(self._part.host, self._part.mode, self._part.stall_after_s, self._peers, signs, known.ended)
+        facts = Facts(self._part.host, self._lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
         late = diagnose.suspects(facts)
         if not late:
             self._ports, self._sure, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
@@ -158,7 +159,8 @@ class Monitor:
         if now >= self._next_ports:
             self._next_ports, self._ports_pause_s = now + self._ports_pause_s, min(2 * self._ports_pause_s, PORTS_S[1])
             first = sorted(
-                addresses, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]))
+                (task for task in addresses if not self._peers[task].own_port),
+                key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task])),
             )
             words = reach.try_ports(addresses[task] for task in first)
             self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}

@@ -12,7 +12,7 @@ from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.keep_transfer import KeepFetch
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
-from tfdeploy.agent.minder import actions, restart, unminded
+from tfdeploy.agent.minder import actions, held_ports, restart, unminded
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors, tell_supervisor
 from tfdeploy.agent.run import clock, leftovers, reap
@@ -29,9 +29,10 @@ class Effects:
         mesh: Optional[Mesh],
         keep: Optional[KeepFetch],
         holders: List[socket.socket],
+        own_ports: held_ports.OwnPorts,
     ) -> None:
         self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
-        self._mesh, self._keep, self._holders = mesh, keep, holders
+        self._mesh, self._keep, self._holders, self._own_ports = mesh, keep, holders, own_ports
         self._programs_know = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,
@@ -90,6 +91,7 @@ class Effects:
     # --- a method for each action
 
     def _start(self, action: actions.Start) -> bool:
+        self._own_ports.let_go(action.task)
         return self._supervisors.start(action.task, action.attempt, action.round)
 
     def _end(self, action: actions.End) -> bool:
@@ -159,6 +161,7 @@ class Effects:
         for holder in self._holders:
             holder.close()
         self._holders = []
+        self._own_ports.close()
         if self._keep is not None:
             self._keep.give_up()
         leftovers.forget_secrets(self._paths)

@@ -6,8 +6,9 @@ import errno
 import socket
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import List
+from tfdeploy.agent.annotations import Dict, List
 from tfdeploy.agent.host import sockets
+from tfdeploy.agent.minder.actions import Own
 
 MESH_AGAIN_S = 5.0  # what a dead minder's connections may keep its port
 
@@ -30,6 +31,42 @@ def _hold(port: int, beside: bool) -> socket.socket:
         if beside and error.errno == errno.EADDRINUSE:
             return socket.socket()  # the task has it for itself alone; nobody else can take it
         raise PortTaken(port) from error
+
+
+class OwnPorts:
+    """The ports that programs bind for themselves alone: held whenever their task is not alive, by nobody of ours otherwise."""
+
+    def __init__(self, part: wire.HostPart) -> None:
+        self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
+        self._held: Dict[str, socket.socket] = {}
+
+    def hold(self) -> None:
+        """All of them, before anything was started. Raises PortTaken."""
+        for task, port in self._ports.items():
+            self._held[task] = _hold(port, beside=False)
+
+    def hold_idle(self, own: Dict[str, Own]) -> None:
+        """Again after a death, until the next start. Where somebody else has one by then, that start fails and says so."""
+        for task, port in self._ports.items():
+            idle = own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
+            if not idle:
+                self.let_go(task)
+            elif task not in self._held:
+                try:
+                    self._held[task] = _hold(port, beside=False)
+                except PortTaken:
+                    pass
+
+    def let_go(self, task: str) -> None:
+        held = self._held.pop(task, None)
+        if held is not None:
+            held.close()
+
+    def close(self) -> None:
+        """For good."""
+        for task in self._ports:
+            self.let_go(task)
+        self._ports = {}
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:

@@ -60,6 +60,7 @@ class Minder:
         self.rebooted = self.state.boot_id not in (None, processes.boot_id())
         self.astray = self.takes_over and not any(is_locked(supervisor_lock(paths, spec.task)) for spec in self.part.tasks)
         self.supervisors = Supervisors(paths, self.part)
+        self.own_ports = held_ports.OwnPorts(self.part)
         self.wake_reading, self.wake_writing = os.pipe()
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
@@ -74,10 +75,12 @@ class Minder:
         """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
         self.store.remember()
         holders = held_ports.hold(self.part, beside=self.takes_over and not self.rebooted)
+        if not self.takes_over:
+            self.own_ports.hold()
         signs = SignsAnswer()
         self.mesh = self._join_mesh(signs)
         keep = None if self.mesh is None else keep_transfer.KeepFetch(self.paths, self.part, self.mesh)
-        self.effects = Effects(self.paths, self.part, self.store, self.supervisors, self.mesh, keep, holders)
+        self.effects = Effects(self.paths, self.part, self.store, self.supervisors, self.mesh, keep, holders, self.own_ports)
         self.monitor = Monitor(self.paths, self.part, self.mesh, signs, self.wake)
         self._listen_to_signals()
         self._begin_state()
@@ -170,6 +173,7 @@ class Minder:
         self._note_restarts(view)
         self.store.save()
         self.effects.tell()
+        self.own_ports.hold_idle(seen.own)
         changed = False
         for action in decide.decide(view):
             changed = self.effects.carry_out(action) or changed

@@ -162,7 +162,8 @@ def _held_ports(workdir: str, told: str) -> Dict[int, str]:
             if paths is None or not is_live(paths):
                 continue
             part = paths.part()
-            held.update({spec.port: "%s of run %s" % (spec.task, run) for spec in part.tasks if spec.port})
+            ports = {spec.task: spec.port or spec.own_port for spec in part.tasks}
+            held.update({port: "%s of run %s" % (task, run) for task, port in ports.items() if port})
             held.update({mesh.port: "the mesh of run %s" % run for mesh in part.mesh if mesh.host == part.host})
     return held
 

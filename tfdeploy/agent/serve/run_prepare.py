@@ -379,7 +379,7 @@ def _holder(workdir: str, port: int, told: str) -> Optional[str]:
             if other is None or fields is None or not liveness.is_live(other):
                 continue
             part = other.part()
-            ports = [spec.port for spec in part.tasks] + [one.port for one in part.mesh if one.host == part.host]
+            ports = [spec.port or spec.own_port for spec in part.tasks] + [one.port for one in part.mesh if one.host == part.host]
             if port in ports:
                 return "run %s of job %s" % (run, job)
     return None

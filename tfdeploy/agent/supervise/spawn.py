@@ -40,7 +40,8 @@ def environment(
     if not env.get("GRPC_FAIL_FAST", "-"):
         del env["GRPC_FAIL_FAST"]  # empty, it aborts TensorFlow
     env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])
-    env["PYTHONPATH"] = os.pathsep.join([RUNTIME_SITE] + [part for part in [env.get("PYTHONPATH")] if part])
+    if spec.runtime:
+        env["PYTHONPATH"] = os.pathsep.join([RUNTIME_SITE] + [part for part in [env.get("PYTHONPATH")] if part])
     env.update(
         {
             wire.MARKER: paths.run,
@@ -52,6 +53,8 @@ def environment(
             FOLDER_MARK: os.path.realpath(paths.host_dir),
         }
     )
+    if spec.traits is not None:
+        env["TFDEPLOY_TASK_TRAITS"] = ",".join(spec.traits)
     return env
 
 

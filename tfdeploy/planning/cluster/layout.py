@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import ROLES, endpoint
-from tfdeploy.planning.cluster.modes import Rules
+from tfdeploy.model.modes import Rules
 from tfdeploy.planning.cluster.placement import Seat, deciding
 
 
@@ -30,17 +30,19 @@ def ports_needed(mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, objec
     """Per host: its tasks that listen, and one for the mesh."""
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
-        needed[seat.host] += seat.role not in mode.silent
+        needed[seat.host] += _listens(mode, seat)
     return needed
 
 
 def lay_out(mode: Rules, seats: tuple[Seat, ...], addresses: Mapping[str, str], given: Mapping[str, tuple[int, ...]]) -> Layout:
     """`given`: per host as many ports as it needs; its tasks take them in order, the mesh the last one."""
     left = {host: iter(ports) for host, ports in given.items()}
-    listening = [seat for seat in seats if seat.role not in mode.silent]
+    listening = [seat for seat in seats if _listens(mode, seat)]
     ports = {seat.task: next(left[seat.host]) for seat in listening}
     endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in listening}
-    by_role = {role: tuple(endpoints[seat.task] for seat in listening if seat.role == role) for role in ROLES}
+    by_role = {
+        role: tuple(endpoints[seat.task] for seat in listening if seat.role == role) for role in ROLES if role not in mode.silent
+    }
     return Layout(
         seats=seats,
         addresses=addresses,
@@ -50,3 +52,7 @@ def lay_out(mode: Rules, seats: tuple[Seat, ...], addresses: Mapping[str, str], 
         cluster={role: tasks for role, tasks in by_role.items() if tasks},
         deciding=deciding(mode, seats),
     )
+
+
+def _listens(mode: Rules, seat: Seat) -> bool:
+    return seat.role not in mode.silent or (mode.ranks and seat.index == 0)

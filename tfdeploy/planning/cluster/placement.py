@@ -2,7 +2,7 @@
 
 Counts are the contract's: one ps per host of its role, one worker per GPU of each worker host (one where there is
 none; one with all of them in mirrored), one chief, one evaluator; the job's `roles` and --ps/--workers say otherwise.
-Round-robin, in inventory order.
+Round-robin, in inventory order; neighbours are counted so and then numbered host by host.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tfdeploy.errors import ConfigError, Refused, TfdeployError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.modes import Rules
 from tfdeploy.planning.cluster import gpus
-from tfdeploy.planning.cluster.modes import Rules
 from tfdeploy.planning.cluster.role_requests import Wish
 
 ANY_NUMBER = 1 << 30
@@ -94,12 +94,14 @@ class _Round:
         total = sum(quota.values()) if self.wish.total is None else self.wish.total
         if total > sum(quota.values()):
             raise self._too_many(total, quota)
-        seats: list[Seat] = []
-        while len(seats) < total:
-            for name in [name for name in self.order if quota[name]][: total - len(seats)]:
+        names: list[str] = []
+        while len(names) < total:
+            for name in [name for name in self.order if quota[name]][: total - len(names)]:
                 quota[name] -= 1
-                seats.append(self._seat(len(seats), name))
-        return tuple(seats)
+                names.append(name)
+        if self.wish.neighbours:
+            names.sort(key=self.order.index)
+        return tuple(self._seat(index, name) for index, name in enumerate(names))
 
     def _room(self, name: str) -> int:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.cluster.placement import Seat
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.planning.cluster.modes import Rules, Share, rules
+from tfdeploy.model.modes import Rules, Share, rules
 from tfdeploy.planning.options import Options
 
 SINGLE = ("chief", "evaluator")  # roles with one task, unless the job says otherwise
@@ -31,6 +31,7 @@ class Wish:
     because: str  # who asked for that many
     share: Share = "one"
     of: str = ""
+    neighbours: bool = False  # tasks of one host have numbers that follow each other
 
     def gpus_each(self, had: int, left: int) -> int:
         """GPUs for one task on a host that had so many and has some left: the job's word, else the mode's share."""
@@ -78,7 +79,7 @@ def _wish(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: in
     if total is None and rule.per_host is None:
         because = f"no host has the role {role}" if of != role else ""
         total = 1 if hosts and (role in SINGLE or mode.single) else None
-    return Wish(role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of)
+    return Wish(role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of, mode.ranks)
 
 
 def _chief_apart(found: Mapping[str, Wish]) -> dict[str, Wish]:

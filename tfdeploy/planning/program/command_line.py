@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model import placeholders
-from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import Job, Mode
+from tfdeploy.model.modes import rules
+from tfdeploy.planning.cluster import ranks
+from tfdeploy.planning.cluster.layout import Layout
+from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import flags
 from tfdeploy.planning.program.flag_types import last_name
 from tfdeploy.planning.program.flags import Flag
@@ -39,9 +42,12 @@ def appended(job: Job, program: Program) -> Appended:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
         return Appended((), "no flags appended: `flags: none`")
-    if job.flags is None and job.mode == "local":
-        return Appended((), "no flags appended: mode local has no cluster to tell of")
-    if job.flags is None and job.mode not in ("async", "sync"):
+    made_of = rules(job.mode)
+    if made_of.ranks:
+        return Appended((), f"no flags appended: mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}")
+    if job.flags is None and made_of.single:
+        return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
+    if job.flags is None and not made_of.takes_flags:
         return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
     chosen = flags.classic() if job.flags == "classic" else flags.defined(program)
     own = tuple(flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)]))
@@ -49,17 +55,21 @@ def appended(job: Job, program: Program) -> Appended:
     return Appended(left, _note(job, program, left, own), own)
 
 
-def values(cluster: Cluster, role: str, index: int, mode: str | None, run: str) -> dict[str, str]:
-    """The values of the placeholders that describe a task; hosts are joined by commas."""
+def values(layout: Layout, seat: Seat, mode: Mode | None, run: str) -> dict[str, str]:
+    """The values of the placeholders that describe a task; hosts are joined by commas. Ranks have no cluster of TensorFlow."""
+    made_of, cluster = rules(mode), layout.cluster
+    if made_of.ranks:
+        counted = {"job_name": seat.role, "task_index": str(seat.index), "num_workers": str(len(layout.seats)), "run_id": run}
+        return {**counted, **ranks.values(layout, seat)}
     return {
         "ps_hosts": ",".join(cluster.get("ps", ())),
         "worker_hosts": ",".join(cluster.get("worker", ())),
         "chief_hosts": ",".join(cluster.get("chief", ())),
-        "job_name": role,
-        "task_index": str(index),
-        "issync": "1" if mode == "sync" else "0",
+        "job_name": seat.role,
+        "task_index": str(seat.index),
+        "issync": "1" if "synchronous" in made_of.traits else "0",
         "num_ps": str(len(cluster.get("ps", ()))),
-        "num_workers": "1" if mode == "local" else str(len(cluster.get("worker", ()))),
+        "num_workers": "1" if made_of.single else str(len(cluster.get("worker", ()))),
         "run_id": run,
     }
 
@@ -94,7 +104,7 @@ def _note(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, .
     if own:
         return f"no flags appended{kept}"
     none = f"no flags appended: {program.path} defines none of {' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
-    alike = job.mode in ("async", "sync") and not _reads_tf_config(program)
+    alike = rules(job.mode).takes_flags and not _reads_tf_config(program)
     return none if not alike else f"{none}, which it does not seem to read: {_NAME_THEM}"
 
 

@@ -13,6 +13,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.program import hardcoded_cluster as written
 from tfdeploy.planning.program import python2, tf_names_used
 from tfdeploy.planning.program.source import Program
@@ -39,6 +40,8 @@ class Compat:
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
     """By the job's `compat` and the program's names. `facts`: of the hosts it will run on; none: TensorFlow 2, Python 3."""
     hosts = facts or {}
+    if not rules(job.mode).tensorflow:
+        return Compat("none", notes=_python2_notes(program, hosts), refusals=tuple(_python2_refusals(program, hosts)))
     found = tuple(use for use in tf_names_used.of_tensorflow(program) if not use.guarded)
     choice, why = _choice(job, program, found, hosts)
     asked_for = found if choice == "v1" else tuple(use for use in found if _since(use)) if job.compat == "auto" else ()

@@ -13,24 +13,19 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.program import keras2_only, tf_names_used
 from tfdeploy.planning.program.source import Program
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
-# mode -> the strategies under which Keras 3 has no fit: it says "unsupported type PerReplica" in the one, and in the other
-# "you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset"
-_STRATEGIES = {
-    "mirrored": ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
-    "coordinator": ("ParameterServerStrategy", "ParameterServerStrategyV2"),
-}
 
 
 def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> dict[str, str]:
     """The variable where the program needs it, and nothing otherwise; what the job says stands. Raises Refused where a host
     lacks the tf_keras without which `fit` cannot be."""
     place = _fit(job, program)
-    if VARIABLE in job.env or not (place or keras2_only.first_use(program)):
+    if VARIABLE in job.env or not rules(job.mode).tensorflow or not (place or keras2_only.first_use(program)):
         return {}
     needing = [each for each in facts.values() if _imports(program, "tf_keras") or (_of_tensorflow(program) and _keras_3(each))]
     lacking = [each for each in needing if each.tf_keras is None]
@@ -46,6 +41,8 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
 
 def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     """What was chosen and why, what will fail, or that Keras 3 by its own name is out of reach."""
+    if not rules(job.mode).tensorflow:
+        return ()
     place, sign = _fit(job, program), keras2_only.first_use(program)
     if VARIABLE in given:
         return (
@@ -61,12 +58,12 @@ def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[s
 
 
 def _what(job: Job, place: str) -> str:
-    return f"{place} calls Keras' fit under {_STRATEGIES[str(job.mode)][0]}, which Keras 3 cannot do"
+    return f"{place} calls Keras' fit under {rules(job.mode).needs_keras_2[0]}, which Keras 3 cannot do"
 
 
 def _fit(job: Job, program: Program) -> str | None:
     """Where the first `.fit(...)` of a program stands that trains on several workers."""
-    strategies = _STRATEGIES.get(str(job.mode), ())
+    strategies = rules(job.mode).needs_keras_2
     if not any(use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)):
         return None
     for path, tree in zip(program.paths, program.trees, strict=True):

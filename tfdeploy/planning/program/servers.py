@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning.cluster.modes import rules
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.program import hardcoded_cluster, tf_names_used
 from tfdeploy.planning.program.source import Program
 
@@ -35,7 +35,7 @@ def served(job: Job, program: Program, roles: Collection[str]) -> Served:
     if mode.lead is None:
         return Served()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
-    if job.mode == "ingraph":
+    if "one_client" in mode.traits:
         named = own_job(program)
         called = f"; the workers' job is called {named}, as in the program" if named else ""
         told = f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0{called}"

@@ -12,9 +12,9 @@ from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, RoleRule
+from tfdeploy.model.modes import RULES
 from tfdeploy.planning.checks import roles as check_roles
 from tfdeploy.planning.cluster import gpus
-from tfdeploy.planning.cluster.modes import RULES
 from tfdeploy.planning.cluster.placement import place
 from tfdeploy.planning.cluster.role_requests import wishes
 from tfdeploy.planning.options import Options

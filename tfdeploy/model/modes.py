@@ -1,6 +1,6 @@
-"""What each mode is made of: roles, GPUs, who decides, who serves, and what TensorFlow itself does on a death.
+"""What each mode is made of: one row says all that depends on the mode, and nobody else asks for a mode's name.
 
-A table of values, so that the rest of planning asks it instead of the mode's name. It decides nothing about hosts.
+Values only. What the hosts need of a row travels by name: `traits` and `lockstep`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,14 @@ from tfdeploy.model.job import Mode
 
 # one: a GPU for each task. all: those of the host, divided by its tasks of the role. none. left: one, if others leave it.
 Share = Literal["one", "all", "none", "left"]
+# What tfdeploy's runtime does inside the program. `runtime/task.py` has the same names.
+Trait = Literal[
+    "synchronous",  # the workers make each step together, through the ps
+    "lasting_ps",  # a ps whose program ends well waits for the end of the run
+    "own_session",  # a worker's session sees the ps and itself
+    "chief_saves",  # the chief writes all of a checkpoint on its own disk
+    "one_client",  # the program runs once, and tfdeploy starts all servers
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,13 @@ class Rules:
     gang: tuple[str, ...] = ()  # the roles that start again together,
     breaks: tuple[str, ...] = ()  # when a task of one of these dies; any other that dies starts again alone
     supplied: bool = False  # every member of the gang reads what the chief kept, each on its own disk
+    tensorflow: bool = True  # the tasks get TF_CONFIG and tfdeploy's runtime, which mends TensorFlow where it must
+    ranks: bool = False  # equal workers by number, neighbours on a host, that meet at a port which the first binds itself
+    lockstep: bool = False  # each step waits for the slowest, so that a worker that waits is not stalled
+    shares_step: bool = False  # the workers count one step together, each at its own pace
+    traits: tuple[Trait, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()  # variables of every task
+    needs_keras_2: tuple[str, ...] = ()  # the strategies under which Keras 3 has no `fit`
 
     def share(self, role: str) -> Share:
         usual: dict[str, Share] = {"ps": "none", "evaluator": "left"}
@@ -46,6 +61,8 @@ RULES: dict[Mode, Rules] = {
         needs=("worker", "ps"),
         serves=("ps",),
         takes_flags=True,
+        shares_step=True,
+        traits=("lasting_ps", "own_session"),
         on_death="a worker: the others could go on; a ps: all wait; the chief: the others go on, nothing is saved",
     ),
     "sync": Rules(
@@ -55,6 +72,8 @@ RULES: dict[Mode, Rules] = {
         takes_flags=True,
         gang=("ps", "chief", "worker"),
         breaks=("ps",),
+        lockstep=True,
+        traits=("synchronous", "lasting_ps"),
         on_death="a worker: the others may freeze; the chief: they wait; a ps: all end with an error",
     ),
     "mirrored": Rules(
@@ -66,6 +85,9 @@ RULES: dict[Mode, Rules] = {
         gang=("chief", "worker"),
         breaks=("chief", "worker"),
         supplied=True,
+        lockstep=True,
+        # "unsupported type PerReplica"
+        needs_keras_2=("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
         on_death="any worker: the others end with an error within seconds",
     ),
     "coordinator": Rules(
@@ -77,6 +99,10 @@ RULES: dict[Mode, Rules] = {
         same_gpus=True,
         gang=("ps", "chief"),
         breaks=("ps",),
+        traits=("chief_saves",),
+        env=(("GRPC_FAIL_FAST", "use_caller"),),
+        # "you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset"
+        needs_keras_2=("ParameterServerStrategy", "ParameterServerStrategyV2"),
         on_death="a worker: the chief could go on; a ps: the chief ends with an error; the chief: the servers wait",
     ),
     "ingraph": Rules(
@@ -88,6 +114,7 @@ RULES: dict[Mode, Rules] = {
         shares=(("chief", "none"),),
         gang=("ps", "worker", "chief"),
         breaks=("ps", "worker"),
+        traits=("one_client",),
         on_death="a server: the client ends with an error, or waits; the client: the servers wait",
     ),
     "local": Rules(
@@ -97,6 +124,19 @@ RULES: dict[Mode, Rules] = {
         single=True,
         silent=("worker",),
         on_death="there is one process",
+    ),
+    "plain": Rules(
+        takes=("worker",),
+        needs=("worker",),
+        silent=("worker",),
+        all_decide=True,
+        gang=("worker",),
+        breaks=("worker",),
+        supplied=True,
+        lockstep=True,
+        tensorflow=False,
+        ranks=True,
+        on_death="any worker: the others wait for it, or end with an error",
     ),
 }
 

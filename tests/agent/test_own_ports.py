@@ -1,0 +1,156 @@
+"""A port that the program binds for itself alone, as PyTorch's store does: held between its starts, free at each."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.minder import held_ports
+from tfdeploy.agent.minder.actions import Own
+from tfdeploy.agent.run import task_processes
+
+MEETS = """
+import os, socket, sys, time
+where = socket.socket(socket.AF_INET6)
+where.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+time.sleep(0.3)  # as long as imports take
+where.bind(("::", int(sys.argv[1])))
+where.listen(5)
+print("bound", flush=True)
+if len(sys.argv) > 2 and os.environ["TFDEPLOY_TASK_ATTEMPT"] == "1":
+    sys.exit(3)
+time.sleep(float(os.environ.get("FOR_S", "0")))
+"""
+RECOVERY = {"worker:0": ("gang", True)}
+
+
+def bind_alone(port: int) -> int:
+    """0, or the number of the error."""
+    with socket.socket(socket.AF_INET6) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("::", port))
+        except OSError as error:
+            return int(error.errno or -1)
+    return 0
+
+
+def part(port: int) -> wire.HostPart:
+    tasks = [wire.TaskSpec("worker:0", "worker", 0, [], {}, own_port=port), wire.TaskSpec("worker:1", "worker", 1, [], {})]
+    return wire.HostPart("r", "j", "plain", "n1", "d", "c", tasks=tasks)
+
+
+def own(state: str, supervised: bool) -> dict[str, Own]:
+    one = wire.TaskStatus("r", "worker:0", "n1", state=state)
+    return {"worker:0": Own(one, supervised), "worker:1": Own(wire.TaskStatus("r", "worker:1", "n1"), False)}
+
+
+@pytest.mark.parametrize(
+    ("state", "supervised", "held"),
+    [
+        ("pending", False, True),
+        ("pending", True, False),  # its supervisor has written nothing yet
+        ("starting", True, False),
+        ("starting", False, False),  # its supervisor was killed: what it started may be there
+        ("running", True, False),
+        ("ended", True, False),
+        ("ended", False, True),
+        ("lost", False, True),
+    ],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_it_is_held_while_its_task_is_not_alive(hosts: Any, before: bool, state: str, supervised: bool, held: bool) -> None:
+    (port,) = hosts("n1").free_ports(1)
+    ports = held_ports.OwnPorts(part(port))
+    if before:
+        ports.hold()
+        assert bind_alone(port) == errno.EADDRINUSE
+    ports.hold_idle(own(state, supervised))
+    assert bind_alone(port) == (errno.EADDRINUSE if held else 0)
+    ports.close()
+    ports.hold_idle(own("ended", False))
+    assert bind_alone(port) == 0
+
+
+def test_what_somebody_else_has_is_refused_before_the_start_and_left_to_the_start_after_it(hosts: Any) -> None:
+    (port,) = hosts("n1").free_ports(1)
+    ports = held_ports.OwnPorts(part(port))
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", port))
+        with pytest.raises(held_ports.PortTaken):
+            ports.hold()
+        ports.hold_idle(own("ended", False))
+    ports.hold_idle(own("ended", False))
+    assert bind_alone(port) == errno.EADDRINUSE
+    ports.let_go("worker:0")
+    ports.let_go("worker:0")
+    assert bind_alone(port) == 0
+
+
+def launched(cluster: Any, field: str, *words: str, **fields: Any) -> int:
+    (port,) = cluster.free_ports(1)
+    cluster.write("meets.py", MEETS)
+    given = {field: port, "env": {"FOR_S": "30" if fields.pop("lasts", False) else "0"}, "runtime": False}
+    cluster.prepare("r1", {"worker:0": ("n1", [sys.executable, "meets.py", str(port), *words], given)}, **fields)
+    assert bind_alone(port) == errno.EADDRINUSE  # prepared: it is held for the task
+    cluster.each("run.start", "r1")
+    cluster.each("run.commit", "r1")
+    return int(port)
+
+
+def test_a_program_that_binds_alone_fails_on_a_held_port(hosts: Any) -> None:
+    cluster = hosts("n1")
+    launched(cluster, "port")
+    cluster.wait_ended("r1")
+    assert "Address already in use" in cluster.log("r1", "worker:0")
+
+
+def test_it_is_let_go_of_before_the_first_start_and_before_each_that_follows(hosts: Any) -> None:
+    cluster = hosts("n1")
+    fields = {"recovery": RECOVERY, "restart_max": 1, "restart_backoff_s": [0.1, 0.1]}
+    launched(cluster, "own_port", "fails once", **fields)
+    cluster.wait_ended("r1")
+    status = cluster.status("r1", "worker:0")
+    assert (status.outcome, status.attempt, cluster.log("r1", "worker:0").count("bound")) == ("succeeded", 2, 2)
+
+
+def test_it_is_held_in_the_pause_before_a_start_and_free_at_the_end(hosts: Any) -> None:
+    cluster = hosts("n1")
+    fields = {"recovery": RECOVERY, "restart_max": 1, "restart_backoff_s": [30.0, 30.0]}
+    port = launched(cluster, "own_port", "fails once", **fields)
+    cluster.wait_state("r1", "worker:0", "ended")
+    cluster.wait_until(lambda: bind_alone(port) == errno.EADDRINUSE)
+    cluster.each("run.stop", "r1", grace_s=0.0)
+    cluster.wait_ended("r1")
+    cluster.wait_until(lambda: bind_alone(port) == 0)
+
+
+def test_a_minder_that_takes_over_leaves_it_to_the_task_that_is_about_to_bind_it(hosts: Any) -> None:
+    cluster = hosts("n1")
+    launched(cluster, "own_port", lasts=True)
+    minder = task_processes.minder(cluster.hosts["n1"].paths("r1"))
+    processes.send(minder, signal.SIGKILL)
+    cluster.wait_until(lambda: "bound" in cluster.log("r1", "worker:0"))
+    cluster.wait_until(lambda: task_processes.minder(cluster.hosts["n1"].paths("r1")) not in (None, minder))
+    assert cluster.status("r1", "worker:0").state in ("starting", "running")
+
+
+def test_a_task_without_our_runtime_finds_none_of_it_on_its_path(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/own/of/the/host")
+    cluster = hosts("n1")
+    tell = "import json, os, sys; print(json.dumps([dict(os.environ), sorted(sys.modules)]))"
+    given = {"runtime": False, "traits": ["own_session", "one_client"]}
+    cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "-c", tell], given)})
+    cluster.wait_ended("r1")
+    env, modules = json.loads(cluster.log("r1", "worker:0"))
+    assert (env["PYTHONPATH"], env["TFDEPLOY_TASK_TRAITS"]) == ("/own/of/the/host", "own_session,one_client")
+    assert "TF_GRPC_REUSE_PORT" not in env
+    assert not [name for name in modules if "tfdeploy" in name]

@@ -1,0 +1,30 @@
+"""Equal workers by number, as torchrun and mpirun count them: rank, world size, and where the first of them is met.
+
+The placeholders of such a mode, and the variables that `env://` of torch.distributed and others read.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.planning.cluster.layout import Layout
+from tfdeploy.planning.cluster.placement import Seat
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def values(layout: Layout, seat: Seat) -> dict[str, str]:
+    """placeholder -> value. The first worker's address is what the other hosts call its host, IPv6 without brackets."""
+    first = layout.seats[0]
+    return {
+        "rank": str(seat.index),
+        "world_size": str(len(layout.seats)),
+        "local_rank": str(layout.on(seat.host).index(seat)),
+        "chief_host": layout.addresses[first.host],
+        "chief_port": str(layout.ports[first.task]),
+    }
+
+
+def variables(layout: Layout, seat: Seat) -> dict[str, str]:
+    given = values(layout, seat)
+    here = (given["local_rank"], str(len(layout.on(seat.host))))
+    told = (given["rank"], given["world_size"], *here, given["chief_host"], given["chief_port"])
+    return dict(zip(VARIABLES, told, strict=True))
