@@ -52,7 +52,7 @@ def test_outputs_and_files_have_the_shape_they_had(
 ) -> None:
     """In a lab of its own: `runs --all` and what lies beside the job are part of it."""
     seen = Recording(tfdeploy(new_lab("loopback", 3))).make()
-    assert sorted(faults(golden, seen, known_words)) == []
+    assert "\n".join(sorted(faults(golden, seen, known_words))) == ""
 
 
 @pytest.mark.parametrize(
