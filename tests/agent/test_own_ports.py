@@ -7,15 +7,21 @@ import json
 import signal
 import socket
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.health import diagnose, monitor
+from tfdeploy.agent.health.peers import Colleague
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import held_ports
 from tfdeploy.agent.minder.actions import Own
 from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import probe, run_prepare
 
 MEETS = """
 import os, socket, sys, time
@@ -154,3 +160,32 @@ def test_a_task_without_our_runtime_finds_none_of_it_on_its_path(hosts: Any, mon
     assert (env["PYTHONPATH"], env["TFDEPLOY_TASK_TRAITS"]) == ("/own/of/the/host", "own_session,one_client")
     assert "TF_GRPC_REUSE_PORT" not in env
     assert not [name for name in modules if "tfdeploy" in name]
+
+
+def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_has_not_bound_it(hosts: Any) -> None:
+    cluster = hosts("n1")
+    (port,) = cluster.free_ports(1)
+    forever = ("n1", ["sleep", "1000"], {"own_port": port})
+    cluster.launch("r1", {"worker:0": forever})
+    cluster.wait_state("r1", "worker:0", "running")
+    assert bind_alone(port) == 0  # and the task has not bound it yet
+    workdir = cluster.hosts["n1"].context.workdir
+    assert probe._held_ports(workdir, "n1") == {port: "worker:0 of run r1", cluster.hosts["n1"].mesh_port: "the mesh of run r1"}
+    assert run_prepare._holder(workdir, port, "n1") == f"run r1 of job {cluster.job}"
+
+
+def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = ["127.0.0.2:2222", "127.0.0.3:2222"]
+    peers = [wire.Peer(f"worker:{n}", "worker", f"n{n}", address=at, own_port=n == 0) for n, at in enumerate(addresses)]
+    mine = wire.HostPart("r", "j", "plain", "n9", "d", "c", peers=peers, stall_after_s=60.0)
+    asked: list[str] = []
+
+    def knock(at: Iterable[str]) -> dict[str, str]:
+        asked.extend(at)
+        return dict.fromkeys(asked, "open")
+
+    monkeypatch.setattr(monitor.reach, "knock", knock)
+    rounds = monitor.Rounds(RunPaths(str(tmp_path)), mine, None, Colleague(), lambda: None)
+    facts = diagnose.Facts("n9", True, 60.0, {peer.task: peer for peer in peers}, {})
+    assert rounds._all_about(facts, set(), 1.0).ports == {"worker:1": "open"}
+    assert asked == addresses[1:]

@@ -195,6 +195,21 @@ def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> No
     assert {name: each.ahead_s for name, each in parts.items()} == {"n1": 0.0, "n2": 1.5, "n3": 0.0}
 
 
+def test_parts_say_what_of_the_mode_their_hosts_need(make: Callable[..., Plan]) -> None:
+    ordinary = whole(make(mode="sync"), host_parts(make(mode="sync"), {})["n2"])
+    assert (ordinary.lockstep, ordinary.tasks[0].traits) == (True, ["synchronous", "lasting_ps"])
+    assert (ordinary.tasks[0].runtime, ordinary.tasks[0].port, ordinary.tasks[0].own_port) == (True, 2222, None)
+    assert not any(peer.own_port for peer in ordinary.peers)
+    assert whole(make(), host_parts(make(), {})["n2"]).lockstep is False
+
+    plan = make(mode="plain")
+    parts = {name: whole(plan, part) for name, part in host_parts(plan, {}).items()}
+    assert [(part.tasks[0].port, part.tasks[0].own_port) for part in parts.values()] == [(None, 2222), (None, None)]
+    assert {(part.lockstep, part.tasks[0].runtime, *part.tasks[0].traits) for part in parts.values()} == {(True, False)}
+    told = [(peer.task, peer.address, peer.own_port, peer.on_death, peer.gang, peer.deciding) for peer in parts["n3"].peers]
+    assert told == [("worker:0", "192.0.2.2:2222", True, "gang", True, True), ("worker:1", "", False, "gang", True, True)]
+
+
 def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
     hosts = tuple(Host(name, "10.0.0.1") for name in ("a", "b", "c"))
     assert hosts_to_probe(Inventory(hosts, {"worker": ("c", "left-out"), "ps": ("a",)}), "async") == ("a", "c")

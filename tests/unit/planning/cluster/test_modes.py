@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,7 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, RoleRule
 from tfdeploy.model.modes import RULES
 from tfdeploy.planning.checks import roles as check_roles
-from tfdeploy.planning.cluster import gpus
+from tfdeploy.planning.cluster import gpus, ranks
 from tfdeploy.planning.cluster.placement import place
 from tfdeploy.planning.cluster.role_requests import wishes
 from tfdeploy.planning.options import Options
@@ -42,6 +44,12 @@ COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dic
     ("ingraph", PS, {"n2": 1}, {}, {}, "p0@n1 c0@n2 w0@n2[0] w1@n3"),
     ("ingraph", {"worker": "n2"}, {}, {}, {}, "c0@n2 w0@n2"),
     ("local", PS, {"n2": 2}, {}, {}, "w0@n2[0,1]"),
+    ("plain", PS, {}, {}, {}, "w0@n2 w1@n3"),
+    ("plain", CHIEF, {"n2": 2, "n3": 1}, {}, {}, "w0@n2[0] w1@n2[1] w2@n3[0]"),
+    ("plain", PS, {"n2": 2}, {}, {}, "w0@n2[0] w1@n2[1] w2@n3"),
+    ("plain", PS, {}, {"worker": RoleRule(per_host=2)}, {}, "w0@n2 w1@n2 w2@n3 w3@n3"),
+    ("plain", PS, {"n2": 4}, {"worker": RoleRule(gpus=2)}, {"workers": 2}, "w0@n2[0,1] w1@n2[2,3]"),
+    ("plain", PS, {}, {}, {"workers": 5}, "w0@n2 w1@n2 w2@n2 w3@n3 w4@n3"),
     ("local", CHIEF, {}, {"worker": RoleRule(gpus=0)}, {"workers": 1}, "w0@n2"),
 ]  # fmt: skip
 
@@ -72,6 +80,9 @@ CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, i
     ("ingraph", PS, {"evaluator": RoleRule(count=1)}, {}, "mode ingraph has no evaluator"),
     ("ingraph", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("local", PS, {"chief": RoleRule(count=1)}, {}, "mode local has no chief"),
+    ("plain", PS, {}, {"ps": 1}, "mode plain has no ps: it takes worker"),
+    ("plain", PS, {"chief": RoleRule(count=1)}, {}, "mode plain has no chief"),
+    ("plain", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("local", PS, {"worker": RoleRule(per_host=2)}, {}, "one process, and `roles: worker` of the job asks for 2"),
     ("local", PS, {}, {"workers": 3}, "one process, and --workers 3 asks for 3"),
 ]  # fmt: skip
@@ -84,6 +95,28 @@ def test_a_mode_that_contradicts_the_roles(mode: str, roles: Any, rules: Any, op
         check_roles(hosts, job, said, wishes(hosts, job, said))
     assert what in refused.value.what
     assert refused.value.next and refused.value.where
+
+
+OF_TENSORFLOW: list[tuple[dict[str, Any], str]] = [
+    ({"flags": "auto"}, "`flags: auto` is about one"),
+    ({"flags": "classic"}, "`flags: classic` is about one"),
+    ({"compat": "v1"}, "`compat: v1` is about one"),
+    ({"cluster": "program"}, "`cluster: program` is about one"),
+    *(({"env": {name: "1"}}, f"{name} is set by tfdeploy") for name in ranks.VARIABLES),
+    ({"secrets": ("MASTER_ADDR",)}, "MASTER_ADDR is set by tfdeploy"),
+]
+
+
+@pytest.mark.parametrize(("keys", "what"), OF_TENSORFLOW)
+def test_plain_refuses_what_is_of_tensorflow_and_its_own_variables(keys: dict[str, Any], what: str, inventory: Any) -> None:
+    hosts = inventory(**PS)
+    for mode, refuses in (("plain", True), ("async", False)):
+        job = replace(asked(mode), **keys)
+        with pytest.raises(ConfigError, match=re.escape(what)) if refuses else nullcontext():
+            check_roles(hosts, job, Options(), wishes(hosts, job, Options()))
+    for quiet in ({"flags": "none"}, {"compat": "auto"}, {"compat": "none"}, {"env": {"NCCL_DEBUG": "INFO"}}):
+        job = replace(asked("plain"), **quiet)
+        check_roles(hosts, job, Options(), wishes(hosts, job, Options()))
 
 
 def test_every_mode_has_its_rules() -> None:
