@@ -18,7 +18,19 @@ RUN = "digits-20261121-101500-3fa1"
 
 def task(name: str, host: str, port: int, gpus: tuple[int, ...] = ()) -> TaskPlan:
     role, index = name.split(":")
-    return TaskPlan(name, role, int(index), host, f"192.0.2.1:{port}", port, gpus, ("python",), {}, name == "worker:0", "")
+    return TaskPlan(
+        task=name,
+        role=role,
+        index=int(index),
+        host=host,
+        address=f"192.0.2.1:{port}",
+        port=port,
+        gpus=gpus,
+        argv=("python",),
+        env={},
+        deciding=name == "worker:0",
+        why="",
+    )
 
 
 PLAN = Plan(
@@ -30,7 +42,7 @@ PLAN = Plan(
     release="abc",
     command=("python", "train.py"),
     cluster={},
-    hosts=tuple(HostPlan(h, h, 2230, "/w", "python3") for h in ("n1", "n2", "n3")),
+    hosts=tuple(HostPlan(host=h, address=h, mesh_port=2230, workdir="/w", python="python3") for h in ("n1", "n2", "n3")),
     tasks=(task("ps:0", "n1", 2222), task("worker:0", "n2", 2223, (0,)), task("worker:1", "n3", 2223)),
     deciding=("worker:0",),
     flags_appended=(),
@@ -43,13 +55,15 @@ def hosts(phase: str = "committed", **per_host: dict[str, Any] | None) -> dict[s
     for name in ("n1", "n2", "n3"):
         given = per_host.get(name, {})
         states[name] = (
-            None if given is None else HostRunState(RUN, "digits", name, **{"phase": phase, "started": 1001.0, **given})
+            None
+            if given is None
+            else HostRunState(run=RUN, job="digits", host=name, **{"phase": phase, "started": 1001.0, **given})
         )
     return states
 
 
 def statuses(*rows: tuple[str, str, str | None, dict[str, Any]]) -> dict[str, TaskStatus]:
-    return {n: TaskStatus(RUN, n, WHERE[n], attempt=1, state=s, outcome=o, **more) for n, s, o, more in rows}
+    return {n: TaskStatus(run=RUN, task=n, host=WHERE[n], attempt=1, state=s, outcome=o, **more) for n, s, o, more in rows}
 
 
 def all_of(state: str, outcome: str | None = None, **more: Any) -> dict[str, TaskStatus]:
@@ -255,7 +269,7 @@ BAD = {"exit_code": 3, "ended": 1020.0, "up": True}
     ],
 )
 def test_a_run_that_several_tasks_decide(one: Any, other: Any, phase: str, unreachable: Any, expected: Any) -> None:
-    states = {name: HostRunState(RUN, "digits", name, phase=phase, started=1001.0) for name in ("n2", "n3")}
+    states = {name: HostRunState(run=RUN, job="digits", host=name, phase=phase, started=1001.0) for name in ("n2", "n3")}
     tasks = statuses(("worker:0", *one), ("worker:1", *other))
     view = run_view(MIRRORED, states, tasks, unreachable=unreachable)
     assert (view.state, view.cause) == expected
