@@ -1,12 +1,11 @@
 """Records of more than four fields are built by the fields' names in tests and benchmarks: eleven values in a row say nothing."""
 
 import ast
-import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.floors import ROOT, sources
+
 MOST_FIELDS = 4
 HELD = ("tests/", "benchmarks/")
 EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")  # the latter is about how records are built
@@ -58,16 +57,8 @@ def module_of(path):
     return path.removesuffix(".py").removeprefix("tests/").replace("/", ".")
 
 
-def sources():
-    words = ["git", "ls-files", "-co", "--exclude-standard", "-z", "*.py"]
-    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    paths = listed.stdout.split("\0") if listed.returncode == 0 else []
-    found = {path for path in paths if path} or {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[bt]*/**/*.py")}
-    return {path: (ROOT / path).read_text(encoding="utf-8") for path in sorted(found) if (ROOT / path).is_file()}
-
-
 def test_tests_name_the_fields_of_large_records():
-    texts = sources()
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in sources()}
     known = {each for path, text in texts.items() for each in records(text, module_of(path))}
     assert ("tfdeploy.model.plan", "Plan") in known and ("tfdeploy.agent.wire", "HostPart") in known
     faults = [
