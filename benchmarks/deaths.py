@@ -46,12 +46,35 @@ _CHIEF = ("--", "python", "train.py", "--steps=1000000")
 _TOWERS = ("--", "python", "towers.py", "--steps=1000000")
 _IN_GRAPH = ("--", "python", "train.py", "--worker_hosts={worker_hosts}", "--steps=1000000")
 CASES = (
-    *(Case("digits", "async", victim, "worker:0", 500, _DIGITS) for victim in ("worker:1", "ps:0", "worker:0")),
-    *(Case("digits", "sync", victim, "worker:0", 500, _DIGITS) for victim in ("worker:1", "ps:0", "worker:0")),
-    *(Case("mirrored_keras", "mirrored", victim, "worker:0", 1, _KERAS, r"^Epoch (\d+)/") for victim in ("worker:1", "worker:0")),
-    *(Case("coordinator", "coordinator", victim, "chief:0", 1, _CHIEF) for victim in ("worker:1", "ps:0", "chief:0")),
-    *(Case("ingraph", "ingraph", victim, "chief:0", 100, _IN_GRAPH) for victim in ("worker:1", "worker:0", "chief:0")),
-    Case("towers", "local", "worker:0", "worker:0", 100, _TOWERS),
+    *(
+        Case(example="digits", mode="async", victim=victim, shown="worker:0", saved_every=500, words=_DIGITS)
+        for victim in ("worker:1", "ps:0", "worker:0")
+    ),
+    *(
+        Case(example="digits", mode="sync", victim=victim, shown="worker:0", saved_every=500, words=_DIGITS)
+        for victim in ("worker:1", "ps:0", "worker:0")
+    ),
+    *(
+        Case(
+            example="mirrored_keras",
+            mode="mirrored",
+            victim=victim,
+            shown="worker:0",
+            saved_every=1,
+            words=_KERAS,
+            step=r"^Epoch (\d+)/",
+        )
+        for victim in ("worker:1", "worker:0")
+    ),
+    *(
+        Case(example="coordinator", mode="coordinator", victim=victim, shown="chief:0", saved_every=1, words=_CHIEF)
+        for victim in ("worker:1", "ps:0", "chief:0")
+    ),
+    *(
+        Case(example="ingraph", mode="ingraph", victim=victim, shown="chief:0", saved_every=100, words=_IN_GRAPH)
+        for victim in ("worker:1", "worker:0", "chief:0")
+    ),
+    Case(example="towers", mode="local", victim="worker:0", shown="worker:0", saved_every=100, words=_TOWERS),
 )
 
 

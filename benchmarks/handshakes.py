@@ -33,9 +33,9 @@ MOST_A_SECOND, MOST_SECONDS = 5000, 120
 
 
 def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) -> Mesh:
-    peers = [wire.Peer(f"worker:{n}", "worker", name) for n, name in enumerate(NAMES)]
+    peers = [wire.Peer(task=f"worker:{n}", role="worker", host=name) for n, name in enumerate(NAMES)]
     hosts = [wire.MeshHost(each, "127.0.0.1", ports[each]) for each in NAMES]
-    part = wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=hosts)
+    part = wire.HostPart(run="r1", job="j", mode="async", host=name, plan_digest="d", release="c", peers=peers, mesh=hosts)
     return Mesh(part, certs[name], sockets.claim(ports[name]), Knowledge(), lambda: None)
 
 

@@ -58,7 +58,7 @@ def spend(
         if process.returncode and not may_fail:
             said = (output + err.read())[-_SHOWN_BYTES:].decode(errors="replace")
             raise SystemExit(f"{' '.join(argv)}: exit {process.returncode}\n{said}")
-    return Spent(seconds, usage.ru_utime + usage.ru_stime, peak_bytes, output)
+    return Spent(seconds=seconds, cpu_s=usage.ru_utime + usage.ru_stime, peak_bytes=peak_bytes, output=output)
 
 
 def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from support.faults.second_try import SecondTry
 from support.faults.table import FaultTable, collected, further_shapes
 from support.lab.commandline import Tfdeploy
 from support.waiting import need_root, wait_for
@@ -39,6 +40,7 @@ settings.load_profile("machines are noisy")
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(FaultTable(config), "fault-table")
+        config.pluginmanager.register(SecondTry(config), "second-try")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

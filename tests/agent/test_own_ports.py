@@ -50,13 +50,19 @@ def bind_alone(port: int) -> int:
 
 
 def part(port: int) -> wire.HostPart:
-    tasks = [wire.TaskSpec("worker:0", "worker", 0, [], {}, own_port=port), wire.TaskSpec("worker:1", "worker", 1, [], {})]
-    return wire.HostPart("r", "j", "plain", "n1", "d", "c", tasks=tasks)
+    tasks = [
+        wire.TaskSpec(task="worker:0", role="worker", index=0, argv=[], env={}, own_port=port),
+        wire.TaskSpec(task="worker:1", role="worker", index=1, argv=[], env={}),
+    ]
+    return wire.HostPart(run="r", job="j", mode="plain", host="n1", plan_digest="d", release="c", tasks=tasks)
 
 
 def own(state: str, supervised: bool) -> dict[str, Own]:
-    one = wire.TaskStatus("r", "worker:0", "n1", state=state)
-    return {"worker:0": Own(one, supervised), "worker:1": Own(wire.TaskStatus("r", "worker:1", "n1"), False)}
+    one = wire.TaskStatus(run="r", task="worker:0", host="n1", state=state)
+    return {
+        "worker:0": Own(status=one, supervised=supervised),
+        "worker:1": Own(status=wire.TaskStatus(run="r", task="worker:1", host="n1"), supervised=False),
+    }
 
 
 @pytest.mark.parametrize(
@@ -176,8 +182,10 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
 
 def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = ["127.0.0.2:2222", "127.0.0.3:2222"]
-    peers = [wire.Peer(f"worker:{n}", "worker", f"n{n}", address=at, own_port=n == 0) for n, at in enumerate(addresses)]
-    mine = wire.HostPart("r", "j", "plain", "n9", "d", "c", peers=peers, stall_after_s=60.0)
+    peers = [
+        wire.Peer(task=f"worker:{n}", role="worker", host=f"n{n}", address=at, own_port=n == 0) for n, at in enumerate(addresses)
+    ]
+    mine = wire.HostPart(run="r", job="j", mode="plain", host="n9", plan_digest="d", release="c", peers=peers, stall_after_s=60.0)
     asked: list[str] = []
 
     def knock(at: Iterable[str]) -> dict[str, str]:
@@ -186,6 +194,6 @@ def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(monitor.reach, "knock", knock)
     rounds = monitor.Rounds(RunPaths(str(tmp_path)), mine, None, Colleague(), lambda: None)
-    facts = diagnose.Facts("n9", True, 60.0, {peer.task: peer for peer in peers}, {})
+    facts = diagnose.Facts(host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={})
     assert rounds._all_about(facts, set(), 1.0).ports == {"worker:1": "open"}
     assert asked == addresses[1:]

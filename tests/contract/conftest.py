@@ -88,8 +88,10 @@ class Yard:
         with log.open("wb") as trace:
             process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=trace)
         user = os.environ.get("USER") or __import__("pwd").getpwuid(os.getuid()).pw_name
-        host = Host(name, "127.0.0.1", port, user, str(self.key), str(self.known))
-        made = Sshd(host, home, port, process, config, log)
+        host = Host(
+            name=name, address="127.0.0.1", port=port, user=user, identity_file=str(self.key), known_hosts=str(self.known)
+        )
+        made = Sshd(host=host, home=home, port=port, process=process, config=config, log=log)
         self.running.append(made)
         _await_listening(port, process, log)
         if known:

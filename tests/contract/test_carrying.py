@@ -55,9 +55,18 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
 def launched(fleet: NearFleet, root: Path) -> Plan:
     (root / "code").mkdir()
     (root / "code" / "train.py").write_text(PROGRAM)
-    job = Job("cut", "async", ("python", "train.py"), str(root / "code"), flags="none", ready_after_s=0.1, restart_max=0,
-              finish_grace_s=0.2, stop_grace_s=1.0)  # fmt: skip
-    asked = Launch(fleet.inventory, job, "r1", 1.0, "me@here", {"user": "me", "pid": 1})
+    job = Job(
+        name="cut",
+        mode="async",
+        command=("python", "train.py"),
+        code=str(root / "code"),
+        flags="none",
+        ready_after_s=0.1,
+        restart_max=0,
+        finish_grace_s=0.2,
+        stop_grace_s=1.0,
+    )
+    asked = Launch(inventory=fleet.inventory, job=job, run="r1", now=1.0, operator="me@here", holder={"user": "me", "pid": 1})
     return launch(asked, fleet, RunStore(root / "store"), lambda event: None)
 
 
@@ -95,7 +104,7 @@ def test_nonsense_is_no_word(fleet: NearFleet, tmp_path: Path) -> None:
 
 
 def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
-    return wire.HostRunState("r1", "j", host, phase=phase, **given)
+    return wire.HostRunState(run="r1", job="j", host=host, phase=phase, **given)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_every_outcome_is_collected_and_sessions_are_kept(
 
 def test_a_host_that_the_inventory_lacks_is_unreachable() -> None:
     with SshFleet() as fleet:
-        found = fleet.each((Host("n7", ""),), lambda session: session)["n7"]
+        found = fleet.each((Host(name="n7", address=""),), lambda session: session)["n7"]
     assert isinstance(found, HostUnreachable) and (found.exit_code, found.where) == (4, "n7") and "inventory" in found.what
 
 

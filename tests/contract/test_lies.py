@@ -111,7 +111,7 @@ def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(packages: di
 
 def test_pins_are_what_all_like_hosts_have() -> None:
     def has(python: str, **packages: str) -> Environment:
-        return Environment("/e", python, "uv", packages)
+        return Environment(folder="/e", python_version=python, by="uv", packages=packages)
 
     there = [
         has("3.11.2", numpy="1.26.4", rich="13.7"),
@@ -203,7 +203,7 @@ PIECES = {
 def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
     lost: dict[str, TfdeployError] = {}
     read = followed_lines if followed else stored_lines
-    query = LogQuery(("worker:0", "worker:1"))
+    query = LogQuery(tasks=("worker:0", "worker:1"))
     lines = in_time(lambda: list(read(lying("logs", Said(PIECES[case], LOG_END)), PLAN, query, lost)))
     assert isinstance(lost[LIAR], BadAnswer) and list(lost) == [LIAR]
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
@@ -229,7 +229,7 @@ def test_what_comes_in_drops_is_not_waited_for(what: str, monkeypatch: pytest.Mo
     drops = [piece(number, blob=b"x") for number in range(2000)]
     if what == "logs":
         lost: dict[str, TfdeployError] = {}
-        list(stored_lines(lying("logs", Said(drops, LOG_END)), PLAN, LogQuery(("worker:0",)), lost))
+        list(stored_lines(lying("logs", Said(drops, LOG_END)), PLAN, LogQuery(tasks=("worker:0",)), lost))
         error = lost[LIAR]
     elif what == "fetch --logs":
         error = fetches_logs(lying("logs", Said(drops, LOG_END)), tmp_path, job)[LIAR]
@@ -265,7 +265,7 @@ def test_a_host_that_hangs_on_one_log_is_not_asked_for_the_next() -> None:
     one = PLAN.tasks[0]
     many = tuple(replace(one, task=f"worker:{number}") for number in range(50))
     lost: dict[str, TfdeployError] = {}
-    query = LogQuery(tuple(task.task for task in many))
+    query = LogQuery(tasks=tuple(task.task for task in many))
     assert list(stored_lines(Hanging(lambda *_: None), replace(PLAN, tasks=many), query, lost)) == []
     assert list(lost) == [LIAR] and asked == ["worker:0"]
 
@@ -276,7 +276,7 @@ def test_a_log_whose_lines_come_one_by_one_for_long_is_followed_to_its_end() -> 
     pieces = [piece(offset, blob=line) for offset in range(0, 40_000 * len(line), len(line))]
     end = {"ended": True, "left": False, "cursors": {}, "ends": {}}
     fleet = lying("logs", Said(pieces, end))
-    lines = in_time(lambda: list(followed_lines(fleet, PLAN, LogQuery(("worker:0",)), lost)))
+    lines = in_time(lambda: list(followed_lines(fleet, PLAN, LogQuery(tasks=("worker:0",)), lost)))
     assert not lost and len(lines) == len(pieces)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -11,34 +10,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import paramiko
 import pytest
 from paramiko.common import MSG_CHANNEL_REQUEST
 
-from support.waiting import wait_for
+from support.lab.sessions import refused
 from tfdeploy.errors import HostFailed, HostUnreachable
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.fleet import SshFleet
-from tfdeploy.transport.ssh import connect, keepalive, ssh_config
-from tfdeploy.transport.ssh.argv import ssh_argv
-from tfdeploy.transport.ssh.target import resolve
+from tfdeploy.transport.ssh import connect, keepalive
 
 
 @pytest.fixture
 def fleet() -> Iterator[SshFleet]:
     with SshFleet() as opened:
         yield opened
-
-
-def refused(fleet: SshFleet, host: Any) -> HostUnreachable:
-    with pytest.raises(HostUnreachable) as caught:
-        fleet.session(host)
-    assert caught.value.where == host.name
-    assert caught.value.exit_code == 4
-    return caught.value
 
 
 def test_one_word_is_a_script_and_several_are_argv(yard: Any, fleet: SshFleet) -> None:
@@ -85,153 +73,6 @@ def test_a_changed_host_key_is_refused_with_both_and_the_line(yard: Any, fleet: 
     assert error.what.count("SHA256:") == 2
     assert f"{yard.known}:2" in error.what
     assert error.next and "ssh-keygen" in error.next
-
-
-def test_a_wrong_user_or_key_is_one_clear_cause(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
-    assert "user nobody-here" in refused(fleet, replace(sshd.host, user="nobody-here")).what
-    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "other")], check=True)
-    error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "other")))
-    assert "refused the key" in error.what
-    assert str(yard.root / "other") in error.what
-
-
-def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
-    missing = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "none")))
-    assert f"{yard.root / 'none'} cannot be read" in missing.what
-    for kind, form in (("ed25519", ()), ("rsa", ("-m", "PEM"))):
-        locked = yard.root / f"locked-{kind}"
-        subprocess.run(["ssh-keygen", "-q", "-t", kind, *form, "-N", "secret", "-f", str(locked)], check=True)
-        assert "encrypted" in refused(fleet, replace(sshd.host, identity_file=str(locked))).what
-    garbage = yard.root / "garbage"
-    garbage.write_bytes(b"\xff\x00nothing")
-    assert "not a private key" in refused(fleet, replace(sshd.host, identity_file=str(garbage))).what
-    assert "Failed" not in sshd.trace()
-
-
-@contextlib.contextmanager
-def agent_on(place: Path) -> Iterator[dict[str, str]]:
-    """A real ssh-agent, and the environment in which ssh-add talks to it."""
-    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
-    wait_for(place.exists, 5, "the ssh-agent listens")
-    try:
-        yield {**os.environ, "SSH_AUTH_SOCK": str(place)}
-    finally:
-        process.terminate()
-        process.wait(5)
-
-
-@pytest.fixture
-def ssh_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with agent_on(tmp_path / "agent") as env:
-        monkeypatch.setenv("SSH_AUTH_SOCK", env["SSH_AUTH_SOCK"])
-        yield
-
-
-@pytest.fixture
-def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Writes the `~/.ssh/config` of an operator who has nothing else."""
-    home = tmp_path / "operator"
-    (home / ".ssh").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
-
-    def write(text: str) -> None:
-        (home / ".ssh/config").write_text(text)
-        ssh_config.ask.cache_clear()
-        ssh_config._matters.cache_clear()
-
-    return write
-
-
-def pushes(target: Any, folder: Path) -> int:
-    """How rsync's ssh ends for that target."""
-    words = [*ssh_argv(target), "--", target.name, "true"]
-    return subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode
-
-
-def test_identity_agent_is_asked_by_sessions_and_by_rsync_s_ssh_alike(
-    yard: Any, fleet: SshFleet, ssh_agent: None, tmp_path: Path, configured: Callable[[str], None]
-) -> None:
-    host = replace(yard.host("n1").host, identity_file=None)
-    with agent_on(tmp_path / "other agent") as env:
-        subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, env=env, stderr=subprocess.DEVNULL)
-        configured(f'Host *\n  IdentityAgent "{tmp_path}/other agent"\n')
-        session = fleet.session(host)
-        assert session.run(("true",)).exit_code == 0
-        assert pushes(session.target, tmp_path) == 0
-        subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)  # the usual one holds it too
-        configured("Host *\n  IdentityAgent none\n")
-        assert "no key to log in with" in refused(fleet, replace(host, name="n2")).what
-        assert pushes(resolve(host), tmp_path) == 255
-
-
-def test_a_certificate_of_the_configuration_is_shown_for_files_and_for_the_agent(
-    yard: Any, fleet: SshFleet, ssh_agent: None, tmp_path: Path, configured: Callable[[str], None]
-) -> None:
-    keys = [yard.root / name for name in ("ca", "own")]
-    for key in keys:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    ca, own = keys
-    user = yard.host("any").host.user
-    subprocess.run(["ssh-keygen", "-q", "-s", str(ca), "-I", "me", "-n", user, f"{own}.pub"], check=True)
-    (yard.root / "own-cert.pub").rename(tmp_path / "shown")
-    host = yard.host("n1", f"TrustedUserCAKeys {ca}.pub", "AuthorizedKeysFile none").host
-    configured(f"Host *\n  CertificateFile {tmp_path}/shown\n")
-    session = fleet.session(replace(host, identity_file=str(own)))
-    assert pushes(session.target, tmp_path) == 0
-    subprocess.run(["ssh-add", "-q", str(own)], check=True, stderr=subprocess.DEVNULL)
-    own.unlink()
-    assert fleet.session(replace(host, name="n2", identity_file=f"{own}.pub")).alive
-    configured("")
-    assert "refused the key" in refused(fleet, replace(host, name="n3", identity_file=f"{own}.pub")).what
-
-
-def test_an_agent_that_refuses_to_sign_is_named(
-    yard: Any, fleet: SshFleet, ssh_agent: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host = replace(yard.host("n1").host, identity_file=f"{yard.key}.pub")
-    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
-    subprocess.run(["ssh-add", "-q", "-c", str(yard.key)], check=True, stderr=subprocess.DEVNULL)  # each use is asked for
-    assert "refused to sign" in refused(fleet, host).what
-
-
-@pytest.mark.fault("11 a second factor")
-@pytest.mark.parametrize("second", ["keyboard-interactive", "password"])
-def test_a_second_factor_is_named_at_once(yard: Any, fleet: SshFleet, second: str) -> None:
-    allowed = ("KbdInteractiveAuthentication yes", "PasswordAuthentication yes")
-    host = yard.host("n1", f"AuthenticationMethods publickey,{second}", *allowed).host
-    began = time.monotonic()
-    error = refused(fleet, host)
-    assert f"took the key and wants a second factor ({second})" in error.what
-    assert error.next and "AuthenticationMethods publickey" in error.next
-    assert time.monotonic() - began < 5
-
-
-def test_two_keys_are_no_second_factor(yard: Any, fleet: SshFleet, ssh_agent: None) -> None:
-    other = yard.root / "other"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    both = yard.root / "both"
-    both.write_text((yard.root / "key.pub").read_text() + (yard.root / "other.pub").read_text())
-    host = yard.host("n1", "AuthenticationMethods publickey,publickey", f"AuthorizedKeysFile {both}").host
-    assert "wants a second factor (publickey)" in refused(fleet, host).what
-    for key in (yard.key, other):
-        subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
-    assert fleet.session(replace(host, name="n2", identity_file=None)).alive
-
-
-def test_the_agent_holds_the_key_of_a_locked_file_among_too_many(yard: Any, fleet: SshFleet, ssh_agent: None) -> None:
-    sshd = yard.host("n1")
-    for number in range(9):
-        key = yard.root / f"many-{number}"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-        subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
-    subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
-    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(yard.key)], check=True, stdout=subprocess.DEVNULL)
-    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
-    other = yard.root / "many-0"
-    subprocess.run(["ssh-add", "-q", "-d", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
-    assert "refused the key" in refused(fleet, replace(sshd.host, name="n2", identity_file=str(other))).what
 
 
 def test_nobody_listens_no_such_name(yard: Any, fleet: SshFleet) -> None:

@@ -44,7 +44,9 @@ class Operator:
         self.told: list[Any] = []
         (root / "code").mkdir()
         self.program(FOREVER)
-        self.job = Job("whole", "async", ("python", "train.py"), str(root / "code"), flags="none", ready_after_s=0.1)
+        self.job = Job(
+            name="whole", mode="async", command=("python", "train.py"), code=str(root / "code"), flags="none", ready_after_s=0.1
+        )
         self.job = replace(self.job, restart_max=0, stop_grace_s=1.0, finish_grace_s=0.5)
         self.limits(10.0)
 
@@ -57,7 +59,15 @@ class Operator:
         self._monkeypatch.setattr(parts, "_part", lambda *plan: replace_record(whole(*plan), fields))
 
     def launch(self, run: str, **fields: Any) -> Any:
-        asked = Launch(self.fleet.inventory, self.job, run, 1.0, "me@here", {"user": "me", "pid": 1}, **fields)
+        asked = Launch(
+            inventory=self.fleet.inventory,
+            job=self.job,
+            run=run,
+            now=1.0,
+            operator="me@here",
+            holder={"user": "me", "pid": 1},
+            **fields,
+        )
         return launch(asked, self.fleet, RunStore(self.root / "store"), self.told.append)
 
     def left(self, run: str) -> dict[str, list[int]]:

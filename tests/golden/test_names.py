@@ -111,11 +111,15 @@ def test_no_name_has_changed_since_before_the_house() -> None:
 def test_what_was_added_or_is_gone_since_is_true_and_has_its_reason() -> None:
     golden, today, since = read(GOLDEN), names_of(ROOT), read(SINCE)
     for kind, names in since["added"].items():
+        if kind == "outputs":
+            continue  # test_outputs.py has seen them
         records = isinstance(golden[kind], dict) and kind != "exit codes"
         flat = {name: why for fields in names.values() for name, why in fields.items()} if records else names
         there = {name for fields in today[kind].values() for name in fields} if records else _pairs(today[kind])
         assert set(flat) <= there and all(flat.values()), kind
     for kind, names in since["gone"].items():
+        if kind == "outputs":
+            continue
         assert set(names) <= _pairs(golden[kind]) and all(names.values()), kind
 
 

@@ -81,7 +81,7 @@ def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
     """Two at once, so that one wait for the end of their sessions does for both."""
-    naps = [Nap(step, tfdeploy(few_hosts), tfdeploy(few_hosts), new_pipe()) for step in STEPS]
+    naps = [Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe()) for step in STEPS]
     for nap in naps:
         nap.begin()
     for nap in naps:

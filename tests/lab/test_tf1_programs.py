@@ -38,32 +38,54 @@ class Program:
 
 
 HARDWIRED = Program(
-    "hardwired",
-    "async",
-    {"worker:0": r"Test-Accuracy: \d", "worker:1": r"Variables initialized"},
-    ("hardwired.py:22 gives way to the plan's; it has 3 of worker, the plan 2",),
+    name="hardwired",
+    mode="async",
+    said={"worker:0": r"Test-Accuracy: \d", "worker:1": r"Variables initialized"},
+    notes=("hardwired.py:22 gives way to the plan's; it has 3 of worker, the plan 2",),
 )
-MONITORED = Program("trainer_monitored", "async", {"worker:0": r"step \d+ loss"}, keep=("checkpoints",))
+MONITORED = Program(name="trainer_monitored", mode="async", said={"worker:0": r"step \d+ loss"}, keep=("checkpoints",))
 QUEUES = Program(
-    "sync_queue_runners",
-    "sync",
-    {"worker:0": r"worker 0: last step \d+, loss", "worker:1": "loss"},
+    name="sync_queue_runners",
+    mode="sync",
+    said={"worker:0": r"worker 0: last step \d+, loss", "worker:1": "loss"},
     flags=("--steps=60",),
     keep=("train",),
 )
-ISSYNC = Program("mnist_issync", "sync", {"worker:0": r"step: \d+, loss: \d", "worker:1": r"finished"})
-HOGWILD = Program("hogwild", "async", {"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"})
+ISSYNC = Program(name="mnist_issync", mode="sync", said={"worker:0": r"step: \d+, loss: \d", "worker:1": r"finished"})
+HOGWILD = Program(
+    name="hogwild", mode="async", said={"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"}
+)
 OTHERS = (
-    Program("mnist_softmax_supervisor", "async", {"worker:0": r"Test accuracy = 0\.\d"}, flags=("--data_dir={data.mnist}",)),
-    Program("mnist_issync", "async", {"worker:0": r"worker 0 finished"}),
-    HOGWILD,
-    Program("downpour", "async", {"worker:0": r"worker 0: final loss"}),
-    Program("accumulated", "async", {"worker:0": r"worker 0 step \d+ loss"}),
     Program(
-        "ingraph_sum", "ingraph", {"chief:0": r"mean 49\.50"}, ("ingraph_sum.py:5 gives way",), roles={"worker": ["n2", "n3"]}
+        name="mnist_softmax_supervisor",
+        mode="async",
+        said={"worker:0": r"Test accuracy = 0\.\d"},
+        flags=("--data_dir={data.mnist}",),
     ),
-    Program("ingraph_local", "ingraph", {"chief:0": r"mean 49\.50"}, ("job is called local",), roles={"worker": ["n2", "n3"]}),
-    Program("hello_local_job", "async", {"worker:0": r"the sum of squares is 25\.0"}, ("its job local stands for worker",)),
+    Program(name="mnist_issync", mode="async", said={"worker:0": r"worker 0 finished"}),
+    HOGWILD,
+    Program(name="downpour", mode="async", said={"worker:0": r"worker 0: final loss"}),
+    Program(name="accumulated", mode="async", said={"worker:0": r"worker 0 step \d+ loss"}),
+    Program(
+        name="ingraph_sum",
+        mode="ingraph",
+        said={"chief:0": r"mean 49\.50"},
+        notes=("ingraph_sum.py:5 gives way",),
+        roles={"worker": ["n2", "n3"]},
+    ),
+    Program(
+        name="ingraph_local",
+        mode="ingraph",
+        said={"chief:0": r"mean 49\.50"},
+        notes=("job is called local",),
+        roles={"worker": ["n2", "n3"]},
+    ),
+    Program(
+        name="hello_local_job",
+        mode="async",
+        said={"worker:0": r"the sum of squares is 25\.0"},
+        notes=("its job local stands for worker",),
+    ),
 )
 
 

@@ -17,7 +17,21 @@ def plan_of(workers: int) -> Plan:
     for at, name in enumerate(names, 1):
         role, index = name.split(":")
         gpus = (0,) if role == "worker" else ()
-        tasks.append(TaskPlan(name, role, int(index), f"n{at}", f"n{at}:2222", 2222, gpus, (), {}, at == 2, ""))
+        tasks.append(
+            TaskPlan(
+                task=name,
+                role=role,
+                index=int(index),
+                host=f"n{at}",
+                address=f"n{at}:2222",
+                port=2222,
+                gpus=gpus,
+                argv=(),
+                env={},
+                deciding=at == 2,
+                why="",
+            )
+        )
     return Plan(
         run=RUN,
         job="digits",
@@ -27,7 +41,7 @@ def plan_of(workers: int) -> Plan:
         release="abc",
         command=("python", "train.py"),
         cluster={},
-        hosts=tuple(HostPlan(t.host, t.host, 2230, "/w", "python3") for t in tasks),
+        hosts=tuple(HostPlan(host=t.host, address=t.host, mesh_port=2230, workdir="/w", python="python3") for t in tasks),
         tasks=tuple(tasks),
         deciding=("worker:0",),
         flags_appended=(),
@@ -38,7 +52,7 @@ PLAN = plan_of(7)
 
 
 def event(kind: Any, time: float, host: str | None = None, task: str | None = None, **data: Any) -> Event:
-    return Event(kind, time, RUN, host, task, 1 if task else None, data)
+    return Event(kind=kind, time=time, run=RUN, host=host, task=task, attempt=1 if task else None, data=data)
 
 
 def line(time: float, task: str, text: str, plan: Plan = PLAN) -> Event:
@@ -52,7 +66,7 @@ def syncing() -> Iterator[Event]:
         yield event("step", 1000.5, step=name, state="done")
     for host in PLAN.hosts:
         yield event("host", 1000.6, host.host, state="connected")
-    yield Event("plan", 1001.0, RUN, data=plan_to_json(PLAN))
+    yield Event(kind="plan", time=1001.0, run=RUN, data=plan_to_json(PLAN))
     yield event("step", 1001.0, step="sync", state="begin")
     for host in PLAN.hosts[:5]:
         yield event("transfer", 1001.0, host.host, what="code", state="begin", sent_bytes=0, total_bytes=60_000_000)

@@ -65,7 +65,9 @@ class Patient:
         )
         self.port = int(self.line()) or None
         self.now = 1000.0
-        self.vitals = TaskActivity(self.paths, wire.TaskSpec("worker:0", "worker", 0, ["x"], {}, port=self.port), self.now)
+        self.vitals = TaskActivity(
+            self.paths, wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["x"], env={}, port=self.port), self.now
+        )
         self.look(1.0)
         self.look(1.0)
 
@@ -233,10 +235,10 @@ def test_traffic_tells_of_each_connection_and_listener() -> None:
 def test_the_tree_of_a_task_is_all_below_its_supervisor() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        status = wire.TaskStatus("r1", "worker:0", "n1", supervisor_pid=os.getpid())
+        status = wire.TaskStatus(run="r1", task="worker:0", host="n1", supervisor_pid=os.getpid())
         assert child.pid in activity.tree(status, processes.everyone()) and os.getpid() not in activity.tree(
             status, processes.everyone()
         )
-        assert activity.tree(wire.TaskStatus("r1", "worker:0", "n1"), processes.everyone()) == set()
+        assert activity.tree(wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.everyone()) == set()
     finally:
         child.communicate(b"\n")

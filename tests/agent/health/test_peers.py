@@ -26,7 +26,7 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
-PEERS = [wire.Peer(f"worker:{index}", "worker", name) for index, name in enumerate(NAMES)]
+PEERS = [wire.Peer(task=f"worker:{index}", role="worker", host=name) for index, name in enumerate(NAMES)]
 
 
 @contextmanager
@@ -58,11 +58,11 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 ) -> None:
     monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 1.0)
     cluster = hosts(*NAMES)
-    part = wire.HostPart("r1", "digits", "async", "n1", "d", "c", peers=PEERS)
+    part = wire.HostPart(run="r1", job="digits", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
     listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
     signs_answer = peers.SignsAnswer()
-    signs_answer.know({"worker:2": Sign(7.0)})
+    signs_answer.know({"worker:2": Sign(still_s=7.0)})
 
     def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
         signs_answer.answer(channel)
@@ -78,7 +78,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
             asking.start()
             cluster.wait_until(lambda: told, 5.0, "all have answered, or had the time for it")
         asking.join(10)
-    assert told == [peers.Told({"worker:2": Sign(7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
+    assert told == [peers.Told({"worker:2": Sign(still_s=7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
 
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:

@@ -65,9 +65,15 @@ def test_a_proxy_between(case: str) -> None:
 
 
 PART = wire.HostPart(
-    "r1", "j", "async", "n1", "d", "c", peers=[wire.Peer("ps:0", "ps", "n1"), wire.Peer("worker:0", "worker", "n2")]
+    run="r1",
+    job="j",
+    mode="async",
+    host="n1",
+    plan_digest="d",
+    release="c",
+    peers=[wire.Peer(task="ps:0", role="ps", host="n1"), wire.Peer(task="worker:0", role="worker", host="n2")],
 )
-GOOD = Sign(3.0, ("ps:0",), 1.0, 7, 0, False, False)
+GOOD = Sign(still_s=3.0, waits=("ps:0",), waiting_s=1.0, stopped=7, disk=0, listens=False, starting=False)
 
 
 def test_a_host_speaks_for_its_own_tasks_only() -> None:

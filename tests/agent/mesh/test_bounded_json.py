@@ -86,14 +86,20 @@ def _some(chance: random.Random, depth: int) -> Any:
 
 
 PART = wire.HostPart(
-    "r1", "j", "sync", "n1", "d", "c", peers=[wire.Peer("worker:0", "worker", "n1"), wire.Peer("worker:1", "worker", "n2")]
+    run="r1",
+    job="j",
+    mode="sync",
+    host="n1",
+    plan_digest="d",
+    release="c",
+    peers=[wire.Peer(task="worker:0", role="worker", host="n1"), wire.Peer(task="worker:1", role="worker", host="n2")],
 )
 SIGN = {"still_s": 1, "waits": ["worker:0"], "waiting_s": 0, "stopped": 0, "disk": 0, "listens": None, "starting": False}
 
 
 def test_the_signs_of_another_host_are_values_of_one_type() -> None:
     (sign,) = peers._checked({"signs": {"worker:1": SIGN}, "more": 1}, PART, "n2").values()
-    assert sign == peers.Sign(1.0, ("worker:0",)) and isinstance(sign.still_s, float)
+    assert sign == peers.Sign(still_s=1.0, waits=("worker:0",)) and isinstance(sign.still_s, float)
     told = peers._checked({"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2")
     assert told["worker:1"].waits == ("worker:0",)
     assert peers._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}  # not its own task

@@ -18,7 +18,7 @@ MERGES = int(os.environ.get("TFDEPLOY_SOAK_MERGES", "20000"))
 SEED = int(os.environ.get("TFDEPLOY_MERGE_SEED", "0")) or random.randrange(1, 1 << 30)
 HOSTS = ["n1", "n2", "n3"]
 TASKS = ["worker:0", "worker:1", "ps:0"]
-PEERS = {task: wire.Peer(task, task.split(":")[0], host) for task, host in zip(TASKS, HOSTS, strict=True)}
+PEERS = {task: wire.Peer(task=task, role=task.split(":")[0], host=host) for task, host in zip(TASKS, HOSTS, strict=True)}
 TIMES = [0, 0.0, -0.0, 1, 1.0, 2.5, 1e9, 1763719000.123]  # few, so that they meet
 COUNTS = [0, 1, 2, 10**6]
 TEXTS = ["", "a", "b", "\u8bad", "x" * 400, "\ud800", "[{"]

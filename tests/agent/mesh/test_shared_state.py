@@ -16,7 +16,11 @@ from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.wire import HostPart, Peer
 
-PEERS = [Peer("worker:0", "worker", "n1", True), Peer("worker:1", "worker", "n2"), Peer("ps:0", "ps", "n3")]
+PEERS = [
+    Peer(task="worker:0", role="worker", host="n1", deciding=True),
+    Peer(task="worker:1", role="worker", host="n2"),
+    Peer(task="ps:0", role="ps", host="n3"),
+]
 BY_TASK = {peer.task: peer for peer in PEERS}
 ABORT = {"kind": "abort", "reason": "a", "host": "n1", "time": 2.0}
 ROUND = {"n": 2, "time": 1.0, "task": "worker:1", "count": 1, "quick": 1, "delay_s": 1.0}
@@ -113,7 +117,7 @@ def test_a_clock_that_is_wrong_makes_no_host_mute() -> None:
 @pytest.mark.parametrize("letter", ["r", "\u8bad"])
 def test_a_thousand_failed_tasks_fit_into_a_message(letter: str) -> None:
     fields = {"outcome": "failed", "time": 1763719000.123, "host": "h" * 20, "up": True, "exit_code": 1, "reason": letter * 300}
-    known = Knowledge(True, ABORT, {f"worker:{index}": fields for index in range(1000)})
+    known = Knowledge(committed=True, abort=ABORT, ended={f"worker:{index}": fields for index in range(1000)})
     assert len(json.dumps(known.as_json())) < MAX_MESSAGE_BYTES
 
 
@@ -140,6 +144,8 @@ def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None
     host_dir = tmp_path / "j" / "runs" / "r1" / "hosts" / "n1"
     host_dir.mkdir(parents=True)
     (host_dir / "knowledge.json").write_text('{"committed": true, "decided": NaN}')
-    book = StateStore(RunPaths(str(host_dir)), HostPart("r1", "j", "async", "n1", "d", "c", peers=PEERS))
+    book = StateStore(
+        RunPaths(str(host_dir)), HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
+    )
     book.remember()
     assert book.known == Knowledge() and "forgot" in (host_dir / "journal").read_text()

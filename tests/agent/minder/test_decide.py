@@ -23,15 +23,22 @@ from tfdeploy.agent.minder.decide import (
 )
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
-PEERS = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n1")]
+PEERS = [
+    Peer(task="ps:0", role="ps", host="n1"),
+    Peer(task="worker:0", role="worker", host="n2", deciding=True),
+    Peer(task="worker:1", role="worker", host="n1"),
+]
 PART = HostPart(
-    "r1",
-    "j",
-    "async",
-    "n1",
-    "d",
-    "c",
-    tasks=[TaskSpec("ps:0", "ps", 0, ["x"], {}), TaskSpec("worker:1", "worker", 1, ["x"], {})],
+    run="r1",
+    job="j",
+    mode="async",
+    host="n1",
+    plan_digest="d",
+    release="c",
+    tasks=[
+        TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={}),
+        TaskSpec(task="worker:1", role="worker", index=1, argv=["x"], env={}),
+    ],
     peers=PEERS,
 )
 GOOD = {"outcome": "succeeded", "time": 50.0, "up": True, "exit_code": 0}
@@ -43,9 +50,12 @@ STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0
 def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
     """now is 100 s; `ps`, `w1`: (state, supervised, quiet_s) of the two tasks of this host."""
     rows = {"ps:0": given.pop("ps", ("running", True, 0.0)), "worker:1": given.pop("w1", ("running", True, 0.0))}
-    own = {task: Own(TaskStatus("r1", task, "n1", state=s), alive, quiet) for task, (s, alive, quiet) in rows.items()}
+    own = {
+        task: Own(status=TaskStatus(run="r1", task=task, host="n1", state=s), supervised=alive, quiet_s=quiet)
+        for task, (s, alive, quiet) in rows.items()
+    }
     marks = given.pop("marks", {"prepared": 90.0, "started": 90.0})
-    return View(PART, phase, known or Knowledge(), own, 100.0, marks, words or {}, **given)
+    return View(part=PART, phase=phase, known=known or Knowledge(), own=own, now=100.0, marks=marks, words=words or {}, **given)
 
 
 def test_what_a_power_cut_took_has_no_attempt_that_others_would_not_believe() -> None:
@@ -141,16 +151,23 @@ CASES = {
     "stopped": (view("ending", Knowledge(abort=STOP), ps=DONE, w1=DONE), [Phase("ended")]),
     "stopped before anything started": (
         view("prepared", Knowledge(abort=STOP), ps=NEW, w1=NEW),
-        [Phase("ending"), Reap("ps:0", "stopped", STOPPED_BY_OPERATOR), Reap("worker:1", "stopped", STOPPED_BY_OPERATOR)],
+        [
+            Phase("ending"),
+            Reap(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
+            Reap(task="worker:1", outcome="stopped", reason=STOPPED_BY_OPERATOR),
+        ],
     ),
     "stopped while a supervisor is about to start its task": (
         view("ending", Knowledge(abort=STOP), ps=DONE, w1=("pending", True, 0.0)),
         [],
     ),
-    "a supervisor died": (view("committed", ps=("running", False, 0.0)), [Reap("ps:0", "lost", "its supervisor was killed")]),
+    "a supervisor died": (
+        view("committed", ps=("running", False, 0.0)),
+        [Reap(task="ps:0", outcome="lost", reason="its supervisor was killed")],
+    ),
     "a supervisor died while all is being stopped": (
         view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
-        [Reap("ps:0", "stopped", STOPPED_BY_OPERATOR), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
+        [Reap(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
     ),
     "ended is ended": (view("ended", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}), []),
 }
@@ -169,15 +186,31 @@ EARLIER = dict(GOOD, time=45.0)
 def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
     """Committed, decided 70 s ago where it is."""
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
-    peers = [Peer(task, task.split(":")[0], "n1" if task in own else "n2", first, serves) for task, first, serves in words]
+    peers = [
+        Peer(task=task, role=task.split(":")[0], host="n1" if task in own else "n2", deciding=first, serves=serves)
+        for task, first, serves in words
+    ]
     specs = [
-        TaskSpec(task, task.split(":")[0], int(task.split(":")[1]), ["x"], {}, deciding=first, serves=serves)
+        TaskSpec(
+            task=task, role=task.split(":")[0], index=int(task.split(":")[1]), argv=["x"], env={}, deciding=first, serves=serves
+        )
         for task, first, serves in words
         if task in own
     ]
-    part = HostPart("r1", "j", mode, "n1", "d", "c", tasks=specs, peers=peers)
-    rows = {task: Own(TaskStatus("r1", task, "n1", state=state), alive, quiet) for task, (state, alive, quiet) in own.items()}
-    return View(part, "committed", Knowledge(True, None, ended), rows, 100.0, DECIDED_LONG, {})
+    part = HostPart(run="r1", job="j", mode=mode, host="n1", plan_digest="d", release="c", tasks=specs, peers=peers)
+    rows = {
+        task: Own(status=TaskStatus(run="r1", task=task, host="n1", state=state), supervised=alive, quiet_s=quiet)
+        for task, (state, alive, quiet) in own.items()
+    }
+    return View(
+        part=part,
+        phase="committed",
+        known=Knowledge(committed=True, abort=None, ended=ended),
+        own=rows,
+        now=100.0,
+        marks=DECIDED_LONG,
+        words={},
+    )
 
 
 BUSY, QUIET = ("running", True, 0.0), ("running", True, 99.0)
@@ -249,13 +282,13 @@ IN_MODES = {
 
 def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
     """TensorFlow makes no session before all have answered; one that starts again may yet do so."""
-    waiting = view("committed", Knowledge(True, None, {"worker:0": GOOD}), marks=DECIDED_LONG)
+    waiting = view("committed", Knowledge(committed=True, abort=None, ended={"worker:0": GOOD}), marks=DECIDED_LONG)
     own = waiting.own["worker:1"]
 
     def waits(*tasks: str, **known: Any) -> list[Any]:
         ended = {**waiting.known.ended, **known}
         rows = {**waiting.own, "worker:1": own._replace(waits=tasks)}
-        return decide(waiting._replace(own=rows, known=Knowledge(True, None, ended)))
+        return decide(waiting._replace(own=rows, known=Knowledge(committed=True, abort=None, ended=ended)))
 
     assert waits() == waits("worker:2") == waits("worker:2", **{"worker:2": dict(BAD, final=False)}) == []
     assert waits("worker:0") == waits("worker:2", "worker:0") == [End("worker:1", DECIDED, 20.0)]
@@ -274,10 +307,32 @@ def test_rule(name: str) -> None:
 
 
 def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
-    peers = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n3")]
-    part = HostPart("r1", "j", "async", "n1", "d", "c", tasks=[TaskSpec("ps:0", "ps", 0, ["x"], {})], peers=peers)
-    own = {"ps:0": Own(TaskStatus("r1", "ps:0", "n1", state="running"), True)}
-    known = Knowledge(True, None, {"worker:0": GOOD})
+    peers = [
+        Peer(task="ps:0", role="ps", host="n1"),
+        Peer(task="worker:0", role="worker", host="n2", deciding=True),
+        Peer(task="worker:1", role="worker", host="n3"),
+    ]
+    part = HostPart(
+        run="r1",
+        job="j",
+        mode="async",
+        host="n1",
+        plan_digest="d",
+        release="c",
+        tasks=[TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={})],
+        peers=peers,
+    )
+    own = {"ps:0": Own(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
+    known = Knowledge(committed=True, abort=None, ended={"worker:0": GOOD})
     for silent_s, expected in ((79.0, []), (81.0, [End("ps:0", DECIDED, 20.0)])):
-        given = View(part, "committed", known, own, 200.0, {"decided": 100.0}, {}, {"n3": silent_s})
+        given = View(
+            part=part,
+            phase="committed",
+            known=known,
+            own=own,
+            now=200.0,
+            marks={"decided": 100.0},
+            words={},
+            silent_s={"n3": silent_s},
+        )
         assert decide(given) == expected

@@ -18,9 +18,9 @@ DEAD: dict[str, Any] = {"state": "ended", "outcome": "killed", "signal": 9}
 DONE: dict[str, Any] = {"state": "ended", "outcome": "succeeded", "exit_code": 0, "up": True}
 # sync: a ps breaks the gang of all, workers recover alone. n1 has the ps and a worker, n2 the chief and a worker.
 PEERS = [
-    Peer("ps:0", "ps", "n1", False, True, "gang", True),
-    Peer("worker:0", "worker", "n2", True, False, "alone", True),
-    Peer("worker:1", "worker", "n1", False, False, "alone", True),
+    Peer(task="ps:0", role="ps", host="n1", deciding=False, serves=True, on_death="gang", gang=True),
+    Peer(task="worker:0", role="worker", host="n2", deciding=True, serves=False, on_death="alone", gang=True),
+    Peer(task="worker:1", role="worker", host="n1", deciding=False, serves=False, on_death="alone", gang=True),
 ]
 ALL_CLEARED = {"n1": (2, CLEARED), "n2": (2, CLEARED)}
 ALL_SUPPLIED = {"n1": (2, SUPPLIED), "n2": (2, SERVED)}
@@ -40,14 +40,37 @@ def view(
     **known: Any,
 ) -> View:
     """Host n1 at 100 s. A task that ended has no supervisor any more."""
-    part = HostPart("r1", "j", "sync", "n1", "d", "c", peers=PEERS, restart_max=3, supply_from=supply_from)
-    part.tasks = [TaskSpec("ps:0", "ps", 0, ["x"], {}, serves=True), TaskSpec("worker:1", "worker", 1, ["x"], {})]
+    part = HostPart(
+        run="r1",
+        job="j",
+        mode="sync",
+        host="n1",
+        plan_digest="d",
+        release="c",
+        peers=PEERS,
+        restart_max=3,
+        supply_from=supply_from,
+    )
+    part.tasks = [
+        TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={}, serves=True),
+        TaskSpec(task="worker:1", role="worker", index=1, argv=["x"], env={}),
+    ]
     own = {}
     for task, given in (("ps:0", ps or RUNS), ("worker:1", w1 or RUNS)):
-        status = TaskStatus("r1", task, "n1", **{"attempt": 1, **given})
-        own[task] = Own(status, status.state != "ended")
+        status = TaskStatus(run="r1", task=task, host="n1", **{"attempt": 1, **given})
+        own[task] = Own(status=status, supervised=status.state != "ended")
     heard = Knowledge(committed=True, **known)
-    return View(part, "committed", heard, own, 100.0, marks or {}, {}, counts=counts or {}, supplied=supplied)
+    return View(
+        part=part,
+        phase="committed",
+        known=heard,
+        own=own,
+        now=100.0,
+        marks=marks or {},
+        words={},
+        counts=counts or {},
+        supplied=supplied,
+    )
 
 
 CASES: dict[str, tuple[View, list[Action]]] = {
@@ -147,7 +170,7 @@ def test_rule(name: str) -> None:
     ],
 )
 def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay_s: float) -> None:
-    status = TaskStatus("r1", "worker:1", "n1", attempt=5, exit_code=3, lived_s=lived_s)
+    status = TaskStatus(run="r1", task="worker:1", host="n1", attempt=5, exit_code=3, lived_s=lived_s)
     told = {"attempt": 5, "round": 1, "count": count, "quick": quick, "delay_s": delay_s, "how": "exit code 3"}
     assert account(before, status, [1.0, 60.0], 1.0) == told
     assert account(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
@@ -164,7 +187,9 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
         stands={"n1": (MAX_ROUND, SERVED), "n2": (MAX_ROUND, SERVED)},
     )
     assert recover(seen) == [GiveUp("ps:0", "killed by signal 9, and no round follows number 1000000")]
-    status = TaskStatus("r1", "ps:0", "n1", state="ended", outcome="killed", attempt=MAX_ROUND + 1, started=1.0, ended=2.0)
+    status = TaskStatus(
+        run="r1", task="ps:0", host="n1", state="ended", outcome="killed", attempt=MAX_ROUND + 1, started=1.0, ended=2.0
+    )
     count = account(last, status, [1.0, 60.0], 1.0)
     told = Knowledge(ended={"ps:0": ending_of(status)}, round=new_round(NewRound(2, "ps:0"), status, count))
     assert from_json(json.loads(json.dumps(told.as_json())), {peer.task: peer for peer in PEERS}) == told

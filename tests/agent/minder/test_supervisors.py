@@ -28,7 +28,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(ho
     own = supervisors.look()  # its supervisor has hardly begun
     assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own["worker:0"].supervised
     known = Knowledge(committed=True, round=ROUND, stands={"n1": (2, 3)})
-    assert recover(View(paths.part(), "committed", known, own, 0.0, {}, {})) == []
+    assert recover(View(part=paths.part(), phase="committed", known=known, own=own, now=0.0, marks={}, words={})) == []
     cluster.wait_until(lambda: paths.status("worker:0").round == 2)
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     cluster.wait_until(lambda: (supervisors.reap(), not supervisors.look()["worker:0"].supervised)[1])

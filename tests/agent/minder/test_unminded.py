@@ -24,11 +24,23 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
-PEERS = [Peer("ps:0", "ps", "n1"), Peer("worker:0", "worker", "n2", True), Peer("worker:1", "worker", "n3", on_death="alone")]
+PEERS = [
+    Peer(task="ps:0", role="ps", host="n1"),
+    Peer(task="worker:0", role="worker", host="n2", deciding=True),
+    Peer(task="worker:1", role="worker", host="n3", on_death="alone"),
+]
 PART = HostPart(
-    "r1", "j", "async", "n1", "d", "c", tasks=[TaskSpec("ps:0", "ps", 0, ["x"], {})], peers=PEERS, restart_max=3,
+    run="r1",
+    job="j",
+    mode="async",
+    host="n1",
+    plan_digest="d",
+    release="c",
+    tasks=[TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={})],
+    peers=PEERS,
+    restart_max=3,
     restart_wait_s=3600.0,
-)  # fmt: skip
+)
 AWAY = Knowledge(committed=True, unminded={"n3": (1, 50.0)})
 DONE = {"outcome": "succeeded", "time": 60.0, "up": True}
 DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
@@ -36,8 +48,8 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
     """now is 5,000 s."""
-    own = {"ps:0": Own(TaskStatus("r1", "ps:0", "n1", state="running"), True)}
-    return View(PART, phase, known, own, 5000.0, marks or {}, {}, **given)
+    own = {"ps:0": Own(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
+    return View(part=PART, phase=phase, known=known, own=own, now=5000.0, marks=marks or {}, words={}, **given)
 
 
 KNOWN = Knowledge(committed=True)
@@ -96,8 +108,8 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
 
 def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
     peers = [
-        Peer("worker:0", "worker", "n1", True, False, "gang", True),
-        Peer("worker:1", "worker", "n3", True, False, "gang", True),
+        Peer(task="worker:0", role="worker", host="n1", deciding=True, serves=False, on_death="gang", gang=True),
+        Peer(task="worker:1", role="worker", host="n3", deciding=True, serves=False, on_death="gang", gang=True),
     ]
     part = wire.replace(PART, peers=peers)
     round_two = {"n": 2, "time": 70.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}

@@ -43,8 +43,18 @@ def run(tmp_path: Path) -> Path:
     """The folder of a run of one task on host n1; the release has `code.py`."""
     host = Path(layout.host_dir(str(tmp_path), "j", "r", "n1"))
     (host / "tasks" / "worker-0").mkdir(parents=True)
-    specs = [wire.TaskSpec("worker:0", "worker", 0, ["true"], {})]
-    part = wire.HostPart("r", "j", "async", "n1", "d", "abc", tasks=specs, keep=["ckpt"], links={"data": "digits"})
+    specs = [wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["true"], env={})]
+    part = wire.HostPart(
+        run="r",
+        job="j",
+        mode="async",
+        host="n1",
+        plan_digest="d",
+        release="abc",
+        tasks=specs,
+        keep=["ckpt"],
+        links={"data": "digits"},
+    )
     (host / "part.json").write_text(json.dumps(wire.to_wire(part)))
     for folder in (Path(layout.release_dir(str(tmp_path), "j", "abc")), Path(layout.cwd_dir(str(tmp_path), "j", "r"))):
         folder.mkdir(parents=True)

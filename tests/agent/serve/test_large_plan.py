@@ -28,10 +28,14 @@ KNOWN |= {"cores": 2, "memory_bytes": 8 << 30, "free_disk_bytes": 1 << 40, "free
 
 
 def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
-    hosts = [Host("n1", "127.0.0.1", ports=(ports[0], ports[-1]))]
+    hosts = [Host(name="n1", address="127.0.0.1", ports=(ports[0], ports[-1]))]
     for number in range(2, HOSTS + 1):  # loopback addresses share their ports
         hosts.append(
-            Host(f"n{number}", f"127.1.{number // 250}.{number % 250 + 1}", ports=(2 * number + 9000, 2 * number + 9001))
+            Host(
+                name=f"n{number}",
+                address=f"127.1.{number // 250}.{number % 250 + 1}",
+                ports=(2 * number + 9000, 2 * number + 9001),
+            )
         )
     facts = {
         host.name: HostFacts(
@@ -44,7 +48,7 @@ def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
         )
         for host in hosts
     }
-    job = Job(JOB, "async", TELL, "/code", flags="none", ready_after_s=0.05)
+    job = Job(name=JOB, mode="async", command=TELL, code="/code", flags="none", ready_after_s=0.05)
     inventory = Inventory(tuple(hosts), {"ps": ("n1",), "worker": tuple(host.name for host in hosts)})
     known: dict[str, Any] = {"release": RELEASE, "sources": {}, "run": RUN, "now": 1.0, "operator": "me@here"}
     return make_plan(inventory, job, facts, options=Options(), **known)

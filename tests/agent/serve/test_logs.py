@@ -25,16 +25,23 @@ class Host:
     def __init__(self, workdir: Path, tasks: list[str]) -> None:
         self.context = Context(str(workdir), "")
         self.folder = Path(layout.host_dir(str(workdir), "job", "run", "n1"))
-        specs = [wire.TaskSpec(task, task.split(":")[0], int(task.split(":")[1]), ["true"], {}) for task in tasks]
+        specs = [
+            wire.TaskSpec(task=task, role=task.split(":")[0], index=int(task.split(":")[1]), argv=["true"], env={})
+            for task in tasks
+        ]
         self.locks = []
         for task in tasks:
             self.task_dir(task).mkdir(parents=True)
             self.hold(self.task_dir(task) / "supervisor.lock")
             self.status(task, state="running")
         (self.folder / "part.json").write_text(
-            json.dumps(wire.to_wire(wire.HostPart("run", "job", "async", "n1", "d", "r", tasks=specs)))
+            json.dumps(
+                wire.to_wire(
+                    wire.HostPart(run="run", job="job", mode="async", host="n1", plan_digest="d", release="r", tasks=specs)
+                )
+            )
         )
-        state = wire.HostRunState("run", "job", "n1", phase="committed", boot_id=find.boot_id())
+        state = wire.HostRunState(run="run", job="job", host="n1", phase="committed", boot_id=find.boot_id())
         (self.folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
 
     def hold(self, path: Path) -> None:
@@ -46,7 +53,7 @@ class Host:
         return Path(layout.task_dir(self.context.workdir, "job", "run", "n1", task))
 
     def status(self, task: str, **fields: Any) -> None:
-        status = wire.TaskStatus("run", task, "n1", boot_id=find.boot_id(), **fields)
+        status = wire.TaskStatus(run="run", task=task, host="n1", boot_id=find.boot_id(), **fields)
         temporary = self.task_dir(task) / "new"
         temporary.write_text(json.dumps(wire.to_wire(status)))
         temporary.rename(self.task_dir(task) / "status.json")

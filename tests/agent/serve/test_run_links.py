@@ -94,8 +94,11 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
 
 def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
     mesh = [wire.MeshHost(f"n{number}", f"10.0.0.{number}", 2222) for number in range(hosts)]
-    peers = [wire.Peer(f"ps:{number}", "ps", f"n{number}", serves=True, address=f"10.0.0.{number}:2223") for number in range(ps)]
-    return wire.HostPart("r1", "j", "async", host, "d", "c", mesh=mesh, peers=peers)
+    peers = [
+        wire.Peer(task=f"ps:{number}", role="ps", host=f"n{number}", serves=True, address=f"10.0.0.{number}:2223")
+        for number in range(ps)
+    ]
+    return wire.HostPart(run="r1", job="j", mode="async", host=host, plan_digest="d", release="c", mesh=mesh, peers=peers)
 
 
 def test_every_host_begins_with_its_neighbour() -> None:

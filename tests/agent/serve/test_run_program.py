@@ -22,7 +22,9 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
     (tmp_path / "code/train.py").touch()
 
     def told(*argv: str, **env: str) -> str | None:
-        spec = wire.TaskSpec("worker:0", "worker", 0, list(argv), env=env, path_prepend=[str(tmp_path / "env/bin")])
+        spec = wire.TaskSpec(
+            task="worker:0", role="worker", index=0, argv=list(argv), env=env, path_prepend=[str(tmp_path / "env/bin")]
+        )
         found = run_program.wrong(spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")})
         return None if found is None else ": ".join(found)
 

@@ -75,7 +75,10 @@ def test_why_there_is_another_attempt(
     assert paths is not None
     state = replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
-    part = replace(paths.part(), peers=[wire.Peer("worker:0", "worker", "n1", True, False, "gang", gang)])
+    part = replace(
+        paths.part(),
+        peers=[wire.Peer(task="worker:0", role="worker", host="n1", deciding=True, serves=False, on_death="gang", gang=gang)],
+    )
     (Path(paths.host_dir) / "part.json").write_text(json.dumps(wire.to_wire(part)))
     with (task / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,7 +87,7 @@ def test_why_there_is_another_attempt(
 
 def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = make_run(tmp_path, "run", "committed", state="running")
-    ended = wire.to_wire(wire.TaskStatus("run", "worker:0", "n1", state="ended", outcome="succeeded"))
+    ended = wire.to_wire(wire.TaskStatus(run="run", task="worker:0", host="n1", state="ended", outcome="succeeded"))
 
     def ends_now(path: str) -> bool:
         (task / "status.json").write_text(json.dumps(ended))
@@ -109,7 +112,7 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
     def then(read: Callable[..., Any]) -> Callable[..., Any]:
         def look(*words: Any) -> Any:
             if looks:  # the new attempt begins between the first look and the second, and the minder sees it
-                begun = wire.TaskStatus("run", "worker:0", "n1", attempt=2, state="starting")
+                begun = wire.TaskStatus(run="run", task="worker:0", host="n1", attempt=2, state="starting")
                 (task / "status.json").write_text(json.dumps(wire.to_wire(begun)))
                 file.write_text(json.dumps(wire.to_wire(state)))
             looks.append("look")
@@ -163,9 +166,9 @@ def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
     for host, name, boot in (("n1", "elsewhere", "b1"), ("n2", os.uname().nodename, "b2"), ("n3", None, "b3")):
         folder = Path(layout.host_dir(str(tmp_path), "job", "run", host))
         folder.mkdir(parents=True)
-        part = wire.HostPart("run", "job", "async", host, "digest", "r1")
+        part = wire.HostPart(run="run", job="job", mode="async", host=host, plan_digest="digest", release="r1")
         (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
-        state = wire.HostRunState("run", "job", host, boot_id=boot, hostname=name)
+        state = wire.HostRunState(run="run", job="job", host=host, boot_id=boot, hostname=name)
         (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
     assert find.own_host(str(tmp_path), "job", "run") == "n2"
     assert find.own_host(str(tmp_path), "job", "none") is None
@@ -174,8 +177,10 @@ def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
 def _state(workdir: Path, host: str, **said: Any) -> None:
     folder = Path(layout.host_dir(str(workdir), "job", "run", host))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "part.json").write_text(json.dumps(wire.to_wire(wire.HostPart("run", "job", "async", host, "digest", "r1"))))
-    (folder / "state.json").write_text(json.dumps(wire.to_wire(wire.HostRunState("run", "job", host, **said))))
+    (folder / "part.json").write_text(
+        json.dumps(wire.to_wire(wire.HostPart(run="run", job="job", mode="async", host=host, plan_digest="digest", release="r1")))
+    )
+    (folder / "state.json").write_text(json.dumps(wire.to_wire(wire.HostRunState(run="run", job="job", host=host, **said))))
 
 
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:

@@ -81,12 +81,12 @@ def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **sta
     task = Path(layout.task_dir(str(workdir), "job", run, "n1", "worker:0"))
     task.mkdir(parents=True)
     boot = boot or find.boot_id()
-    spec = wire.TaskSpec("worker:0", "worker", 0, ["true"], {}, port=2222)
-    part = wire.HostPart(run, "job", "async", "n1", "digest", "r1", tasks=[spec])
-    state = wire.HostRunState(run, "job", "n1", phase=phase, boot_id=boot)
+    spec = wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["true"], env={}, port=2222)
+    part = wire.HostPart(run=run, job="job", mode="async", host="n1", plan_digest="digest", release="r1", tasks=[spec])
+    state = wire.HostRunState(run=run, job="job", host="n1", phase=phase, boot_id=boot)
     (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
     (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
     if status:
-        fields = wire.to_wire(wire.TaskStatus(run, "worker:0", "n1", boot_id=boot, **status))
+        fields = wire.to_wire(wire.TaskStatus(run=run, task="worker:0", host="n1", boot_id=boot, **status))
         (task / "status.json").write_text(json.dumps(fields))
     return task

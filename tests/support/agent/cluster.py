@@ -50,10 +50,17 @@ def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
     """As release.commit would have written it."""
     name = str(path.relative_to(folder))
     if path.is_symlink():
-        return release_manifest.Entry(name, "link", 0, "", os.readlink(path))
+        return release_manifest.Entry(path=name, kind="link", size=0, sha256="", target=os.readlink(path))
     about = path.stat()
     kind = "exec" if about.st_mode & 0o100 else "file"
-    return release_manifest.Entry(name, kind, about.st_size, hashlib.sha256(path.read_bytes()).hexdigest(), "", about.st_mtime_ns)
+    return release_manifest.Entry(
+        path=name,
+        kind=kind,
+        size=about.st_size,
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        target="",
+        mtime_ns=about.st_mtime_ns,
+    )
 
 
 class HostUnderTest:
@@ -116,13 +123,27 @@ class Cluster:
         for task, (host, argv, *more) in tasks.items():
             role, index = task.split(":")
             given = dict({"ready_after_s": 0.05, "ready_timeout_s": 10.0, "env": {}}, **(more[0] if more else {}))
-            specs[host].append(wire.TaskSpec(task, role, int(index), argv, deciding=task == "worker:0", **given))
-            peers.append(wire.Peer(task, role, host, task == "worker:0", False, *recovery.get(task, ("", False))))
+            specs[host].append(
+                wire.TaskSpec(task=task, role=role, index=int(index), argv=argv, deciding=task == "worker:0", **given)
+            )
+            on_death, gang = recovery.get(task, ("", False))
+            peers.append(wire.Peer(task=task, role=role, host=host, deciding=task == "worker:0", on_death=on_death, gang=gang))
         quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "start_within_s": 10.0, "commit_within_s": 10.0}, **fields)
         digest = quick.pop("plan_digest", "d1")
         return {
             name: wire.to_wire(
-                wire.HostPart(run, JOB, "async", name, digest, RELEASE, tasks=specs[name], peers=peers, mesh=mesh, **quick)
+                wire.HostPart(
+                    run=run,
+                    job=JOB,
+                    mode="async",
+                    host=name,
+                    plan_digest=digest,
+                    release=RELEASE,
+                    tasks=specs[name],
+                    peers=peers,
+                    mesh=mesh,
+                    **quick,
+                )
             )
             for name in self.hosts
         }

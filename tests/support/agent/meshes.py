@@ -18,7 +18,9 @@ class Meshes:
         self.hosts, self.certs, self.wait_until = cluster.hosts, cluster.certs, cluster.wait_until
         self._made: dict[str, Mesh] = {}
         self._addresses = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
-        self._peers = [wire.Peer(f"worker:{index}", "worker", name, index == 0) for index, name in enumerate(NAMES)]
+        self._peers = [
+            wire.Peer(task=f"worker:{index}", role="worker", host=name, deciding=index == 0) for index, name in enumerate(NAMES)
+        ]
 
     def join(self, name: str, known: Knowledge = Knowledge()) -> Mesh:  # noqa: B008
         """The host's mesh, listening, which knows this much."""

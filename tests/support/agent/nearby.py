@@ -127,7 +127,7 @@ class NearFleet:
         for number, (name, context) in enumerate(self.contexts.items()):
             os.makedirs(context.workdir)
             ports = (low + 20 * number, low + 20 * number + 19)
-            row = Host(name, "127.0.0.1", 22, "me", workdir=context.workdir, ports=ports, gpus="none")
+            row = Host(name=name, address="127.0.0.1", port=22, user="me", workdir=context.workdir, ports=ports, gpus="none")
             rows.append(replace(row, python=sys.executable))
         self.inventory = Inventory(tuple(rows), {"ps": names[:1], "worker": names[1:]})
 

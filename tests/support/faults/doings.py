@@ -90,7 +90,7 @@ def watches(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def reads_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     lost: dict[str, TfdeployError] = {}
-    lines = list(stored_lines(fleet, PLAN, LogQuery(tuple(HOSTS.values())), lost))
+    lines = list(stored_lines(fleet, PLAN, LogQuery(tasks=tuple(HOSTS.values())), lost))
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
     return {**dict.fromkeys(HOSTS), **lost}
 

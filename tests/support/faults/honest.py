@@ -26,15 +26,46 @@ class Said(NamedTuple):
 def the_plan() -> Plan:
     """`keep` is the folder sub."""
     tasks = tuple(
-        TaskPlan(task, "worker", number, host, "", None, (), ("python", "x.py"), {}, number == 0, "")
+        TaskPlan(
+            task=task,
+            role="worker",
+            index=number,
+            host=host,
+            address="",
+            port=None,
+            gpus=(),
+            argv=("python", "x.py"),
+            env={},
+            deciding=number == 0,
+            why="",
+        )
         for number, (host, task) in enumerate(HOSTS.items())
     )
     hosts = tuple(
-        HostPlan(host, f"192.0.2.{number}", 2222, WORKDIR, "/usr/bin/python3", {"name": host, "address": f"192.0.2.{number}"})
+        HostPlan(
+            host=host,
+            address=f"192.0.2.{number}",
+            mesh_port=2222,
+            workdir=WORKDIR,
+            python="/usr/bin/python3",
+            ssh={"name": host, "address": f"192.0.2.{number}"},
+        )
         for number, host in enumerate(HOSTS, 1)
     )
     return Plan(
-        RUN, JOB, "async", 1.0, "me@here", "c0ffee", ("python", "x.py"), {}, hosts, tasks, ("worker:0",), (), keep=("sub",)
+        run=RUN,
+        job=JOB,
+        mode="async",
+        created=1.0,
+        operator="me@here",
+        release="c0ffee",
+        command=("python", "x.py"),
+        cluster={},
+        hosts=hosts,
+        tasks=tasks,
+        deciding=("worker:0",),
+        flags_appended=(),
+        keep=("sub",),
     )
 
 
@@ -55,7 +86,16 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
 
 def _status(host: str) -> dict[str, Any]:
     fields = wire.TaskStatus(
-        RUN, HOSTS[host], host, 1, "ended", outcome="failed", exit_code=1, started=1.0, ended=2.0, log_bytes=len(LOG)
+        run=RUN,
+        task=HOSTS[host],
+        host=host,
+        attempt=1,
+        state="ended",
+        outcome="failed",
+        exit_code=1,
+        started=1.0,
+        ended=2.0,
+        log_bytes=len(LOG),
     )
     found: dict[str, Any] = wire.to_wire(fields)
     return found
@@ -65,7 +105,15 @@ def _state(host: str) -> dict[str, Any]:
     death = {"task": HOSTS[host], "host": host, "outcome": "failed", "time": 2.0, "exit_code": 1, "attempt": 1}
     found: dict[str, Any] = wire.to_wire(
         wire.HostRunState(
-            RUN, JOB, host, "ended", 1.0, 2.0, first_death=death, ended_tasks={HOSTS[host]: death}, left_files=["x"]
+            run=RUN,
+            job=JOB,
+            host=host,
+            phase="ended",
+            started=1.0,
+            ended=2.0,
+            first_death=death,
+            ended_tasks={HOSTS[host]: death},
+            left_files=["x"],
         )
     )
     return found

@@ -28,7 +28,20 @@ from tfdeploy.ui import reports
 HONOUR = ("inventory", "trust", "sync", "setup", "launch", "logs", "status", "runs", "fetch", "tensorboard", "exec", "ssh")
 REFUSE = ("stop", "docs", "init", "lab")
 WORDS = {"ssh": ["n1"], "lab": ["up", "3"], "exec": ["--", "true"]}  # what a verb cannot do without
-PLAN = Plan("digits-1", "digits", "async", 1.0, "me@here", "c0ffee", ("python", "train.py"), {}, (), (), (), ())
+PLAN = Plan(
+    run="digits-1",
+    job="digits",
+    mode="async",
+    created=1.0,
+    operator="me@here",
+    release="c0ffee",
+    command=("python", "train.py"),
+    cluster={},
+    hosts=(),
+    tasks=(),
+    deciding=(),
+    flags_appended=(),
+)
 SETTINGS = ("INVENTORY", "JOB", "LIMIT", "EXCLUDE", "PARALLEL", "JSON", "VERBOSE", "QUIET", "COLOR", "YES")
 
 
@@ -236,7 +249,9 @@ def test_different_plans_say_what_to_type_with_the_files_that_were_given(
 @pytest.mark.parametrize("bound", [{"limit": "n3"}, {"exclude": "n1"}])
 def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str, str]) -> None:
     Path("k.yaml").write_text("hosts: {n2: {address: 192.0.2.2}}")
-    ran_on = tuple(HostPlan(name, "192.0.2.1", 2222, "/w", "/usr/bin/python3") for name in ("n1", "n3"))
+    ran_on = tuple(
+        HostPlan(host=name, address="192.0.2.1", mesh_port=2222, workdir="/w", python="/usr/bin/python3") for name in ("n1", "n3")
+    )
     assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
     fleet: Any = None  # nobody is asked
     meant = setting.run_meant(OfRun(inventory="k.yaml", wanted="digits-1", **bound), fleet)

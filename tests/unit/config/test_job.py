@@ -90,7 +90,14 @@ def test_the_contracts_example(load, tmp_path):
 
 def test_defaults(load, tmp_path):
     job = load("command: [python, train.py]\n")
-    assert job == Job("job", None, ("python", "train.py"), str(tmp_path / "job"), metrics=DEFAULT_METRICS, source="tfdeploy.yaml")
+    assert job == Job(
+        name="job",
+        mode=None,
+        command=("python", "train.py"),
+        code=str(tmp_path / "job"),
+        metrics=DEFAULT_METRICS,
+        source="tfdeploy.yaml",
+    )
 
 
 def test_without_a_command_one_must_come_behind_the_dashes(load):

@@ -72,7 +72,7 @@ def test_what_a_task_is_told_counts_before_its_mode(monkeypatch: pytest.MonkeyPa
 
 
 def part(mode: str, lockstep: bool | None) -> wire.HostPart:
-    return wire.HostPart("r", "j", mode, "n1", "d", "c", lockstep=lockstep)
+    return wire.HostPart(run="r", job="j", mode=mode, host="n1", plan_digest="d", release="c", lockstep=lockstep)
 
 
 @pytest.mark.parametrize("mode", NAMED_BY_OLDER_RUNS)

@@ -21,10 +21,34 @@ PLAN = Plan(
     release="abc",
     command=("python", "train.py"),
     cluster={},
-    hosts=tuple(HostPlan(h, h, 2230, "/w", "python3") for h in ("n1", "n2")),
+    hosts=tuple(HostPlan(host=h, address=h, mesh_port=2230, workdir="/w", python="python3") for h in ("n1", "n2")),
     tasks=(
-        TaskPlan("ps:0", "ps", 0, "n1", "n1:2222", 2222, (), (), {}, False, ""),
-        TaskPlan("worker:0", "worker", 0, "n2", "n2:2222", 2222, (0,), (), {}, True, ""),
+        TaskPlan(
+            task="ps:0",
+            role="ps",
+            index=0,
+            host="n1",
+            address="n1:2222",
+            port=2222,
+            gpus=(),
+            argv=(),
+            env={},
+            deciding=False,
+            why="",
+        ),
+        TaskPlan(
+            task="worker:0",
+            role="worker",
+            index=0,
+            host="n2",
+            address="n2:2222",
+            port=2222,
+            gpus=(0,),
+            argv=(),
+            env={},
+            deciding=True,
+            why="",
+        ),
     ),
     deciding=("worker:0",),
     flags_appended=(),
@@ -33,7 +57,7 @@ PLAN = Plan(
 
 
 def event(kind: Any, time: float, host: str | None = None, task: str | None = None, **data: Any) -> Event:
-    return Event(kind, time, "digits-1", host, task, 1 if task else None, data)
+    return Event(kind=kind, time=time, run="digits-1", host=host, task=task, attempt=1 if task else None, data=data)
 
 
 def line(time: float, text: str, task: str = "worker:0") -> Event:
@@ -47,7 +71,7 @@ def a_run() -> list[Event]:
         event("host", 1000.2, "n1", state="connected"),
         event("transfer", 1001.0, "n1", what="code", sent_bytes=0, total_bytes=1000, state="begin"),
         event("transfer", 1002.0, "n1", what="code", sent_bytes=250, total_bytes=1000, state="moving"),
-        Event("plan", 1003.0, "digits-1", data=plan_to_json(PLAN)),
+        Event(kind="plan", time=1003.0, run="digits-1", data=plan_to_json(PLAN)),
         event("task", 1004.0, "n2", "worker:0", attempt=1, state="running", up=True, pid=42, started=1003.5),
         event("run", 1005.0, state="running"),
         event("note", 1005.0, level="warning", text="a proxy was neutralised"),

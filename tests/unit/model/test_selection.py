@@ -8,7 +8,8 @@ from tfdeploy.model.selection import select
 
 NAMES = ("n1", "n2", "gpu01", "gpu02", "gpu10", "ps")
 INVENTORY = Inventory(
-    tuple(Host(name, name) for name in NAMES), {"ps": ("n1",), "worker": ("n2", "gpu01", "gpu02", "gpu10"), "chief": ("n2",)}
+    tuple(Host(name=name, address=name) for name in NAMES),
+    {"ps": ("n1",), "worker": ("n2", "gpu01", "gpu02", "gpu10"), "chief": ("n2",)},
 )
 
 CASES = [

@@ -2,76 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tfdeploy.agent.wire import HostRunState, TaskStatus
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
-from tfdeploy.model.status import exit_code, run_view, run_view_json
-from tfdeploy.model.words import iso_z
-
-RUN = "digits-20261121-101500-3fa1"
-
-
-def task(name: str, host: str, port: int, gpus: tuple[int, ...] = ()) -> TaskPlan:
-    role, index = name.split(":")
-    return TaskPlan(name, role, int(index), host, f"192.0.2.1:{port}", port, gpus, ("python",), {}, name == "worker:0", "")
-
-
-PLAN = Plan(
-    run=RUN,
-    job="digits",
-    mode="async",
-    created=1000.0,
-    operator="me@here",
-    release="abc",
-    command=("python", "train.py"),
-    cluster={},
-    hosts=tuple(HostPlan(h, h, 2230, "/w", "python3") for h in ("n1", "n2", "n3")),
-    tasks=(task("ps:0", "n1", 2222), task("worker:0", "n2", 2223, (0,)), task("worker:1", "n3", 2223)),
-    deciding=("worker:0",),
-    flags_appended=(),
-)
-WHERE = {t.task: t.host for t in PLAN.tasks}
-
-
-def hosts(phase: str = "committed", **per_host: dict[str, Any] | None) -> dict[str, HostRunState | None]:
-    states: dict[str, HostRunState | None] = {}
-    for name in ("n1", "n2", "n3"):
-        given = per_host.get(name, {})
-        states[name] = (
-            None if given is None else HostRunState(RUN, "digits", name, **{"phase": phase, "started": 1001.0, **given})
-        )
-    return states
-
-
-def statuses(*rows: tuple[str, str, str | None, dict[str, Any]]) -> dict[str, TaskStatus]:
-    return {n: TaskStatus(RUN, n, WHERE[n], attempt=1, state=s, outcome=o, **more) for n, s, o, more in rows}
-
-
-def all_of(state: str, outcome: str | None = None, **more: Any) -> dict[str, TaskStatus]:
-    return statuses(*((name, state, outcome, more) for name in WHERE))
-
-
-RUNNING = all_of("running", up=True)
-SUCCEEDED = statuses(
-    ("ps:0", "ended", "stopped", {"ended": 1012.0}),
-    ("worker:0", "ended", "succeeded", {"exit_code": 0, "ended": 1010.0}),
-    ("worker:1", "ended", "succeeded", {"exit_code": 0, "ended": 1009.0}),
-)
-FAILED = statuses(
-    ("ps:0", "ended", "stopped", {"ended": 1012.0}),
-    ("worker:0", "ended", "failed", {"exit_code": 1, "ended": 1011.0}),
-    ("worker:1", "ended", "failed", {"exit_code": 3, "ended": 1009.0}),
-)
-DEATH = {"task": "worker:1", "host": "n3", "outcome": "failed", "exit_code": 3, "time": 1009.0}
-LATER = {"task": "worker:0", "host": "n2", "outcome": "failed", "exit_code": 1, "time": 1011.0}
-OOM = {"task": "ps:0", "host": "n1", "outcome": "killed", "signal": 9, "reason": "out of memory"}
-
-AGAIN = RUNNING | statuses(("worker:1", "pending", None, {"reason": "starts again: exit code 3"}))
+from support.status_answers import AGAIN, DEATH, FAILED, LATER, PLAN, RUN, RUNNING, SUCCEEDED, all_of, hosts, statuses
+from tfdeploy.agent.wire import HostRunState
+from tfdeploy.model.status import exit_code, run_view
 
 CASES = {
     "one starts again": (hosts(), AGAIN, (), "running", None),
@@ -255,98 +193,7 @@ BAD = {"exit_code": 3, "ended": 1020.0, "up": True}
     ],
 )
 def test_a_run_that_several_tasks_decide(one: Any, other: Any, phase: str, unreachable: Any, expected: Any) -> None:
-    states = {name: HostRunState(RUN, "digits", name, phase=phase, started=1001.0) for name in ("n2", "n3")}
+    states = {name: HostRunState(run=RUN, job="digits", host=name, phase=phase, started=1001.0) for name in ("n2", "n3")}
     tasks = statuses(("worker:0", *one), ("worker:1", *other))
     view = run_view(MIRRORED, states, tasks, unreachable=unreachable)
     assert (view.state, view.cause) == expected
-
-
-def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
-    view = run_view(PLAN, hosts(), RUNNING, unreachable=["n3"])
-    assert [(t.state, t.health) for t in view.tasks] == [("running", None), ("running", None), ("running", "unreachable")]
-    assert view.unreachable == ("n3",)
-
-
-def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> None:
-    states = hosts(n2={"unminded": {"n3": 1005.0}})
-    view = run_view(PLAN, states, RUNNING, unreachable=["n3"])
-    shown = {t.task: (t.state, t.outcome, t.health, t.reason) for t in view.tasks}
-    assert shown["worker:1"] == ("lost", "lost", "unreachable", "nobody minds it, the other hosts say")
-    assert (shown["worker:0"][0], view.state, view.cause) == (
-        "running",
-        "running",
-        "worker:1 on n3 lost: nobody minds it, the other hosts say",
-    )
-    assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"  # it says so itself: somebody does again
-
-
-def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_was() -> None:
-    running = RUNNING["worker:1"]
-    ill = TaskStatus(**{**vars(running), "health": "stalled", "health_reason": "waits for ps:0", "health_since": 1001.4})
-    view = run_view(PLAN, hosts(), {**RUNNING, "worker:1": ill})
-    assert (view.state, view.tasks[2].health) == ("running", "stalled")
-    assert view.tasks[2].reason == "waits for ps:0 (since 1970-01-01T00:16:41Z)"
-    assert [row["health"] for row in run_view_json(view)["tasks"]] == [None, None, "stalled"]
-    gone = run_view(PLAN, hosts(), {**RUNNING, "worker:1": ill}, unreachable=["n3"]).tasks[2]
-    assert gone.health == "unreachable"
-    assert gone.reason == "when last heard of, stalled: waits for ps:0 (since 1970-01-01T00:16:41Z)"
-
-
-def test_what_died_after_the_first_death_says_so() -> None:
-    view = run_view(PLAN, hosts("ended"), FAILED)
-    assert {task.task: task.reason for task in view.tasks} == {"ps:0": None, "worker:0": "after worker:1 died", "worker:1": None}
-
-
-def test_json_is_the_contract() -> None:
-    metrics = {"worker:0": {"step": 1200.0, "loss": 0.31, "accuracy": 0.5}}
-    running = statuses(("worker:0", "running", None, {"pid": 4242, "started": 1002.5, "up": True}))
-    view = run_view(PLAN, hosts(), RUNNING | running, metrics=metrics)
-    assert view.tasks[1].metrics == {"accuracy": 0.5}  # for people; the JSON is the contract's
-    fields = json.loads(json.dumps(run_view_json(view)))
-    rows = fields.pop("tasks")
-    assert fields == {
-        "run": RUN,
-        "job": "digits",
-        "mode": "async",
-        "state": "running",
-        "started": "1970-01-01T00:16:41Z",
-        "ended": None,
-    }
-    assert rows[1] == {
-        "task": "worker:0",
-        "host": "n2",
-        "state": "running",
-        "health": None,
-        "outcome": None,
-        "exit_code": None,
-        "signal": None,
-        "pid": 4242,
-        "address": "192.0.2.1:2223",
-        "gpus": [0],
-        "attempt": 1,
-        "restarts": 0,
-        "step": 1200,
-        "loss": 0.31,
-        "started": "1970-01-01T00:16:42.500Z",
-        "ended": None,
-        "reason": None,
-    }
-
-
-def test_times() -> None:
-    assert iso_z(None) is None
-    assert iso_z(0) == "1970-01-01T00:00:00Z"
-    assert iso_z(0.9999) == "1970-01-01T00:00:01Z"
-
-
-def test_of_hosts_that_were_not_asked_nothing_is_said() -> None:
-    view = run_view(PLAN, {"n3": hosts("ended")["n3"]}, {"worker:1": SUCCEEDED["worker:1"]}, unasked={"n1", "n2"})
-    assert [task.task for task in view.tasks] == ["worker:1"]
-    assert view.unasked == ("n1", "n2")
-    assert not view.unreachable
-    assert (view.state, view.cause) == ("lost", "not asked: n1, n2; how the run ended is not known")
-
-
-def test_a_run_that_goes_on_where_it_was_asked_goes_on() -> None:
-    view = run_view(PLAN, {"n3": hosts()["n3"]}, {"worker:1": RUNNING["worker:1"]}, unasked={"n1", "n2"})
-    assert (view.state, view.cause, [task.health for task in view.tasks]) == ("running", None, [None])

@@ -29,7 +29,7 @@ def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
         release="r",
         command=("python", "train.py"),
         cluster={},
-        hosts=(HostPlan(host, "10.0.0.1", 2222, "/w", "/usr/bin/python3"),),
+        hosts=(HostPlan(host=host, address="10.0.0.1", mesh_port=2222, workdir="/w", python="/usr/bin/python3"),),
         tasks=(),
         deciding=(),
         flags_appended=(),
@@ -52,7 +52,7 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def ended(run: str, started: float) -> KnownRun:
-    return KnownRun(run, "digits", started=started, states={"n1": None})
+    return KnownRun(run=run, job="digits", started=started, states={"n1": None})
 
 
 @pytest.mark.parametrize("live_first", [True, False])
@@ -73,7 +73,7 @@ def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(hosts_k
 
 
 def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(hosts_know: Any, tmp_path: Path) -> None:
-    damaged = KnownRun("spoiled", "digits", damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"})
+    damaged = KnownRun(run="spoiled", job="digits", damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"})
     hosts_know({}, damaged, ended("old", 1.0))
     assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "old"
     with pytest.raises(UsageError, match=r"runs/spoiled: state\.json: is damaged") as caught:
@@ -82,7 +82,7 @@ def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(hosts_know: Any
 
 
 def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp_path: Path) -> None:
-    hosts_know({}, KnownRun("same", "digits", live=True))
+    hosts_know({}, KnownRun(run="same", job="digits", live=True))
     store = RunStore(tmp_path)
     store.save(plan("same", "n1", 9.0, "other"))
     for wanted in ("same", None):
@@ -93,8 +93,8 @@ def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp
 @pytest.mark.fault("50 a host is off, and the plan that the others show leaves it out")
 @pytest.mark.parametrize("wanted", ["r", None])
 def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(hosts_know: Any, tmp_path: Path, wanted: Any) -> None:
-    inventory = tuple(Host(name, f"10.0.0.{name[1]}") for name in ("n1", "n2", "n3", "n4"))
-    hosts_know(SILENT, KnownRun("r", "digits", live=True, holders=["n1"], damaged={"n4": "state.json: is damaged"}))
+    inventory = tuple(Host(name=name, address=f"10.0.0.{name[1]}") for name in ("n1", "n2", "n3", "n4"))
+    hosts_know(SILENT, KnownRun(run="r", job="digits", live=True, holders=["n1"], damaged={"n4": "state.json: is damaged"}))
     found = find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True)
     assert [(host.host, host.ssh.get("address")) for host in found.hosts[1:]] == [("n2", "10.0.0.2"), ("n4", "10.0.0.4")]
     assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1

@@ -20,7 +20,7 @@ from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.host_plans import Sought, fetch_plan, plan_to_stop
 
 RUN, JOB = "digits-1", "digits"
-INVENTORY = (Host("n1", "10.0.0.1", user="ml"), Host("n2", "10.0.0.2", user="ml"))
+INVENTORY = (Host(name="n1", address="10.0.0.1", user="ml"), Host(name="n2", address="10.0.0.2", user="ml"))
 OLDER = {"name": "n1", "address": "6.6.6.6", "known_hosts": "/tmp/theirs", "identity_file": "/root/.ssh/id", "jump": "evil"}
 
 
@@ -90,7 +90,9 @@ class Hosts:
 
 
 def sought(*holders: str, **metrics: str) -> Sought:
-    return Sought(RUN, JOB, tuple(each for each in INVENTORY if each.name in holders), INVENTORY, metrics)
+    return Sought(
+        run=RUN, job=JOB, holders=tuple(each for each in INVENTORY if each.name in holders), hosts=INVENTORY, metrics=metrics
+    )
 
 
 LIES: dict[str, Any] = {
@@ -197,7 +199,7 @@ def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
 
 @pytest.mark.fault("62 one host alone shows a plan that leaves a silent host out")
 def test_a_silent_host_is_stopped_too_unless_two_hosts_show_one_plan() -> None:
-    silent = (Host("n5", "10.0.0.5"),)
+    silent = (Host(name="n5", address="10.0.0.5"),)
     one = plan_to_stop(Hosts(n1=told()), sought("n1"), silent)  # type: ignore[arg-type]
     assert "n5" in [each.host for each in one.hosts]
     two = plan_to_stop(Hosts(n1=told(), n2=told()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
@@ -230,8 +232,13 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     assert sent == [True, False] and not refused
     sent.clear()
     fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}  # the first one is away, or has none
-    many = tuple(Host(name, "10.0.0.1") for name in fleet.plans)
-    assert list(fetch_plan(fleet, Sought(RUN, JOB, many, many))[1]) == ["n1"] and sent == [True, True, False, False]
+    many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
+    assert list(fetch_plan(fleet, Sought(run=RUN, job=JOB, holders=many, hosts=many))[1]) == ["n1"] and sent == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_who_says_the_same_without_being_asked_has_no_plan() -> None:

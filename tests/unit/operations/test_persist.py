@@ -11,7 +11,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.persist import persist
 
-HOSTS = tuple(Host(name, "10.0.0.1") for name in ("good", "slow", "lost", "dead", "refused", "broken"))
+HOSTS = tuple(Host(name=name, address="10.0.0.1") for name in ("good", "slow", "lost", "dead", "refused", "broken"))
 RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
 
 

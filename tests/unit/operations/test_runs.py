@@ -24,7 +24,7 @@ def test_newest_first_and_what_is_not_known_last() -> None:
 def test_a_run_with_two_plans_is_listed_without_either_and_spoils_no_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    known = [KnownRun("r2", "j", live=True, started=2.0, holders=["n1", "n2"]), KnownRun("r1", "j", started=1.0)]
+    known = [KnownRun(run="r2", job="j", live=True, started=2.0, holders=["n1", "n2"]), KnownRun(run="r1", job="j", started=1.0)]
     monkeypatch.setattr(runs, "known_runs", lambda *_: (known, {}))
 
     def read(fleet: Any, hosts: Any, store: RunStore, one: KnownRun) -> None:

@@ -7,7 +7,7 @@ from tfdeploy.operations.setup import Environment, differences
 
 def test_what_differs_is_named_python_first() -> None:
     def one(python: str, **packages: str) -> Environment:
-        return Environment("/w/.envs/x", python, "pip", packages)
+        return Environment(folder="/w/.envs/x", python_version=python, by="pip", packages=packages)
 
     same = {"n1": one("3.11.2", numpy="2.0"), "n2": one("3.11.2", numpy="2.0")}
     assert differences(same) == () and differences({}) == ()

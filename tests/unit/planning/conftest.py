@@ -32,7 +32,7 @@ FACTS = HostFacts(
 
 
 def make_facts(host: Host, gpus: int = 0, **said: Any) -> HostFacts:
-    found = tuple(Gpu(index, "H200", 143771, 0) for index in range(gpus))
+    found = tuple(Gpu(index=index, name="H200", memory_mib=143771, used_mib=0) for index in range(gpus))
     free = tuple(range(host.ports[0], host.ports[1] + 1))
     return replace(FACTS, **{"host": host.name, "hostname": host.name, "gpus": found, "free_ports": free, **said})
 
@@ -40,7 +40,7 @@ def make_facts(host: Host, gpus: int = 0, **said: Any) -> HostFacts:
 def make_inventory(**roles: str) -> Inventory:
     """make_inventory(ps="n1", worker="n2 n3")"""
     names = list(dict.fromkeys(name for each in roles.values() for name in each.split()))
-    hosts = tuple(Host(name, f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1))
+    hosts = tuple(Host(name=name, address=f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1))
     return Inventory(hosts, {role: tuple(each.split()) for role, each in roles.items()})
 
 
@@ -56,4 +56,4 @@ def inventory() -> Callable[..., Inventory]:
 
 @pytest.fixture(scope="session")
 def job() -> Job:
-    return Job("digits", "async", ("python", "train.py"), "/code")
+    return Job(name="digits", mode="async", command=("python", "train.py"), code="/code")

@@ -134,7 +134,7 @@ def test_an_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> 
 
 
 def kept(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]:
-    return {"keep": (KeepFact("checkpoints", when, checkpoint),)}
+    return {"keep": (KeepFact(path="checkpoints", newest=when, checkpoint=checkpoint),)}
 
 
 def test_clocks_are_compared_by_the_control_machines(make: Callable[..., Plan]) -> None:
@@ -211,7 +211,7 @@ def test_parts_say_what_of_the_mode_their_hosts_need(make: Callable[..., Plan]) 
 
 
 def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
-    hosts = tuple(Host(name, "10.0.0.1") for name in ("a", "b", "c"))
+    hosts = tuple(Host(name=name, address="10.0.0.1") for name in ("a", "b", "c"))
     assert hosts_to_probe(Inventory(hosts, {"worker": ("c", "left-out"), "ps": ("a",)}), "async") == ("a", "c")
 
 

@@ -47,7 +47,7 @@ def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
     ]  # several hosts behind one address
     lows = [draw(st.integers(2222, 2240)) for _ in names]
     hosts = tuple(
-        Host(name, address, ports=(low, low + draw(st.integers(2, 30))))
+        Host(name=name, address=address, ports=(low, low + draw(st.integers(2, 30))))
         for name, address, low in zip(names, addresses, lows, strict=True)
     )
     some = st.lists(st.sampled_from(names), min_size=1, max_size=6, unique=True).map(tuple)
@@ -58,12 +58,12 @@ def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
         roles["evaluator"] = draw(some)
     rule = st.builds(RoleRule, count=st.none() | st.integers(0, 5), per_host=st.none() | st.integers(1, 2))
     return Asked(
-        Inventory(hosts, roles),
-        {name: draw(st.integers(0, 3)) for name in names},
-        {name: tuple(draw(st.sets(st.integers(2222, 2260), max_size=8))) for name in names},
-        draw(st.dictionaries(st.sampled_from(["ps", "worker"]), rule, max_size=2)),
-        Options(workers=draw(st.none() | st.integers(1, 6))),
-        mode or draw(st.sampled_from(MODES)),
+        inventory=Inventory(hosts, roles),
+        gpus={name: draw(st.integers(0, 3)) for name in names},
+        taken={name: tuple(draw(st.sets(st.integers(2222, 2260), max_size=8))) for name in names},
+        rules=draw(st.dictionaries(st.sampled_from(["ps", "worker"]), rule, max_size=2)),
+        options=Options(workers=draw(st.none() | st.integers(1, 6))),
+        mode=mode or draw(st.sampled_from(MODES)),
     )
 
 
@@ -74,7 +74,14 @@ def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool 
         facts[host.name] = facts_of(host, case.gpus[host.name], free_ports=free)
     return make_plan(
         case.inventory,
-        Job("j", case.mode, ("python", "t.py", "--me={job_name}{task_index}"), "/code", roles=case.rules, keep=("ckpt",)),
+        Job(
+            name="j",
+            mode=case.mode,
+            command=("python", "t.py", "--me={job_name}{task_index}"),
+            code="/code",
+            roles=case.rules,
+            keep=("ckpt",),
+        ),
         facts,
         release="r",
         sources={"t.py": "import tensorflow"},

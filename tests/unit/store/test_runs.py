@@ -22,7 +22,7 @@ def plan(run: str) -> Plan:
         release="r",
         command=("python", "train.py"),
         cluster={},
-        hosts=(HostPlan("n1", "10.0.0.1", 2222, "/w", "/usr/bin/python3"),),
+        hosts=(HostPlan(host="n1", address="10.0.0.1", mesh_port=2222, workdir="/w", python="/usr/bin/python3"),),
         tasks=(),
         deciding=(),
         flags_appended=(),
@@ -68,14 +68,14 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert not store.save(plan("digits-1"))
     with closing(store.recorder("digits-1")) as record:
-        record(Event("note", 1.0))
+        record(Event(kind="note", time=1.0))
     assert store.runs() == []
 
 
 def test_lines_of_tasks_are_not_recorded(tmp_path: Path) -> None:
     with closing(RunStore(tmp_path).recorder("digits-1")) as record:
-        record(Event("line", 1.0, data={"line": "x"}))
-        record(Event("note", 1.0, data={"text": "y"}))
+        record(Event(kind="line", time=1.0, data={"line": "x"}))
+        record(Event(kind="note", time=1.0, data={"text": "y"}))
     assert len((tmp_path / "runs" / "digits-1" / "events.jsonl").read_text().splitlines()) == 1
 
 

@@ -20,7 +20,16 @@ from tfdeploy.transport.rsync.transfer import push_argv
 from tfdeploy.transport.ssh.argv import rsync_shell, shell_argv, ssh_argv
 from tfdeploy.transport.ssh.target import Target
 
-TARGET = Target("192.0.2.1", 2200, "ml", ("/home/a b/key",), True, ("/k/known hosts",), ("/etc/g",), name="n1")
+TARGET = Target(
+    hostname="192.0.2.1",
+    port=2200,
+    user="ml",
+    identity_files=("/home/a b/key",),
+    identities_only=True,
+    user_known_hosts=("/k/known hosts",),
+    global_known_hosts=("/etc/g",),
+    name="n1",
+)
 
 
 def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
@@ -41,9 +50,9 @@ def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
 
 
 def test_jumps_nest_and_percent_signs_survive_each_level() -> None:
-    first = Target("a", 22, "u", ("/k/100%",))
-    second = Target("fe80::1", 23, "v", jump=first)
-    words = ssh_argv(Target("c", 24, "w", jump=second))
+    first = Target(hostname="a", port=22, user="u", identity_files=("/k/100%",))
+    second = Target(hostname="fe80::1", port=23, user="v", jump=first)
+    words = ssh_argv(Target(hostname="c", port=24, user="w", jump=second))
     proxy = next(word for word in words if word.startswith("ProxyCommand="))[13:]
     outer = shlex.split(proxy.replace("%%", "%"))
     assert outer[-3:] == ["-W", "c:24", "jump"]

@@ -14,7 +14,7 @@ from tfdeploy.errors import UsageError
 from tfdeploy.model.events import Event, event_from_json
 from tfdeploy.ui.jsonl import EventsFile, unread_bytes
 
-NOTE = Event("note", 1.0, data={"level": "info", "text": "x" * 10})
+NOTE = Event(kind="note", time=1.0, data={"level": "info", "text": "x" * 10})
 
 
 def until(condition: object, what: str) -> None:
@@ -41,7 +41,15 @@ def fifo(tmp_path: Path) -> Iterator[tuple[EventsFile, int]]:
 
 def test_a_file_is_appended_to_and_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    odd = Event("line", 2.0, "r", "n1", "worker:0", 1, {"stream": "out", "line": "a\udcff\x00\u2028\n", "offset": 7})
+    odd = Event(
+        kind="line",
+        time=2.0,
+        run="r",
+        host="n1",
+        task="worker:0",
+        attempt=1,
+        data={"stream": "out", "line": "a\udcff\x00\u2028\n", "offset": 7},
+    )
     for event in (NOTE, odd):
         with EventsFile(path) as file:
             file(event)
@@ -76,7 +84,7 @@ def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFil
 
 def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
     file, reader = fifo
-    thread = threading.Thread(target=file, args=(Event("note", 1.0, data={"text": "y" * 300_000}),))
+    thread = threading.Thread(target=file, args=(Event(kind="note", time=1.0, data={"text": "y" * 300_000}),))
     thread.start()
     text = b""
     while not text.endswith(b"\n"):

@@ -17,9 +17,9 @@ from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitte
 from tfdeploy.ui.log_lines import LinePrinter
 
 LINES = [
-    LogLine(0.5, "worker:0", "n2", 1, "out", b"step 1", 0),
-    LogLine(1.0, "ps:0", "n1", 1, "err", b"odd \xff\x1b[2J\x00 [/foo]", 0),
-    LogLine(1.0, "worker:0", "n2", 2, "out", b"1/2\r2/2\r", 7),
+    LogLine(time=0.5, task="worker:0", host="n2", attempt=1, stream="out", line=b"step 1", offset=0),
+    LogLine(time=1.0, task="ps:0", host="n1", attempt=1, stream="err", line=b"odd \xff\x1b[2J\x00 [/foo]", offset=0),
+    LogLine(time=1.0, task="worker:0", host="n2", attempt=2, stream="out", line=b"1/2\r2/2\r", offset=7),
 ]
 
 
@@ -117,7 +117,7 @@ def test_followed_lines_do_not_wait_for_a_batch() -> None:
 
 
 def test_order_is_kept_when_two_threads_flush() -> None:
-    lines = (LogLine(0.0, "w:0", "n", 1, "out", b"%d" % i) for i in range(50_000))
+    lines = (LogLine(time=0.0, task="w:0", host="n", attempt=1, stream="out", line=b"%d" % i) for i in range(50_000))
     reader, writer = os.pipe()
     got: list[bytes] = []
 

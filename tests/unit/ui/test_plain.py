@@ -15,7 +15,7 @@ from tfdeploy.ui.terminal import Terminal, terminal_of
 
 
 def event(kind: Any, host: str | None = None, task: str | None = None, **data: Any) -> Event:
-    return Event(kind, 1000.0, "digits-1", host, task, 1 if task else None, data)
+    return Event(kind=kind, time=1000.0, run="digits-1", host=host, task=task, attempt=1 if task else None, data=data)
 
 
 SAID = {

@@ -20,14 +20,24 @@ from tfdeploy.ui.tables import cells, table_lines
 from tfdeploy.ui.terminal import Terminal
 
 TASKS = (
-    TaskView("ps:0", "n1", "running", "192.0.2.10:2222", (), pid=41, attempt=1),
-    TaskView("worker:0", "n2", "running", "192.0.2.11:2222", (0, 1), pid=42, attempt=1, step=1200, loss=0.3142),
+    TaskView(task="ps:0", host="n1", state="running", address="192.0.2.10:2222", gpus=(), pid=41, attempt=1),
     TaskView(
-        "worker:1",
-        "n3\x1b[2J",
-        "ended",
-        "192.0.2.12:2222",
-        (),
+        task="worker:0",
+        host="n2",
+        state="running",
+        address="192.0.2.11:2222",
+        gpus=(0, 1),
+        pid=42,
+        attempt=1,
+        step=1200,
+        loss=0.3142,
+    ),
+    TaskView(
+        task="worker:1",
+        host="n3\x1b[2J",
+        state="ended",
+        address="192.0.2.12:2222",
+        gpus=(),
         outcome="failed",
         exit_code=3,
         attempt=1,
@@ -36,7 +46,15 @@ TASKS = (
     ),
 )
 VIEW = RunView(
-    "digits-1", "digits", "async", "failed", 1000.0, 1065.0, TASKS, "worker:1 on n3 failed with exit code 3", "worker:1"
+    run="digits-1",
+    job="digits",
+    mode="async",
+    state="failed",
+    started=1000.0,
+    ended=1065.0,
+    tasks=TASKS,
+    cause="worker:1 on n3 failed with exit code 3",
+    first_death="worker:1",
 )
 EXEC = [
     {"host": f"n{i:02}", "exit_code": 0, "stdout": "ok\n", "stderr": "", "seconds": 0.1, "error": None} for i in range(1, 17)

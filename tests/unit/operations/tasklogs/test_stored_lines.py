@@ -19,7 +19,10 @@ from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
 @given(some.lists(some.integers(0, 4), max_size=8), some.integers(0, 10))
 def test_the_last_lines_are_the_last_ones_however_they_arrive(sizes: list[int], count: int) -> None:
     numbers = iter(range(100))
-    batches = [[LogLine(0.0, "worker:0", "n1", 1, "out", b"%d" % next(numbers)) for _ in range(size)] for size in sizes]
+    batches = [
+        [LogLine(time=0.0, task="worker:0", host="n1", attempt=1, stream="out", line=b"%d" % next(numbers)) for _ in range(size)]
+        for size in sizes
+    ]
     every = [line for batch in batches for line in batch]
     kept = [line for batch in last_lines(iter(batches), count) for line in batch]
     assert kept == (every[-count:] if count else [])
@@ -67,5 +70,5 @@ def test_a_log_that_grows_while_it_is_read_has_an_end(grows: int, says_ends: boo
         tasks=[SimpleNamespace(task="worker:0", host="n1")],
         hosts=[SimpleNamespace(host="n1", ssh={"name": "n1", "address": "192.0.2.1"})],
     )
-    lines = list(stored_lines(fleet, plan, LogQuery(("worker:0",)), {}))
+    lines = list(stored_lines(fleet, plan, LogQuery(tasks=("worker:0",)), {}))
     assert 3 * PULL_BYTES < sum(len(line.line) + 1 for line in lines) <= 4 * PULL_BYTES

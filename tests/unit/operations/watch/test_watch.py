@@ -12,12 +12,37 @@ from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.status import RunView
 from tfdeploy.operations.watch.watch import Watch
 
-WORKER = TaskPlan("worker:0", "worker", 0, "n2", "", None, (), ("python", "x.py"), {}, True, "")
-PLAN = Plan("r1", "j", "async", 1.0, "me@here", "c0ffee", ("python", "x.py"), {}, (), (WORKER,), (), ())
+WORKER = TaskPlan(
+    task="worker:0",
+    role="worker",
+    index=0,
+    host="n2",
+    address="",
+    port=None,
+    gpus=(),
+    argv=("python", "x.py"),
+    env={},
+    deciding=True,
+    why="",
+)
+PLAN = Plan(
+    run="r1",
+    job="j",
+    mode="async",
+    created=1.0,
+    operator="me@here",
+    release="c0ffee",
+    command=("python", "x.py"),
+    cluster={},
+    hosts=(),
+    tasks=(WORKER,),
+    deciding=(),
+    flags_appended=(),
+)
 
 
 def view(state: str, cause: str | None = None) -> RunView:
-    return RunView("r1", "j", "async", state, 1.0, None, (), cause=cause)
+    return RunView(run="r1", job="j", mode="async", state=state, started=1.0, ended=None, tasks=(), cause=cause)
 
 
 def test_a_state_is_told_once_and_that_all_is_well_again() -> None:
@@ -43,7 +68,7 @@ def test_a_host_whose_run_folder_was_removed_has_lost_its_task() -> None:
     told: list[Event] = []
     fleet: Any = None
     watch = Watch(fleet, PLAN, told.append)
-    running = wire.TaskStatus("r1", "worker:0", "n2", attempt=1, state="running", pid=35, up=True)
+    running = wire.TaskStatus(run="r1", task="worker:0", host="n2", attempt=1, state="running", pid=35, up=True)
     watch.take("n2", News(task=running))
     watch.take("n2", AgentError("this host knows no run r1", code="unknown_run"))
     assert (watch.tasks["worker:0"].state, watch.tasks["worker:0"].pid) == ("lost", 35)

@@ -23,13 +23,13 @@ from tfdeploy.planning.cluster.addresses import Called, called, check
     ],
 )
 def test_called(address: str, advertise: str | None, sshd: str | None, expected: str, facts_of: Any) -> None:
-    host = Host("n1", address, advertise=advertise)
+    host = Host(name="n1", address=address, advertise=advertise)
     assert called(host, facts_of(host, ssh_server_address=sshd)).address == expected
 
 
 def checked(facts_of: Any, *addresses: str, allow_public: bool = False, **loopback: tuple[str, ...]) -> tuple[str, ...]:
     found = {f"n{number}": Called(address, "") for number, address in enumerate(addresses, 1)}
-    facts = {name: facts_of(Host(name, ""), hosts_file_loopback=loopback.get(name, ())) for name in found}
+    facts = {name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ())) for name in found}
     return check(found, facts, allow_public=allow_public)
 
 

@@ -55,7 +55,7 @@ COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dic
 
 
 def asked(mode: str, rules: dict[str, RoleRule] | None = None) -> Job:
-    return Job("j", mode, ("python", "t.py"), "/code", roles=rules or {})  # type: ignore[arg-type]
+    return Job(name="j", mode=mode, command=("python", "t.py"), code="/code", roles=rules or {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("mode", "roles", "has", "rules", "options", "expected"), COUNTS)
@@ -146,7 +146,7 @@ def test_gpus_that_others_fill(
     said: Any, used: list[int], expected: Any, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
     host = replace(inventory(worker="n1").hosts[0], gpus=said)
-    found = tuple(Gpu(index, "H200", 140 * 1024, taken) for index, taken in enumerate(used))
+    found = tuple(Gpu(index=index, name="H200", memory_mib=140 * 1024, used_mib=taken) for index, taken in enumerate(used))
     facts = replace(facts_of(host), gpus=found)
     if isinstance(expected, tuple):
         assert gpus.usable(host, facts) == expected
@@ -157,7 +157,13 @@ def test_gpus_that_others_fill(
 
 
 def test_a_card_that_does_not_say_its_memory_is_named_without(facts_of: Callable[..., HostFacts], inventory: Any) -> None:
-    facts = replace(facts_of(inventory(worker="n1").hosts[0]), gpus=(Gpu(0, "Quadro K2000", 0, 0), Gpu(1, "H200", 2048, 0)))
+    facts = replace(
+        facts_of(inventory(worker="n1").hosts[0]),
+        gpus=(
+            Gpu(index=0, name="Quadro K2000", memory_mib=0, used_mib=0),
+            Gpu(index=1, name="H200", memory_mib=2048, used_mib=0),
+        ),
+    )
     assert gpus.named(facts, (0, 1)) == "GPUs 0 and 1 (Quadro K2000; H200, 2 GiB)"
 
 
@@ -259,5 +265,5 @@ def test_servers_are_of_the_job_that_the_client_names(
     told = servers.served(asked("ingraph"), found, ("worker",))
     assert told.job == job
     assert (f"called {job}," in (told.note or "")) == bool(job)
-    facts = facts_of(Host("n1", "192.0.2.1"))
+    facts = facts_of(Host(name="n1", address="192.0.2.1"))
     assert servers.argv("python3", facts, told)[1:] == ("-m", "tfdeploy_server", *([job] if job else []))

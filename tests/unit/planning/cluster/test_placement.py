@@ -41,7 +41,7 @@ TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str,
 
 def seats(roles: Any, gpus: Any, rules: Any, options: Any, inventory: Any, facts_of: Any, first: Any = None) -> str:
     hosts = inventory(**roles)
-    job = Job("j", "async", ("python", "t.py"), "/code", roles=rules)
+    job = Job(name="j", mode="async", command=("python", "t.py"), code="/code", roles=rules)
     by_name = {host.name: host for host in hosts.hosts}
     facts = {host.name: facts_of(host, gpus.get(host.name, 0)) for host in hosts.hosts}
     placed = place(wishes(hosts, job, Options(**options)), by_name, facts, first or {})

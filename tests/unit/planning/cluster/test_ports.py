@@ -13,7 +13,7 @@ from tfdeploy.planning.cluster.ports import assign, space
 
 def ports(hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **said: Any) -> dict[str, tuple[int, ...]]:
     """hosts: name -> address, lowest port, highest port, ports needed."""
-    known = {name: Host(name, address, ports=(low, high)) for name, (address, low, high, _) in hosts.items()}
+    known = {name: Host(name=name, address=address, ports=(low, high)) for name, (address, low, high, _) in hosts.items()}
     facts = {name: facts_of(host, **said) for name, host in known.items()}
     addresses = {name: address for name, (address, *_) in hosts.items()}
     return assign({name: needed for name, (*_, needed) in hosts.items()}, known, facts, addresses)

@@ -11,7 +11,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.planning.program import compat, source
 
 TF = "import tensorflow as tf\n"
-JOB = Job("digits", "async", ("python", "train.py"), "/code")
+JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/code")
 
 
 def decide(text, job=JOB, hosts=None, **others):

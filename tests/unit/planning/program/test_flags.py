@@ -179,7 +179,7 @@ def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
 
 
 def test_a_role_without_an_index_is_said() -> None:
-    job = Job("j", "async", ("python", "train.py"), "/code")
+    job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
     found = source.read(job.command, {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"})
     assert "none of them is the task's index" in command_line.appended(job, found).note
     found = source.read(job.command, {"train.py": TASK_ID})
@@ -195,6 +195,6 @@ def test_a_role_without_an_index_is_said() -> None:
     ],
 )
 def test_a_program_that_nobody_tells_who_it_is_is_said(text: str, said: bool) -> None:
-    job = Job("j", "async", ("python", "train.py"), "/code")
+    job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
     note = command_line.appended(job, source.read(job.command, {"train.py": text})).note
     assert ("{job_name} {task_index}" in note) == said

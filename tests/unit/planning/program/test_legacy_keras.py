@@ -21,7 +21,7 @@ PIP = "pip install tf_keras~=2.21.0"
 
 
 def asked(mode: str) -> Job:
-    return Job("j", mode, ("python", "t.py"), "/code")  # type: ignore[arg-type]
+    return Job(name="j", mode=mode, command=("python", "t.py"), code="/code")  # type: ignore[arg-type]
 
 
 PARAMETER_SERVERS = "s = tf.distribute.experimental.ParameterServerStrategy(r)"

@@ -40,7 +40,7 @@ def configured(home: Path) -> Callable[[str], Path]:
 
 def test_without_configuration_openssh_s_defaults_hold(home: Path) -> None:
     (home / ".ssh/id_rsa").write_text("")
-    target = resolve(Host("n1", "192.0.2.1", user="ml"))
+    target = resolve(Host(name="n1", address="192.0.2.1", user="ml"))
     assert (target.hostname, target.port, target.user) == ("192.0.2.1", 22, "ml")
     assert target.identity_files == (str(home / ".ssh/id_rsa"),)
     assert target.user_known_hosts[0] == str(home / ".ssh/known_hosts")
@@ -49,7 +49,7 @@ def test_without_configuration_openssh_s_defaults_hold(home: Path) -> None:
 
 
 def test_the_inventory_expands_and_decides(home: Path) -> None:
-    target = resolve(Host("n1", "Node.Example", 2200, "ml", "~/k", "~/kh"))
+    target = resolve(Host(name="n1", address="Node.Example", port=2200, user="ml", identity_file="~/k", known_hosts="~/kh"))
     assert target.identity_files == (str(home / "k"),)
     assert target.identities_only
     assert target.user_known_hosts == (str(home / "kh"),)
@@ -63,18 +63,18 @@ def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(config
     )
     (home / ".ssh/more").write_text("Host n1\n  User fromconfig\n  IdentityFile ~/.ssh/special\n  IdentitiesOnly yes\n")
     (home / ".ssh/special").write_text("")
-    target = resolve(Host("n1", "n1"))
+    target = resolve(Host(name="n1", address="n1"))
     assert (target.hostname, target.port, target.user) == ("192.0.2.9", 2222, "fromconfig")
     assert target.identity_files == (str(home / ".ssh/special"),)
     assert target.identities_only
     assert target.known_name == "alias"
     assert target.jump is not None
     assert (target.jump.hostname, target.jump.port, target.jump.user) == ("gate", 2022, "me")
-    mine = resolve(Host("n1", "n1", 99, "ml", jump="other"))
+    mine = resolve(Host(name="n1", address="n1", port=99, user="ml", jump="other"))
     assert (mine.port, mine.user) == (99, "ml")
     assert mine.jump is not None
     assert mine.jump.hostname == "other"
-    assert resolve(Host("n1", "n1", jump="none")).jump is None
+    assert resolve(Host(name="n1", address="n1", jump="none")).jump is None
 
 
 @needs_ssh
@@ -88,16 +88,16 @@ def test_ssh_is_asked_only_where_it_can_matter(configured: Callable[[str], Path]
 def test_a_broken_configuration_is_named(configured: Callable[[str], Path]) -> None:
     configured("Host n1\n  Prot 22\n")
     with pytest.raises(ConfigError, match="prot"):
-        resolve(Host("n1", "n1"))
+        resolve(Host(name="n1", address="n1"))
 
 
 @pytest.mark.parametrize("bad", ["-oProxyCommand=x", "a;b", "$(x)", "a\nb", "../x", "a" * 300, "", "a b"])
 def test_words_that_are_no_addresses_or_users_are_refused(home: Path, bad: str) -> None:
     with pytest.raises(ConfigError):
-        resolve(Host("n1", bad))
+        resolve(Host(name="n1", address=bad))
     if bad:
         with pytest.raises(ConfigError):
-            resolve(Host("n1", "n1", user=bad))
+            resolve(Host(name="n1", address="n1", user=bad))
 
 
 def test_jumps_are_read_as_openssh_reads_them() -> None:
@@ -109,7 +109,7 @@ def test_jumps_are_read_as_openssh_reads_them() -> None:
 
 
 def test_a_chain_of_jumps_ends_at_the_host(home: Path) -> None:
-    target = resolve(Host("n1", "n1", user="ml", identity_file="~/k", jump="u@a,v@b:23"))
+    target = resolve(Host(name="n1", address="n1", user="ml", identity_file="~/k", jump="u@a,v@b:23"))
     assert target.jump is not None
     assert target.jump.jump is not None
     assert (target.jump.user, target.jump.hostname, target.jump.port) == ("v", "b", 23)
@@ -118,7 +118,7 @@ def test_a_chain_of_jumps_ends_at_the_host(home: Path) -> None:
 
 
 def test_equal_targets_are_one_key_whatever_the_inventory_calls_them(home: Path) -> None:
-    one, two = resolve(Host("x", "a", user="u")), resolve(Host("y", "a", user="u"))
+    one, two = resolve(Host(name="x", address="a", user="u")), resolve(Host(name="y", address="a", user="u"))
     assert one == two
     assert hash(one) == hash(two)
     assert isinstance(one, Target)
@@ -144,7 +144,7 @@ def test_identity_agent_means_what_it_means_to_ssh(
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     monkeypatch.setenv("OTHER", "/run/other")
     configured("Host n1\n  HostName 192.0.2.9\n" + (f"  IdentityAgent {word}\n" if word else ""))
-    target = resolve(Host("n1", "n1", user="ml"))
+    target = resolve(Host(name="n1", address="n1", user="ml"))
     home = pwd.getpwuid(os.getuid()).pw_dir  # ssh's own ~
     assert target.agent == (home + socket[1:] if socket.startswith("~") else socket)
     said = [word for word in ssh_argv(target) if word.startswith("IdentityAgent=")]
@@ -161,7 +161,7 @@ def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], P
         "Host n1\n  IdentityFile ~/.ssh/%n-%r\n  CertificateFile %d/.ssh/%n-%%-cert.pub\n  PKCS11Provider /lib/p.so\n"
     )
     (home / ".ssh/n1-ml").write_text("")
-    target = resolve(Host("n1", "n1", user="ml"))
+    target = resolve(Host(name="n1", address="n1", user="ml"))
     assert target.identity_files == (str(home / ".ssh/n1-ml"),)
     assert target.certificates == (str(home / ".ssh/n1-%-cert.pub"),)
     assert target.unused == ("PKCS11Provider /lib/p.so",)
@@ -169,4 +169,4 @@ def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], P
     configured("Host *\n  IdentityFile ~/.ssh/%C\n")
     ssh_config.ask.cache_clear()
     with pytest.raises(ConfigError, match="%C"):
-        resolve(Host("n2", "n2", user="ml"))
+        resolve(Host(name="n2", address="n2", user="ml"))

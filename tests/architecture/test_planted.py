@@ -1,0 +1,92 @@
+"""Each rule of the floors finds what breaks it, and lets pass what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.floors import RULES
+
+PLANTED = [
+    # rule, path, source
+    ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.call import Call"),
+    ("rooms", "tfdeploy/agent/run/x.py", "def f():\n    from tfdeploy.agent.minder import decide"),
+    ("rooms", "tfdeploy/agent/host/x.py", "from tfdeploy.agent.log import reader"),
+    ("rooms", "tfdeploy/agent/wire.py", "from tfdeploy.agent.host.atomic import read_json"),
+    ("rooms", "tfdeploy/operations/copy/x.py", "from tfdeploy.operations.launch import launch"),
+    ("rooms", "tfdeploy/operations/outcomes.py", "from tfdeploy.operations.launch import launch"),
+    ("imports", "tfdeploy/model/x.py", "import tfdeploy.config"),
+    ("imports", "tfdeploy/model/x.py", "from tfdeploy import config"),
+    ("imports", "tfdeploy/model/x.py", "from .. import config"),
+    ("imports", "tfdeploy/model/x.py", "from ..config.node import Node"),
+    ("imports", "tfdeploy/model/x.py", "def f():\n    from tfdeploy.ui import plain"),
+    ("imports", "tfdeploy/config/x.py", "from tfdeploy.planning.plan import make_plan"),
+    ("imports", "tfdeploy/config/x.py", "import tfdeploy.tree"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.config import load_job"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.transport.protocols import Fleet"),
+    ("imports", "tfdeploy/store/x.py", "from tfdeploy.transport.protocols import Fleet"),
+    ("imports", "tfdeploy/operations/x.py", "from tfdeploy.ui import plain"),
+    ("imports", "tfdeploy/operations/x.py", "import rich.console"),
+    ("imports", "tfdeploy/operations/x.py", "def f():\n    import paramiko"),
+    ("imports", "tfdeploy/ui/x.py", "from tfdeploy.store.runs import RunStore"),
+    ("imports", "tfdeploy/ui/x.py", "from tfdeploy.agent import wire"),
+    ("imports", "tfdeploy/tree/x.py", "import yaml"),
+    ("imports", "tfdeploy/cli/x.py", "import tensorflow as tf"),
+    ("imports", "tfdeploy/cli/x.py", "from tfdeploy.agent.serve import main"),
+    ("imports", "tfdeploy/cli/x.py", "from tfdeploy.agent import serve"),
+    ("imports", "tfdeploy/cli/x.py", "from tfdeploy.runtime import hooks"),
+    ("imports", "tfdeploy/agent/x.py", "from tfdeploy.model.job import Job"),
+    ("imports", "tfdeploy/agent/x.py", "from tfdeploy.errors import Refused"),
+    ("imports", "tfdeploy/agent/x.py", "try:\n    import msgspec\nexcept ImportError:\n    pass"),
+    ("imports", "tfdeploy/runtime/x.py", "import msgspec"),
+    ("imports", "tfdeploy/config/x.py", "from tfdeploy.runtime import replaced"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import hooks"),
+    ("imports", "tfdeploy/errors.py", "import msgspec"),
+    ("imports", "benchmarks/x.py", "import fabric"),
+    ("names", "tfdeploy/config/utils.py", ""),
+    ("names", "tfdeploy/helpers/x.py", ""),
+    ("names", "tfdeploy/config/x.py", "class Manager: pass"),
+    ("names", "tfdeploy/config/x.py", "class _HostInfo: pass"),
+    ("print", "tfdeploy/config/x.py", "def f():\n    print('x')"),
+    ("sleep", "tests/unit/test_x.py", "import time\ntime.sleep(1)"),
+    ("sleep", "tests/unit/test_x.py", "from time import sleep\nsleep(1)"),
+    ("sleep", "tests/unit/test_x.py", "import time\nwhile True:\n    time.sleep(1)"),
+    ("notes", "tfdeploy/config/x.py", "# TO" + "DO: later"),
+    ("notes", "tests/test_x.py", "x = 1  # FIX" + "ME"),
+    ("length", "tfdeploy/config/x.py", "\n" * 401),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), PLANTED)
+def test_a_planted_violation_is_found(rule, path, source):
+    assert list(RULES[rule][0](source, path)), (rule, source)
+
+
+ALLOWED = [
+    ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent import wire\nfrom tfdeploy.agent.run import folder"),
+    ("rooms", "tfdeploy/operations/setup.py", "from tfdeploy.operations.sync import sync"),
+    (
+        "imports",
+        "tfdeploy/config/x.py",
+        "import yaml\nfrom tfdeploy.agent import wire\nfrom tfdeploy.agent.wire import TASK_MARKERS",
+    ),
+    ("imports", "tfdeploy/transport/x.py", "import fabric\nfrom tfdeploy.agent.layout import agent_dir"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import replaced"),
+    (
+        "imports",
+        "tfdeploy/runtime/x.py",
+        "import numpy\nimport tensorflow\nfrom tfdeploy.runtime import hooks\nfrom . import task",
+    ),
+    ("imports", "tfdeploy/agent/x.py", "import os\nfrom tfdeploy.agent import wire\nfrom . import layout"),
+    ("imports", "tfdeploy/cli/x.py", "import rich\nfrom tfdeploy import __version__, config, lab"),
+    ("imports", "tfdeploy/ui/x.py", "from tfdeploy.model.plan import Plan\nfrom tfdeploy.errors import Refused"),
+    ("names", "tfdeploy/tree/datasets.py", "class DataListing: pass"),
+    ("print", "tfdeploy/cli/x.py", "print('x')"),
+    ("print", "tfdeploy/config/x.py", "text = 'print(1)'"),
+    ("sleep", "tests/support/waiting.py", "import time\nwhile not reached():\n    time.sleep(0.05)"),
+    ("length", "tfdeploy/config/x.py", "\n" * 400),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), ALLOWED)
+def test_what_is_allowed_passes(rule, path, source):
+    assert list(RULES[rule][0](source, path)) == []

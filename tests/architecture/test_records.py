@@ -1,0 +1,93 @@
+"""Records of more than four fields are built by the fields' names in tests and benchmarks: eleven values in a row say nothing."""
+
+import ast
+
+import pytest
+
+from support.floors import ROOT, sources
+
+MOST_FIELDS = 4
+HELD = ("tests/", "benchmarks/")
+EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")  # the latter is about how records are built
+RECORDS = ("dataclass", "record")  # decorators
+BASES = ("NamedTuple", "Struct")
+
+
+def last_step(node):
+    return ast.unparse(node.func if isinstance(node, ast.Call) else node).rpartition(".")[2]
+
+
+def records(source, module):
+    """(module, class) of every record with more than MOST_FIELDS fields."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        is_record = any(last_step(each) in RECORDS for each in node.decorator_list)
+        if is_record or any(last_step(each) in BASES for each in node.bases):
+            fields = [
+                each for each in node.body if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each.annotation)
+            ]
+            if len(fields) > MOST_FIELDS:
+                yield module, node.name
+
+
+def positional(source, module, known):
+    """(line, name) of each call of a record with values that have no names. `known`: (module, class) of records."""
+    tree = ast.parse(source)
+    imported = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level == 0
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        named = (module, ast.unparse(node.func))
+        if isinstance(node.func, ast.Name):
+            named = imported.get(node.func.id, named)
+        elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            within = imported.get(node.func.value.id, ("", ""))
+            named = (".".join(within), node.func.attr)
+        if named in known:
+            yield node.lineno, named[1]
+
+
+def module_of(path):
+    return path.removesuffix(".py").removeprefix("tests/").replace("/", ".")
+
+
+def test_tests_name_the_fields_of_large_records():
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in sources()}
+    known = {each for path, text in texts.items() for each in records(text, module_of(path))}
+    assert ("tfdeploy.model.plan", "Plan") in known and ("tfdeploy.agent.wire", "HostPart") in known
+    faults = [
+        f"{path}:{line}: {name} takes its fields by their names"
+        for path, text in texts.items()
+        if path.startswith(HELD) and not path.startswith(EXEMPT)
+        for line, name in positional(text, module_of(path), known)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+FIVE = "@dataclass(frozen=True)\nclass Five:\n    a: int\n    b: int\n    c: int\n    d: int\n    e: int = 0\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from x.five import Five\nFive(1, 2, 3, 4)", True),
+        ("from x.five import Five as Few\nFew(1, *rest)", True),
+        ("from x import five\nfive.Five(1)", True),
+        ("from x.five import Five\nFive(a=1, b=2, c=3, d=4)", False),
+        ("from x.other import Five\nFive(1)", False),
+    ],
+)
+def test_a_record_built_by_position_is_found(source, found):
+    known = set(records(FIVE, "x.five"))
+    assert known == {("x.five", "Five")}
+    assert bool(list(positional(source, "y", known))) == found
+
+
+def test_a_record_of_four_fields_may_be_built_as_one_likes():
+    assert list(records(FIVE.replace("    d: int\n", ""), "x.five")) == []

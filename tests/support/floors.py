@@ -1,0 +1,206 @@
+"""The rules of the house as functions of one source text: imports, banned names, who prints, how long a file may be.
+
+Everything is read as syntax trees, so imports inside functions count too."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FLOORS = (
+    ("errors", "agent", "runtime"),
+    ("model",),
+    ("config", "tree", "planning"),
+    ("transport", "store"),
+    ("operations", "lab"),
+    ("ui",),
+    ("cli",),
+)
+# folders that are divided into rooms, by a table of ARCHITECTURE.md
+DIVIDED = ("agent", "operations", "planning", "transport", "ui")
+_ROW = re.compile(r"^\| `(\w+)/` \| (`.*`) \|$", re.MULTILINE)
+HEIGHT = {name: height for height, names in enumerate(FLOORS) for name in names}
+# foreign library -> the only places that may import it
+DOORS = {
+    "rich": ("tfdeploy/ui/", "tfdeploy/cli/"),
+    "fabric": ("tfdeploy/transport/",),
+    "paramiko": ("tfdeploy/transport/",),
+    "invoke": ("tfdeploy/transport/",),
+    "yaml": ("tfdeploy/config/",),
+    "tensorflow": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
+    "tf_keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
+    "keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
+}
+WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl")  # what the user's TensorFlow brings along
+STANDARD_LIBRARY_ONLY = ("tfdeploy/agent/", "tfdeploy/runtime/", "tfdeploy/errors.py", "tfdeploy/__init__.py")
+OF_THE_RUNTIME = ("tfdeploy.runtime.replaced",)  # a table of names that the plan and the task both speak of
+OF_THE_AGENT = ("tfdeploy.agent.wire", "tfdeploy.agent.layout")
+WITHOUT = {"planning": ("transport", "config"), "config": ("planning",), "operations": ("ui",)}
+UI_SEES = ("model", "errors", "ui")
+BANNED_NAMES = {"utils", "helpers", "common", "core", "manager", "misc", "data", "info"}
+MAY_PRINT = ("tfdeploy/ui/", "tfdeploy/cli/")
+MOST_LINES = 400
+LONGEST_PAUSE_S = 0.1
+NOTE = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
+STDLIB = frozenset(__import__("sys").stdlib_module_names) | {"__future__"}
+
+
+def imports(source, path):
+    """(line, full dotted name) of every import, wherever it stands; `from a import b` counts as a.b."""
+    package = path.removesuffix(".py").split("/")[: -1 if not path.endswith("__init__.py") else None]
+    package = [step for step in package if step != "__init__"]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def floor_of(path):
+    """config, ui, errors, ... of a file of tfdeploy; None for the package's own two modules."""
+    steps = path.split("/")
+    name = steps[1].removesuffix(".py")
+    return name if name in HEIGHT else None
+
+
+def import_faults(source, path):
+    for line, name in imports(source, path):
+        fault = foreign_fault(name, path) if not name.startswith("tfdeploy") else own_fault(name, path)
+        if fault:
+            yield f"{path}:{line}: {name}: {fault}"
+
+
+def foreign_fault(name, path):
+    top = name.partition(".")[0]
+    if top in DOORS and not path.startswith(DOORS[top]):
+        return f"{top} is for {' and '.join(DOORS[top])} alone"
+    own = top in WITH_TENSORFLOW and path.startswith("tfdeploy/runtime/")
+    if path.startswith(STANDARD_LIBRARY_ONLY) and top not in STDLIB and not own:
+        return "only the standard library here"
+    return None
+
+
+def own_fault(name, path):
+    if not path.startswith("tfdeploy/"):
+        return None
+    here, steps = floor_of(path), name.split(".")
+    there = steps[1] if len(steps) > 1 and steps[1] in HEIGHT else None
+    if there is None or here is None or there == here:
+        return None
+    if here in ("agent", "runtime") and there != here:
+        return f"{here} sees only itself and the standard library"
+    if HEIGHT[there] >= HEIGHT[here]:
+        return f"{there} is no floor below {here}"
+    if there in WITHOUT.get(here, ()):
+        return f"{here} must not see {there}"
+    if here == "ui" and there not in UI_SEES:
+        return "ui sees only model and errors"
+    if there == "agent" and not name.startswith(OF_THE_AGENT):
+        return "of the agent only wire and layout are seen"
+    if there == "runtime" and not (here == "planning" and name.startswith(OF_THE_RUNTIME)):
+        return "the runtime runs with the user's program, nowhere else"
+    return None
+
+
+def rooms_of(text):
+    """folder -> {room, or module beside the rooms: its height}, from "`a b` < `c`, `d` < `e`"."""
+    return {
+        folder: {name: height for height, level in enumerate(row.split("<")) for name in re.findall(r"\w+", level)}
+        for folder, row in _ROW.findall(text)
+    }
+
+
+def room_faults(source, path):
+    """A room asks only what is below it in its folder; modules beside the rooms that stand together may ask each other."""
+    steps = path.removesuffix(".py").split("/")
+    rooms = ROOMS.get(steps[1], {}) if len(steps) > 2 else {}
+    here = steps[2] if len(steps) > 2 else ""
+    if here not in rooms:
+        return
+    for line, name in imports(source, path):
+        there = name.split(".")
+        if there[:2] != ["tfdeploy", steps[1]] or len(there) < 3 or there[2] == here or there[2] not in rooms:
+            continue
+        beside = not (is_room(steps[1], here) or is_room(steps[1], there[2]))
+        if rooms[there[2]] > rooms[here] or (rooms[there[2]] == rooms[here] and not beside):
+            yield f"{path}:{line}: {name}: {there[2]} is not below {here}"
+
+
+def is_room(folder, name):
+    return (ROOT / "tfdeploy" / folder / name).is_dir()
+
+
+ROOMS = rooms_of((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+
+
+def name_faults(source, path):
+    for step in path.removesuffix(".py").split("/"):
+        if step.lower() in BANNED_NAMES:
+            yield f"{path}: {step} is a banned name"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and any(word.lower() in BANNED_NAMES for word in words_of(node.name)):
+            yield f"{path}:{node.lineno}: class {node.name} has a banned name"
+
+
+def words_of(name):
+    """The whole name, and its last word: HostInfo is banned like Info, DataListing is not."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    return {name.strip("_"), *words[-1:]}
+
+
+def print_faults(source, path):
+    if path.startswith(MAY_PRINT):
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"{path}:{node.lineno}: only ui and cli print"
+
+
+def sleep_faults(source, path):
+    """A short pause between two looks at a condition, in a loop, is how one waits; any other sleep is a guess."""
+    tree = ast.parse(source)
+    looping = {id(node) for loop in ast.walk(tree) if isinstance(loop, (ast.While, ast.For)) for node in ast.walk(loop)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("time.sleep", "sleep"):
+            continue
+        pause = node.args[0] if node.args else None
+        short = not isinstance(pause, ast.Constant) or pause.value <= LONGEST_PAUSE_S
+        if id(node) not in looping or not short:
+            yield f"{path}:{node.lineno}: tests wait for conditions, they do not sleep"
+
+
+def note_faults(source, path):
+    for number, line in enumerate(source.splitlines(), 1):
+        if NOTE.search(line):
+            yield f"{path}:{number}: {line.strip()}"
+
+
+def length_faults(source, path):
+    lines = source.count("\n")
+    if lines > MOST_LINES:
+        yield f"{path}: {lines} lines; {MOST_LINES} is the most"
+
+
+RULES = {
+    "rooms": (room_faults, ("tfdeploy/",)),
+    "imports": (import_faults, ("tfdeploy/", "examples/", "benchmarks/")),
+    "names": (name_faults, ("tfdeploy/",)),
+    "print": (print_faults, ("tfdeploy/",)),
+    "sleep": (sleep_faults, ("tests/",)),
+    "notes": (note_faults, ("tfdeploy/", "tests/", "examples/", "benchmarks/", "scripts/")),
+    "length": (length_faults, ("tfdeploy/",)),
+}
+MAY_SLEEP = ("tests/lab/programs/",)  # programs that tests start do what programs do
+
+
+def sources():
+    """Every Python file of the project that git knows or would add."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    paths = listed.stdout.split("\0") if listed.returncode == 0 else []
+    found = {path for path in paths if path} or {path.relative_to(ROOT).as_posix() for path in ROOT.glob("t*/**/*.py")}
+    return sorted(path for path in found if (ROOT / path).is_file())

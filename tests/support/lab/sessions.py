@@ -1,0 +1,18 @@
+"""What a session that is refused says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostUnreachable
+from tfdeploy.transport.fleet import SshFleet
+
+
+def refused(fleet: SshFleet, host: Any) -> HostUnreachable:
+    with pytest.raises(HostUnreachable) as caught:
+        fleet.session(host)
+    assert caught.value.where == host.name
+    assert caught.value.exit_code == 4
+    return caught.value
