@@ -12,6 +12,7 @@ from tfdeploy.cli.options import duration
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.rows import ExecRow
     from tfdeploy.transport.protocols import Completed
 
 
@@ -55,7 +56,7 @@ def run(flags: Flags) -> int:
     return worst([*errors, *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
 
 
-def _row(host: str, result: Completed | TfdeployError) -> dict[str, Any]:
+def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
     from tfdeploy.errors import TfdeployError
 
     if isinstance(result, TfdeployError):
@@ -70,7 +71,7 @@ def _row(host: str, result: Completed | TfdeployError) -> dict[str, Any]:
     }
 
 
-def _show(flags: Flags, rows: list[dict[str, Any]]) -> None:
+def _show(flags: Flags, rows: list[ExecRow]) -> None:
     from tfdeploy.ui.reports import show_exec
     from tfdeploy.ui.terminal import terminal_of
 

@@ -15,6 +15,7 @@ from tfdeploy.errors import Refused, UsageError
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
+    from tfdeploy.model.rows import FetchRow
     from tfdeploy.operations.copy.pull import Brought
     from tfdeploy.operations.fetch import Fetched
 
@@ -97,19 +98,33 @@ def _own_folder() -> Path:
     return folder
 
 
-def _row(host: str, result: Brought | TfdeployError) -> dict[str, Any]:
+def _row(host: str, result: Brought | TfdeployError) -> FetchRow:
     from tfdeploy.errors import TfdeployError
 
-    row: dict[str, Any] = {"host": host, "ok": False, "files": 0, "bytes_received": 0, "seconds": None}
     if isinstance(result, TfdeployError):
-        return {**row, "newer_here": [], "left_there": [], "error": result.what}
-    row.update(
-        ok=not result.newer_here, files=result.files, bytes_received=result.bytes_received, seconds=round(result.seconds, 3)
-    )
-    return {**row, "newer_here": result.newer_here, "left_there": result.left_there, "error": None}
+        return {
+            "host": host,
+            "ok": False,
+            "files": 0,
+            "bytes_received": 0,
+            "seconds": None,
+            "newer_here": [],
+            "left_there": [],
+            "error": result.what,
+        }
+    return {
+        "host": host,
+        "ok": not result.newer_here,
+        "files": result.files,
+        "bytes_received": result.bytes_received,
+        "seconds": round(result.seconds, 3),
+        "newer_here": result.newer_here,
+        "left_there": result.left_there,
+        "error": None,
+    }
 
 
-def _say(flags: Flags, plan: Plan, fetched: Fetched, rows: list[dict[str, Any]], to: Path) -> None:
+def _say(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:
     from tfdeploy.ui.reports import show_fetch, show_next
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of

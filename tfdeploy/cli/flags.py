@@ -103,7 +103,7 @@ def common_flags(words: Sequence[str]) -> CommonFlags:
         return CommonFlags()
 
 
-def _refuse_bounds(why: str, prog: str, given: dict[str, Any]) -> None:
+def _refuse_bounds(why: str, prog: str, given: dict[str, object]) -> None:
     for flag in ("limit", "exclude"):
         exported = env_default(flag)
         value = given.get(flag)

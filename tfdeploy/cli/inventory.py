@@ -43,7 +43,7 @@ def _of_job(flags: CommonFlags) -> str | None:
     return job.inventory if job else None
 
 
-def as_json(inventory: Inventory, understood: Understood) -> dict[str, Any]:
+def as_json(inventory: Inventory, understood: Understood) -> dict[str, object]:
     """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles": {role: [names]}}.
 
     A setting without a place in "from" was left out of the file.

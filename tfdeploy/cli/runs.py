@@ -43,7 +43,7 @@ def run(flags: Flags) -> int:
     for (run, host), why in damaged.items():
         print(f"[{host}] the files of {run} are damaged: {clean(why)}", file=sys.stderr)
     for error in differ.values():
-        print(f"{error.what}\n  next: {flags.typed(error.next)}", file=sys.stderr)
+        print(f"{error.what}\n  next: {flags.typed(error.next or '')}", file=sys.stderr)
     setting.say_errors(flags, silent)
     setting.say_unasked(flags, place.unasked)
     return worst(error.exit_code for error in silent.values())

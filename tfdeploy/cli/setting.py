@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.folding import fold_names
@@ -24,6 +24,7 @@ from tfdeploy.store.runs import RunStore
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags, OfRun
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.answers.hosts import LockHolder
     from tfdeploy.model.job import Job
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.fleet import SshFleet
@@ -198,7 +199,7 @@ class Holder:
     def words(self) -> str:
         return f"{self.user}@{self.machine}"
 
-    def as_json(self, now: float) -> dict[str, Any]:
+    def as_json(self, now: float) -> LockHolder:
         return {"user": self.user, "machine": self.machine, "pid": os.getpid(), "time": now}
 
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.flags import CommonFlags, carried_out_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.rows import SetupRow
     from tfdeploy.operations.setup import Environment
 
 
@@ -48,13 +51,22 @@ def run(flags: CommonFlags) -> int:
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
 
 
-def _row(host: str, result: Environment | TfdeployError) -> dict[str, Any]:
+def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
     from tfdeploy.errors import TfdeployError
 
     if isinstance(result, TfdeployError):
-        nothing: dict[str, Any] = dict.fromkeys(("environment", "python_version", "by"))
-        nothing.update(packages={}, made=False, bytes_sent=0, seconds=None)
-        return {"host": host, "ok": False, **nothing, "error": result.what}
+        return {
+            "host": host,
+            "ok": False,
+            "environment": None,
+            "python_version": None,
+            "by": None,
+            "packages": {},
+            "made": False,
+            "bytes_sent": 0,
+            "seconds": None,
+            "error": result.what,
+        }
     return {
         "host": host,
         "ok": True,
@@ -69,7 +81,7 @@ def _row(host: str, result: Environment | TfdeployError) -> dict[str, Any]:
     }
 
 
-def _say(flags: CommonFlags, rows: list[dict[str, Any]], different: list[str], results: dict[str, Any]) -> None:
+def _say(flags: CommonFlags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:
     from tfdeploy.ui.environments import show_setup
     from tfdeploy.ui.reports import show_next
     from tfdeploy.ui.terminal import terminal_of

@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, carried_out_by
 from tfdeploy.cli.options import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.rows import StopRow
+    from tfdeploy.operations.stop import Stopped
+
+    Results = Mapping[str, Stopped | TfdeployError]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +53,7 @@ def run(flags: Flags) -> int:
             if isinstance(result, Stopped) and not flags.quiet:
                 headway.done(host)
 
-        def again(errors: dict[str, Any]) -> None:
+        def again(errors: Mapping[str, TfdeployError]) -> None:
             if not flags.quiet:
                 headway.again({host: error.what for host, error in errors.items()})
 
@@ -58,26 +67,25 @@ def run(flags: Flags) -> int:
         return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done.survivors)])
 
 
-def _as_json(run: str, results: dict[str, Any]) -> dict[str, Any]:
+def _as_json(run: str, results: Results) -> dict[str, object]:
     rows = _rows(results)
-    for row in rows:
-        row["survivors"] = [survivor["pid"] for survivor in row["survivors"]]
-    return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": rows}
+    hosts = [{**row, "survivors": [survivor["pid"] for survivor in row["survivors"]]} for row in rows]
+    return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": hosts}
 
 
-def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(results: Results) -> list[StopRow]:
     from tfdeploy.errors import TfdeployError
 
-    rows = []
+    rows: list[StopRow] = []
     for host, result in results.items():
-        failed = isinstance(result, TfdeployError)
-        survivors = [] if failed else list(result.survivors)
-        error = result.what if failed else None
-        rows.append({"host": host, "ok": not failed and not survivors, "survivors": survivors, "error": error})
+        if isinstance(result, TfdeployError):
+            rows.append({"host": host, "ok": False, "survivors": [], "error": result.what})
+        else:
+            rows.append({"host": host, "ok": not result.survivors, "survivors": result.survivors, "error": None})
     return rows
 
 
-def _say(flags: Flags, run: str, results: dict[str, Any]) -> None:
+def _say(flags: Flags, run: str, results: Results) -> None:
     from tfdeploy.errors import HostUnreachable
     from tfdeploy.model.folding import fold_names
     from tfdeploy.operations.stop import Stopped

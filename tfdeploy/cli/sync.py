@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.flags import CommonFlags, carried_out_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.rows import SyncRow
     from tfdeploy.operations.sync import Synced
 
 
@@ -40,7 +43,7 @@ def run(flags: CommonFlags) -> int:
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
 
 
-def _row(host: str, result: Synced | TfdeployError) -> dict[str, Any]:
+def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
     from tfdeploy.errors import TfdeployError
 
     if isinstance(result, TfdeployError):
@@ -56,7 +59,7 @@ def _row(host: str, result: Synced | TfdeployError) -> dict[str, Any]:
     }
 
 
-def _say(flags: CommonFlags, rows: list[dict[str, Any]], results: dict[str, Any]) -> None:
+def _say(flags: CommonFlags, rows: list[SyncRow], results: Mapping[str, object]) -> None:
     from tfdeploy.ui.reports import show_next, show_sync
     from tfdeploy.ui.terminal import terminal_of
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.flags import CommonFlags, carried_out_by
 
 if TYPE_CHECKING:
+    from tfdeploy.model.rows import TrustRow
     from tfdeploy.operations.trust import Scanned
 
 
@@ -86,7 +87,7 @@ def _ask(count: int) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _row(one: Scanned, recorded: list[Scanned]) -> dict[str, Any]:
+def _row(one: Scanned, recorded: list[Scanned]) -> TrustRow:
     from tfdeploy.errors import TfdeployError
 
     error = one.found.what if isinstance(one.found, TfdeployError) else None

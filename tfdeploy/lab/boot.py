@@ -12,9 +12,9 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tfdeploy.lab import disk, firstprocess, wires
+from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order, Outcome
 from tfdeploy.lab.syscalls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, unshare
 
 HOST_NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
@@ -88,7 +88,7 @@ def newborn(name: str, namespaces: int, life: Callable[[Callable[[str], None], C
     return result
 
 
-def _hold_network(name: str, spec: dict[str, Any]) -> Newborn:
+def _hold_network(name: str, spec: NetworkOrder) -> Newborn:
     def life(say: Callable[[str], None], wait: Callable[[], None]) -> None:
         firstprocess.take_over_streams(os.devnull)
         wires.ip(["link set lo up", *spec["ip"]])
@@ -103,29 +103,29 @@ def _hold_network(name: str, spec: dict[str, Any]) -> Newborn:
     return newborn(name, NEWNET, life)
 
 
-def _host(host: dict[str, Any], kept: list[int]) -> Newborn:
-    isolated = host["disk"] is not None
+def _host(host: HostOrder, kept: list[int]) -> Newborn:
+    own_disk = host["disk"]
 
     def life(say: Callable[[str], None], wait: Callable[[], None]) -> None:
         for handle in kept:
             if handle != host["reserved"]:
                 os.close(handle)
         firstprocess.take_over_streams(host["console"])
-        if isolated:
-            disk.enter(host["name"], host["disk"])
+        if own_disk is not None:
+            disk.enter(host["name"], own_disk)
         wait()
-        if isolated:
+        if own_disk is not None:
             wires.ip(host["ip"])
             wires.tc(host["tc"])
         sshd = firstprocess.start_sshd(host)
         say("up")
         firstprocess.reap_until_the_end(sshd)
 
-    return newborn(host["name"], HOST_NAMESPACES if isolated else 0, life)
+    return newborn(host["name"], HOST_NAMESPACES if own_disk is not None else 0, life)
 
 
-def carry_out(order: dict[str, Any]) -> dict[str, Any]:
-    """{"pids": {name: pid}, "errors": {name: reason}}. See `orders` for the order's shape."""
+def carry_out(order: Order) -> Outcome:
+    """Every network and host is started, or an error says why not."""
     pids: dict[str, int] = {}
     errors: dict[str, str] = {}
     networks = [_hold_network(name, spec) for name, spec in order["networks"].items()]

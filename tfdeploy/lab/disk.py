@@ -10,8 +10,8 @@ import socket
 import stat
 import uuid
 from pathlib import Path
-from typing import Any
 
+from tfdeploy.lab.orders import DiskOrder
 from tfdeploy.lab.syscalls import BIND, NO_SUID, PRIVATE, READ_ONLY, RECURSIVE, REMOUNT, mount, switch_root
 
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
@@ -72,7 +72,7 @@ def _devices(dev: Path) -> None:
         (dev / name).symlink_to(target)
 
 
-def _accounts(etc: Path, spec: dict[str, Any]) -> None:
+def _accounts(etc: Path, spec: DiskOrder) -> None:
     """The host's own user, instead of whoever has that name or number on this machine."""
     user, uid = spec["user"], str(spec["uid"])
     for file, line in (("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"), ("group", f"{user}:x:{uid}:")):
@@ -82,7 +82,7 @@ def _accounts(etc: Path, spec: dict[str, Any]) -> None:
     (etc / "shadow").write_text("".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", user)))
 
 
-def _write_names(etc: Path, name: str, spec: dict[str, Any]) -> None:
+def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
     for file in ("hosts", "hostname", "resolv.conf"):
         (etc / file).unlink(missing_ok=True)
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{spec['hosts_file']}")
@@ -106,9 +106,8 @@ def _new_boot(root: Path) -> None:
     mount(str(file), str(root / "proc/sys/kernel/random/boot_id"), flags=BIND)
 
 
-def enter(name: str, spec: dict[str, Any]) -> None:
-    """Makes the host's root and moves this process into it. `spec`: folder, user, uid, shell, hosts_file, read_only (folders),
-    shared (folder or None), files (path on the host: path here). Raises OSError."""
+def enter(name: str, spec: DiskOrder) -> None:
+    """Makes the host's root and moves this process into it. Raises OSError."""
     folder = Path(spec["folder"])
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)

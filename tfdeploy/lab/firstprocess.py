@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from tfdeploy.lab.orders import HostOrder
 from tfdeploy.lab.syscalls import adopt_orphans, end_with_parent
 
 LISTEN_S = 20.0
@@ -45,7 +46,7 @@ def take_over_streams(console: str) -> None:
         os.close(handle)
 
 
-def start_sshd(host: dict[str, Any]) -> int:
+def start_sshd(host: HostOrder) -> int:
     """`host`: sshd (argv), pid_file. Returns its pid once it listens; raises OSError."""
     if os.getpid() != 1:
         adopt_orphans()

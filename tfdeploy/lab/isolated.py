@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, interpreter, processes, sshd, starter, wires
+from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order
 from tfdeploy.lab.state import HostState
 from tfdeploy.lab.stored import StoredLab
 
@@ -121,7 +121,7 @@ class IsolatedLab(StoredLab):
             for host in hosts:
                 wires.unplug(self.state.networks["switch"].pid, host.name)
         read_only = interpreter.folders(self.state.python)
-        order: dict[str, Any] = {
+        order: Order = {
             "root": str(self.root),
             "networks": self._networks() if fresh else {},
             "switch": None if fresh else self.state.networks["switch"].pid,
@@ -132,7 +132,7 @@ class IsolatedLab(StoredLab):
         }
         starter.start(self.root, self.state, order)
 
-    def _networks(self) -> dict[str, Any]:
+    def _networks(self) -> dict[str, NetworkOrder]:
         return {
             "switch": {"ip": wires.bridge_lines(), "late": [], "tc": []},
             "operator": {"ip": [], "late": self._card(self._operator_address), "tc": []},
@@ -157,7 +157,7 @@ class IsolatedLab(StoredLab):
         )
         (place / "sshd_config").write_text(config)
 
-    def _order(self, host: HostState, read_only: list[str]) -> dict[str, Any]:
+    def _order(self, host: HostState, read_only: list[str]) -> HostOrder:
         place = folder.host_folder(self.root, host.name)
         names = "".join(f"{other.address} {other.name}\n" for other in self.state.hosts)
         shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, loopback, processes, state, wires
@@ -18,11 +18,20 @@ KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
 
 
+class Shape(TypedDict):
+    """What a lab that is there cannot become another of."""
+
+    rate: str | None
+    python: str
+    shared_workdir: bool
+    gpus: str | int | None
+
+
 def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
     return IsolatedLab(root, found) if found.kind == "isolated" else LoopbackLab(root, found)
 
 
-def _create(name: str, kind: str, count: int, wishes: dict[str, Any]) -> LabState:
+def _create(name: str, kind: str, count: int, wishes: Shape) -> LabState:
     root = folder.lab_folder(name)
     if kind == "isolated" and os.geteuid() != 0:
         raise Refused("an isolated lab needs root", where="this machine", next=f"tfdeploy lab up {count} --kind loopback")
@@ -36,7 +45,7 @@ def _create(name: str, kind: str, count: int, wishes: dict[str, Any]) -> LabStat
     return LabState(name, kind, hosts, **wishes)
 
 
-def _refuse_another_shape(found: LabState, kind: str, count: int, wishes: dict[str, Any]) -> None:
+def _refuse_another_shape(found: LabState, kind: str, count: int, wishes: Shape) -> None:
     shape = {"hosts": len(found.hosts), "kind": found.kind, **{key: getattr(found, key) for key in wishes}}
     for key, wish in {"hosts": count, "kind": kind, **wishes}.items():
         if shape[key] != wish:
@@ -62,7 +71,7 @@ def up(
     Refused (root, programs, ports), HostFailed (a host did not start)."""
     if kind not in KINDS:
         raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
-    wishes: dict[str, Any] = {"rate": rate, "python": python, "shared_workdir": shared_workdir, "gpus": gpus}
+    wishes: Shape = {"rate": rate, "python": python, "shared_workdir": shared_workdir, "gpus": gpus}
     root = folder.lab_folder(name)
     with folder.only_one(root):
         found = state.read(root)

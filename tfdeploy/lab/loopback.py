@@ -14,10 +14,10 @@ import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, processes, sshd, starter
+from tfdeploy.lab.orders import HostOrder, Order
 from tfdeploy.lab.state import HostState
 from tfdeploy.lab.stored import StoredLab
 
@@ -172,7 +172,7 @@ class LoopbackLab(StoredLab):
             return
         self._end(hosts)
         with ExitStack() as held:
-            order: dict[str, Any] = {
+            order: Order = {
                 "root": str(self.root),
                 "networks": {},
                 "switch": None,
@@ -182,7 +182,9 @@ class LoopbackLab(StoredLab):
                 "kept": [],
             }
             for host in hosts:
-                order["hosts"].append({**self._order(host), "reserved": (handle := self._reserved(host, held))})
+                asked, handle = self._order(host), self._reserved(host, held)
+                asked["reserved"] = handle
+                order["hosts"].append(asked)
                 order["kept"].append(handle)
             starter.start(self.root, self.state, order)
 
@@ -196,7 +198,7 @@ class LoopbackLab(StoredLab):
                 next=f"tfdeploy lab down --name {self.name}, and up again",
             ) from error
 
-    def _order(self, host: HostState) -> dict[str, Any]:
+    def _order(self, host: HostState) -> HostOrder:
         place = self.folder_of(host)
         return {
             "name": host.name,

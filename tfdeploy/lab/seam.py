@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict
+
+
+class HostStatus(TypedDict):
+    host: str
+    address: str
+    port: int
+    state: str  # up, off, cut
+    pid: int | None  # None: it is off
+    python: str  # of the training programs
 
 
 class Lab(Protocol):
@@ -58,6 +67,6 @@ class Lab(Protocol):
         """Removes every process, namespace, mount and file of the lab."""
         ...
 
-    def status(self) -> list[dict[str, object]]:
-        """One object per host: host, address, port, state (up, off, cut), pid, python."""
+    def status(self) -> list[HostStatus]:
+        """One row per host."""
         ...

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import tfdeploy
 from tfdeploy.errors import HostFailed
 from tfdeploy.lab.folder import host_folder
+from tfdeploy.lab.orders import Order
 from tfdeploy.lab.processes import MARK, end_all, identify, marked, own_line, with_descendants
 from tfdeploy.lab.sshd import STANDARD_PATH
 from tfdeploy.lab.state import LabState, save
@@ -37,7 +37,7 @@ def last_words(root: Path, host: str) -> str:
         return ""
 
 
-def start(root: Path, state: LabState, order: dict[str, Any]) -> None:
+def start(root: Path, state: LabState, order: Order) -> None:
     """Carries the order out and records the first processes in the state, also of those that came up beside a failed
     one. Raises HostFailed, naming the first host that did not start, with its console."""
     words = [sys.executable, "-m", "tfdeploy.lab.boot"]

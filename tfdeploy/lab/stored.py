@@ -9,6 +9,7 @@ from pathlib import Path
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import folder, starter
 from tfdeploy.lab import state as states
+from tfdeploy.lab.seam import HostStatus
 from tfdeploy.lab.state import HostState, LabState
 
 
@@ -27,7 +28,7 @@ class StoredLab:
     def console(self, host: str) -> str:
         return starter.last_words(self.root, self.host(host).name)
 
-    def status(self) -> list[dict[str, object]]:
+    def status(self) -> list[HostStatus]:
         self.reread()
         return [
             {

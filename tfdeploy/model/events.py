@@ -2,24 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from tfdeploy.model.typed import decode
 
 Kind = Literal[
-    "step",  # data {"step": "lock|probe|plan|sync|prepare|start|commit|rollback", "state": "begin|done|failed"}
-    "host",  # data {"state": "connected|unreachable|failed|prepared|started|committed", "text"?}
-    "transfer",  # data {"what": "code|data NAME", "sent_bytes", "total_bytes", "state": "begin|moving|done|failed"}
-    "task",  # a TaskStatus changed: data = its wire fields
-    "run",  # data {"state": RUN_STATES, "cause"?}
-    "line",  # one line of a task's output: data {"stream", "line", "offset"}; line is raw text, not sanitised
-    "note",  # data {"level": "info|warning|error|detail", "text"}; detail: only for who asked for much
-    "plan",  # data = the plan's JSON
+    "step",  # StepFields
+    "host",  # HostFields
+    "transfer",  # TransferFields
+    "task",  # a TaskStatus changed: TaskFields
+    "run",  # RunFields
+    "line",  # one line of a task's output: LineFields
+    "note",  # NoteFields
+    "plan",  # the plan's JSON: model.plan.plan_to_json
 ]
+
+
+class StepFields(TypedDict):
+    step: str  # lock, probe, plan, sync, prepare, start, commit, rollback
+    state: str  # begin, done, failed
+
+
+class _HostFields(TypedDict):
+    state: str  # connected, unreachable, failed, prepared, started, committed
+
+
+class HostFields(_HostFields, total=False):
+    text: str
+
+
+class _TransferFields(TypedDict):
+    what: str  # code, data NAME, keep, files, logs; all: the sum of the others, once they are done
+    state: str  # begin, moving, done, failed
+    sent_bytes: int
+    total_bytes: int
+
+
+class TransferFields(_TransferFields, total=False):
+    done: str  # the verb in words; missing: sent
+
+
+class TaskFields(TypedDict, total=False):
+    """The fields of wire.TaskStatus of which something is made here. An older agent may lack any."""
+
+    task: str
+    host: str
+    state: str
+    attempt: int
+    up: bool
+    outcome: str | None
+    exit_code: int | None
+    signal: int | None
+    reason: str | None
+    health: str | None
+    health_reason: str | None
+    health_since: float | None
+    pid: int | None
+    started: float | None
+    ended: float | None
+
+
+class RunFields(TypedDict, total=False):
+    state: str  # wire.RUN_STATES
+    cause: str | None
+    left_files: dict[str, list[str]]  # host -> paths in its cwd/
+
+
+class LineFields(TypedDict):
+    stream: str
+    line: str  # as the task wrote it, not sanitised
+    offset: int
+
+
+class NoteFields(TypedDict):
+    level: str  # info, warning, error, detail: only for somebody who asked for much
+    text: str
 
 
 @dataclass(frozen=True)
@@ -32,7 +93,7 @@ class Event:
     host: str | None = None
     task: str | None = None
     attempt: int | None = None
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)  # by kind
 
 
 Emit = Callable[[Event], None]

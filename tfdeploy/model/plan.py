@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -114,6 +115,6 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
     return fields
 
 
-def plan_from_json(fields: dict[str, Any]) -> Plan:
+def plan_from_json(fields: Mapping[str, object]) -> Plan:
     """Raises msgspec.ValidationError on foreign content."""
     return convert(fields, Plan)

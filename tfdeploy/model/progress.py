@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import cast
 
 import msgspec
 
 from tfdeploy.model import deaths
 from tfdeploy.model.deaths import DEATHS, Death
-from tfdeploy.model.events import Event
+from tfdeploy.model.events import Event, TaskFields, TransferFields
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, named
 from tfdeploy.model.modes import rules
@@ -26,6 +26,7 @@ from tfdeploy.model.words import stall_words
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
 _KEPT_NOTES = 100
+_TAKEN = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
 _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
 
 
@@ -90,7 +91,7 @@ class TaskProgress:
         """How it ended, of a task that is dead."""
         return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
 
-    def apply(self, fields: dict[str, Any]) -> None:
+    def apply(self, fields: TaskFields) -> None:
         """Takes a TaskStatus's fields, unless they are older than what is known."""
         attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
         if _order(attempt, state) < _order(self.attempt, self.state):
@@ -98,21 +99,9 @@ class TaskProgress:
         if attempt > self.attempt:
             self.measures.restart()
         self.attempt, self.state = attempt, state
-        for name in (
-            "up",
-            "outcome",
-            "exit_code",
-            "signal",
-            "reason",
-            "health",
-            "health_reason",
-            "health_since",
-            "pid",
-            "started",
-            "ended",
-        ):
-            if name in fields:
-                setattr(self, name, fields[name])
+        for name, value in fields.items():
+            if name in _TAKEN:
+                setattr(self, name, value)
 
 
 def _order(attempt: int, state: str) -> tuple[int, int]:
@@ -283,10 +272,10 @@ class RunProgress:
         if what == "all":  # the sum of the others, once they are done
             host.synced = True
         else:
-            host.transfer(what).apply(event.time, event.data)
+            host.transfer(what).apply(event.time, cast("TransferFields", event.data))
 
     def _fold_task(self, event: Event) -> None:
-        self._task(event).apply(event.data)
+        self._task(event).apply(cast("TaskFields", event.data))
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)

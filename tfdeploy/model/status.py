@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.deaths import DEATHS
@@ -91,7 +90,7 @@ def exit_code(view: RunView) -> int:
     return 1 if view.state in ("failed", "stopped", "lost") else 0
 
 
-def run_view_json(view: RunView) -> dict[str, Any]:
+def run_view_json(view: RunView) -> dict[str, object]:
     """The contract's `status --json`, exactly."""
     return {
         "run": view.run,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
@@ -120,7 +120,29 @@ def _unsaid(planned: TaskPlan, host_state: HostRunState | None, states: list[Hos
     return TaskStatus(run="", task=planned.task, host=planned.host, state="lost", outcome=None if unreachable else "lost")
 
 
-def task_json(view: TaskView) -> dict[str, Any]:
+class TaskRow(TypedDict):
+    """One task, as --json has it."""
+
+    task: str
+    host: str
+    state: str
+    health: str | None
+    outcome: str | None
+    exit_code: int | None
+    signal: int | None
+    pid: int | None
+    address: str
+    gpus: list[int]
+    attempt: int
+    restarts: int
+    step: int | None
+    loss: float | None
+    started: str | None  # ISO 8601
+    ended: str | None
+    reason: str | None
+
+
+def task_json(view: TaskView) -> TaskRow:
     return {
         "task": view.task,
         "host": view.host,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+
+from tfdeploy.model.events import TransferFields
 
 WINDOW_S = 5.0
 
@@ -23,7 +24,7 @@ class Transfer:
         self.ended: float | None = None
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
 
-    def apply(self, time: float, data: dict[str, Any]) -> None:
+    def apply(self, time: float, data: TransferFields) -> None:
         self.state = data.get("state", self.state)
         if self.state == "begin":
             self.began, self.ended, self.sent_bytes = time, None, 0

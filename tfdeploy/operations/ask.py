@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.model.answers.verb import Verb
+from tfdeploy.model.answers.verb import Args, Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.persist import persist
@@ -19,7 +19,7 @@ def ask_all(
     fleet: Fleet,
     plan: Plan,
     verb: Verb[V],
-    args: dict[str, dict[str, Any]] | None = None,
+    args: Mapping[str, Args] | None = None,
     *,
     blob: Callable[[str], bytes] | None = None,
     timeout_s: float = 60.0,

@@ -5,20 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.events import Emit, Event, HostFields, NoteFields, StepFields, TransferFields
 
 
 def note(emit: Emit, text: str, *, level: str = "info", host: str | None = None, run: str | None = None) -> None:
-    emit(Event("note", time.time(), run=run, host=host, data={"level": level, "text": text}))
+    data: NoteFields = {"level": level, "text": text}
+    emit(Event("note", time.time(), run=run, host=host, data=data))
 
 
 def host_news(emit: Emit, host: str, state: str, text: str | None = None, *, run: str | None = None) -> None:
-    data: dict[str, Any] = {"state": state}
+    data: HostFields = {"state": state}
     if text:
         data["text"] = text
     emit(Event("host", time.time(), run=run, host=host, data=data))
+
+
+def transfer_news(emit: Emit, host: str, what: str, state: str, sent: int, total: int, *, done: str | None = None) -> None:
+    """How far `what` is on its way to or from one host, in bytes. `done`: what is said at its end instead of "sent"."""
+    data: TransferFields = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
+    if done is not None:
+        data["done"] = done
+    emit(Event("transfer", time.time(), host=host, data=data))
 
 
 @contextmanager
@@ -26,7 +34,8 @@ def step(emit: Emit, name: str, run: str | None = None) -> Iterator[None]:
     """Brackets one step of a launch or sync: begin, then done or failed."""
 
     def say(state: str) -> None:
-        emit(Event("step", time.time(), run=run, data={"step": name, "state": state}))
+        data: StepFields = {"step": name, "state": state}
+        emit(Event("step", time.time(), run=run, data=data))
 
     say("begin")
     try:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.events import Emit
 from tfdeploy.model.listing import newest
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.pull import Brought, Listing, Source, bring, look
 from tfdeploy.operations.copy.pull_logs import bring_logs
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import note, transfer_news
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
@@ -124,5 +124,4 @@ def _first_of_those_that_share(seen: Mapping[str, Seen]) -> set[str]:
 
 
 def _done(emit: Emit, host: str, brought: Brought) -> None:
-    data = {"what": "all", "state": "done", "sent_bytes": brought.bytes_received, "total_bytes": brought.bytes_received}
-    emit(Event("transfer", time.time(), host=host, data={**data, "done": "fetched"}))
+    transfer_news(emit, host, "all", "done", brought.bytes_received, brought.bytes_received, done="fetched")

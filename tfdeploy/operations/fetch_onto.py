@@ -6,9 +6,9 @@ Which is the newest, is decided as launch decides it. A live run writes to its k
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tfdeploy.errors import Refused, UsageError
+from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
@@ -20,7 +20,7 @@ from tfdeploy.planning.keep import Kept, newest
 from tfdeploy.transport.protocols import Fleet
 
 
-def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: dict[str, Any], emit: Emit) -> Kept:
+def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit) -> Kept:
     """What was copied, and from where; the host itself where it holds the newest already.
 
     Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), what hosts say.

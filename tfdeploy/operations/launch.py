@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import PortTaken, TfdeployError
-from tfdeploy.model.answers.hosts import PING
+from tfdeploy.model.answers.hosts import PING, LockHolder
 from tfdeploy.model.answers.runs import RUN_COMMIT, RUN_PREPARE, RUN_START
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit, Event
@@ -58,7 +58,7 @@ class Launch:
     run: str
     now: float
     operator: str
-    holder: dict[str, Any]
+    holder: LockHolder
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tfdeploy.errors import AgentError, Refused, TfdeployError
 from tfdeploy.model.answers.bounds import Seconds
-from tfdeploy.model.answers.hosts import LOCK, UNLOCK
+from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
@@ -23,7 +22,7 @@ MEANWHILE_S = 2.0
 
 
 @contextmanager
-def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: dict[str, Any], emit: Emit) -> Iterator[None]:
+def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit) -> Iterator[None]:
     """Holds the job's lock on all hosts. A sync is waited for, a launch is not (Refused, with who, when, where).
 
     A lock ends with its session: nothing stays locked when tfdeploy is killed.
@@ -38,7 +37,7 @@ def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, hold
 
 
 def try_lock(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: dict[str, Any], emit: Emit
+    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
 ) -> tuple[tuple[Host, ...], dict[str, TfdeployError]]:
     """(hosts whose lock is held now, the others' errors): for what may succeed on some hosts only. Let go with `release`."""
     _, failed = split(fleet.each(hosts, lambda session: session.agent()))  # all at once, before one waits for the first one
@@ -55,7 +54,7 @@ class _Asking:
     fleet: Fleet
     job: str
     operation: str
-    holder: dict[str, Any]
+    holder: LockHolder
     emit: Emit
 
     def take_all(self, hosts: tuple[Host, ...], *, all_or_none: bool) -> dict[str, TfdeployError | None]:
@@ -114,13 +113,13 @@ def release(fleet: Fleet, hosts: tuple[Host, ...], job: str) -> None:
     fleet.each(fleet.connected(hosts), let_go)
 
 
-def _busy(host: str, job: str, found: dict[str, Any]) -> TfdeployError:
+def _busy(host: str, job: str, found: Mapping[str, object]) -> TfdeployError:
     return Refused(
         f"job {job} is locked by {_holder(found)}", where=host, next="wait for it, or `tfdeploy runs` shows what it started"
     )
 
 
-def _holder(found: dict[str, Any]) -> str:
+def _holder(found: Mapping[str, object]) -> str:
     """In words, whatever the host says of it."""
     try:
         since = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds)))

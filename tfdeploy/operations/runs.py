@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.rows import RunRow
 from tfdeploy.model.status import run_view
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find_run import KnownRun, known_runs, read_plan
@@ -17,7 +16,7 @@ from tfdeploy.transport.protocols import Fleet
 
 def list_runs(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
-) -> tuple[list[dict[str, Any]], dict[str, TfdeployError]]:
+) -> tuple[list[RunRow], dict[str, TfdeployError]]:
     """(rows with run, job, state, live, started, tasks, hosts, who; the hosts that gave no answer). Newest first. `differ` of
     a row says which hosts hold different plans of it."""
     known, silent = known_runs(fleet, hosts, job)
@@ -35,12 +34,12 @@ def list_runs(
     return newest_first(rows), silent
 
 
-def newest_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def newest_first(rows: list[RunRow]) -> list[RunRow]:
     """By `started`; a row that does not know it comes last. ISO times, with or without a fraction: "Z" sorts behind "."."""
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
-def _row(known: KnownRun, plan: Plan | None, answered: set[str]) -> dict[str, Any]:
+def _row(known: KnownRun, plan: Plan | None, answered: set[str]) -> RunRow:
     view = None
     if plan is not None:
         missing = {host.host for host in plan.hosts} - answered
@@ -58,7 +57,7 @@ def _row(known: KnownRun, plan: Plan | None, answered: set[str]) -> dict[str, An
     }
 
 
-def _remembered(plan: Plan) -> dict[str, Any]:
+def _remembered(plan: Plan) -> RunRow:
     return {
         "run": plan.run,
         "job": plan.job,

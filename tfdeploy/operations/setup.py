@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import BadAnswer, TfdeployError, UsageError
+from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.programs import ENV_MAKE, ENV_STATE, EnvState
+from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
@@ -66,7 +68,7 @@ def recipe_of(job: Job, cache: Path | None) -> Recipe | None:
 
 
 def setup_job(
-    fleet: Fleet, hosts: tuple[Host, ...], job: Job, holder: dict[str, Any], cache: Path | None, emit: Emit
+    fleet: Fleet, hosts: tuple[Host, ...], job: Job, holder: LockHolder, cache: Path | None, emit: Emit
 ) -> dict[str, Environment | TfdeployError]:
     """Every host's outcome. Raises UsageError for a job without `setup`."""
     recipe = recipe_of(job, cache)
@@ -132,7 +134,7 @@ def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _install(agent: AgentChannel, host: Host, args: dict[str, Any], emit: Emit) -> EnvState:
+def _install(agent: AgentChannel, host: Host, args: Args, emit: Emit) -> EnvState:
     """env.make, with what uv or pip say as notes for who wants to see much."""
     note(emit, "making the environment", host=host.name)
     stream, weight, give_up = agent.stream(ENV_MAKE, args, silence_s=MAKE_S), 0, time.monotonic() + MAKE_S
@@ -152,11 +154,11 @@ def _install(agent: AgentChannel, host: Host, args: dict[str, Any], emit: Emit) 
     return stream.value
 
 
-def _which(host: Host, job: Job, recipe: Recipe) -> dict[str, Any]:
+def _which(host: Host, job: Job, recipe: Recipe) -> Args:
     return {"job": job.name, "python": host.python, "digest": recipe.digest}
 
 
-def _what(recipe: Recipe) -> dict[str, Any]:
+def _what(recipe: Recipe) -> Args:
     return {"files": recipe.files, "main": recipe.main, "wheels": WHEELS if recipe.wheels else None}
 
 

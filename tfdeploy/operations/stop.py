@@ -9,6 +9,7 @@ from typing import Any
 from tfdeploy.errors import AgentError, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STOP, Ended
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.rows import Survivor
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.persist import PATIENCE_S, Again, persist
 from tfdeploy.transport.protocols import Fleet, Session
@@ -18,15 +19,15 @@ SLACK_S = 60.0  # for the answer, beyond the grace
 
 @dataclass(frozen=True)
 class Stopped:
-    """What stop left on one host: nothing, or survivors ({"pid", "state", "command"})."""
+    """What stop left on one host: nothing, or survivors."""
 
-    survivors: list[dict[str, Any]] = field(default_factory=list)
+    survivors: list[Survivor] = field(default_factory=list)
     seconds: float = 0.0
     known: bool = True
     messenger: bool = False  # tells the hosts that are away once they are back
 
 
-def _survivors(answer: Ended) -> list[dict[str, Any]]:
+def _survivors(answer: Ended) -> list[Survivor]:
     return [{"pid": each.pid, "state": each.state, "command": each.command} for each in answer.survivors]
 
 

@@ -24,13 +24,15 @@ from tfdeploy.model.answers.files import (
     RELEASE_STATE,
     DataPlace,
 )
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.answers.hosts import LockHolder
+from tfdeploy.model.answers.verb import Args
+from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.operations.copy.pack import Packer
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Agree, Losses, most, never, refuse_losses
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import note, transfer_news
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.trusted import below_workdir, only_of
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
@@ -101,7 +103,7 @@ def sync(
         for name, listing in shipment.data.items():
             send_data(session, agent, shipment.job, name, listing, done, emit)
         done.seconds = time.monotonic() - began
-        _transfer(emit, session.host.name, "all", "done", done.bytes_sent, done.bytes_sent)
+        transfer_news(emit, session.host.name, "all", "done", done.bytes_sent, done.bytes_sent)
         return done
 
     return fleet.each(hosts, one, on_done=on_done)
@@ -138,20 +140,20 @@ def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: 
 
 
 def _put(
-    session: Session, agent: AgentChannel, shipment: Shipment, wanted: list[str], where: dict[str, Any], emit: Emit, again: bool
+    session: Session, agent: AgentChannel, shipment: Shipment, wanted: list[str], where: Args, emit: Emit, again: bool
 ) -> int:
     """Small files, through the session that is open; what a host found wrong is packed anew, for it alone."""
     host, total, sent, done = session.host.name, shipment.packer.size_bytes(wanted), 0, 0
-    _transfer(emit, host, "code", "begin", 0, total)
+    transfer_news(emit, host, "code", "begin", 0, total)
     try:
         for parcel in shipment.packer.parcels(wanted, fresh=again):
             agent.call(RELEASE_PUT, {**where, "files": parcel.files}, blob=parcel.packed, timeout_s=600)
             sent, done = sent + len(parcel.packed), done + parcel.raw_bytes
-            _transfer(emit, host, "code", "moving", done, total)
+            transfer_news(emit, host, "code", "moving", done, total)
     except TfdeployError:
-        _transfer(emit, host, "code", "failed", 0, total)
+        transfer_news(emit, host, "code", "failed", 0, total)
         raise
-    _transfer(emit, host, "code", "done", total, total)
+    transfer_news(emit, host, "code", "done", total, total)
     return sent
 
 
@@ -206,30 +208,25 @@ def _push(
     anew: bool = False,
 ) -> int:
     host = session.host.name
-    _transfer(emit, host, what, "begin", 0, total)
+    transfer_news(emit, host, what, "begin", 0, total)
 
     def moving(done: int, _total: int | None = None) -> None:
-        _transfer(emit, host, what, "moving", done, total)
+        transfer_news(emit, host, what, "moving", done, total)
 
     try:
         sent = push(session.target, root, names, folder, delete=delete, anew=anew, on_progress=moving)
     except TfdeployError:
-        _transfer(emit, host, what, "failed", 0, total)
+        transfer_news(emit, host, what, "failed", 0, total)
         raise
-    _transfer(emit, host, what, "done", total, total)
+    transfer_news(emit, host, what, "done", total, total)
     return sent
-
-
-def _transfer(emit: Emit, host: str, what: str, state: str, sent: int, total: int) -> None:
-    data = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
-    emit(Event("transfer", time.time(), host=host, data=data))
 
 
 def sync_job(
     fleet: Fleet,
     hosts: tuple[Host, ...],
     job: Job,
-    holder: dict[str, Any],
+    holder: LockHolder,
     cache: Path | None,
     emit: Emit,
     agree: Agree = never,

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.verb import Flow, Verb
+from tfdeploy.model.answers.verb import Args, Flow, Verb
 from tfdeploy.model.inventory import Host
 
 V = TypeVar("V")
@@ -46,14 +46,12 @@ class AgentChannel(Protocol):
     hello: Hello
     clock_skew_s: float
 
-    def call(self, verb: Verb[Asked], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Asked:
+    def call(self, verb: Verb[Asked], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Asked:
         """The verb's value. Raises AgentError (the agent said no), BadAnswer (what it said is no value of that verb) or
         HostUnreachable (no answer)."""
         ...
 
-    def stream(
-        self, flow: Flow[Item, Asked], args: dict[str, Any] | None = None, *, silence_s: float | None = None
-    ) -> Stream[Item, Asked]:
+    def stream(self, flow: Flow[Item, Asked], args: Args | None = None, *, silence_s: float | None = None) -> Stream[Item, Asked]:
         """Its iteration raises what `call` raises; HostUnreachable also where nothing came for `silence_s`."""
         ...
 

@@ -5,17 +5,17 @@ Input is the rows of its JSON, so that `--json` and this never tell different th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.rows import SetupRow
 from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
 
-def show_setup(terminal: Terminal, hosts: Sequence[Mapping[str, Any]], differences: Iterable[str]) -> None:
+def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Iterable[str]) -> None:
     """A row per host where it was made, equal others folded; then each failed host's own lines; then what differs."""
     made = [host for host in hosts if host["ok"] and host["made"]]
     rows = [
@@ -25,7 +25,7 @@ def show_setup(terminal: Terminal, hosts: Sequence[Mapping[str, Any]], differenc
             host["python_version"],
             host["by"],
             in_bytes(host["bytes_sent"]),
-            in_seconds(host["seconds"]),
+            in_seconds(host["seconds"] or 0.0),
         )
         for host in made
     ]
@@ -41,5 +41,5 @@ def show_setup(terminal: Terminal, hosts: Sequence[Mapping[str, Any]], differenc
         terminal.write(f"{terminal.paint('differs:', 'yellow')} {clean(text)}\n")
 
 
-def _words(host: Mapping[str, Any]) -> str:
+def _words(host: SetupRow) -> str:
     return f"{count(len(host['packages']), 'package')}, Python {host['python_version']}"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from tfdeploy.model.deaths import Death
-from tfdeploy.model.events import Event
+from tfdeploy.model.events import Event, HostFields, NoteFields, RunFields, StepFields, TaskFields, TransferFields
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
@@ -87,7 +88,7 @@ def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
     return (where + clean(text) if text else ""), style
 
 
-def _step(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+def _step(event: Event, data: StepFields, verbose: bool) -> tuple[str, str]:
     state = data.get("state")
     if state == "failed":
         return f"{data.get('step')} failed", "red"
@@ -96,7 +97,7 @@ def _step(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
     return (f"{data.get('step')} ...", "dim") if state == "begin" else ("", "")
 
 
-def _host(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+def _host(event: Event, data: HostFields, verbose: bool) -> tuple[str, str]:
     state, text = data.get("state", ""), data.get("text")
     bad = state in ("unreachable", "failed")
     if not (bad or verbose or text):
@@ -104,7 +105,7 @@ def _host(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
     return (f"{state}: {text}" if text else state), "red" if bad else ""
 
 
-def _transfer(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+def _transfer(event: Event, data: TransferFields, verbose: bool) -> tuple[str, str]:
     what, state = data.get("what", ""), data.get("state")
     if state == "failed":
         return f"{what} failed", "red"
@@ -116,7 +117,7 @@ def _transfer(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, s
     return f"{what} {in_bytes(sent)} {done}", ""
 
 
-def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
     state, task, host = data.get("state"), event.task or data.get("task") or "?", event.host or data.get("host") or "?"
     again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
     if state == "running" and data.get("health"):
@@ -137,17 +138,25 @@ def _task(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
     return (f"{task}@{host} {state}", "") if verbose else ("", "")
 
 
-def _run(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+def _run(event: Event, data: RunFields, verbose: bool) -> tuple[str, str]:
     state, cause = data.get("state", ""), data.get("cause")
     text = f"run {event.run} {state}" if event.run else f"run {state}"
     return (f"{text}: {cause}" if cause else text), _STATE_STYLE.get(state, "")
 
 
-def _note(event: Event, data: dict[str, Any], verbose: bool) -> tuple[str, str]:
+def _note(event: Event, data: NoteFields, verbose: bool) -> tuple[str, str]:
     level, text = data.get("level", "info"), data.get("text", "")
     if level == "detail":
         return (text, "dim") if verbose else ("", "")
     return (text if level == "info" else f"{level}: {text}"), _LEVEL_STYLE.get(level, "")
 
 
-_SAYERS = {"step": _step, "host": _host, "transfer": _transfer, "task": _task, "run": _run, "note": _note}
+_Sayer = Callable[[Event, Any, bool], tuple[str, str]]  # Any: the data of its own kind of event
+_SAYERS: dict[str, _Sayer] = {
+    "step": _step,
+    "host": _host,
+    "transfer": _transfer,
+    "task": _task,
+    "run": _run,
+    "note": _note,
+}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.rows import ExecRow, FetchRow, RunRow, StopRow, SyncRow
 from tfdeploy.model.status import RunView
 from tfdeploy.model.taskview import TaskView
 from tfdeploy.model.words import outcome_words
@@ -79,7 +80,7 @@ def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]]) -> No
         _say(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
 
 
-def show_runs(terminal: Terminal, rows: Iterable[Fields]) -> None:
+def show_runs(terminal: Terminal, rows: Iterable[RunRow]) -> None:
     """Rows with run, job, state, started (UTC seconds or text), tasks (count), hosts (names), who."""
     shown = [
         (r["run"], r.get("state") or "?", _when(r.get("started")), r.get("tasks"), fold_names(r.get("hosts") or ()), r.get("who"))
@@ -88,7 +89,7 @@ def show_runs(terminal: Terminal, rows: Iterable[Fields]) -> None:
     show_rows(terminal, ["run", "state", "started", "tasks", "hosts", "by"], shown)
 
 
-def show_sync(terminal: Terminal, hosts: Sequence[Fields]) -> None:
+def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     """One line per host that failed or was sent something; the rest in one line."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
@@ -101,7 +102,7 @@ def show_sync(terminal: Terminal, hosts: Sequence[Fields]) -> None:
         _say(terminal, f"{fold_names(same)}: ", "had everything already", "")
 
 
-def show_fetch(terminal: Terminal, hosts: Sequence[Fields]) -> None:
+def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
     """A row per host, then what was left as it is here or there."""
     rows = [
         (
@@ -116,13 +117,14 @@ def show_fetch(terminal: Terminal, hosts: Sequence[Fields]) -> None:
     ]
     show_rows(terminal, ["host", "fetch", "files", "came", "took", ""], rows)
     for h in hosts:
-        for key, words in (("newer_here", "changed here, left as they are"), ("left_there", "links that lead out, not made")):
-            if h[key]:
-                more = f" and {len(h[key]) - 5} more" if len(h[key]) > 5 else ""
-                _say(terminal, f"{clean(h['host'])}: {words}: ", ", ".join(h[key][:5]) + more, "yellow")
+        told = ((h["newer_here"], "changed here, left as they are"), (h["left_there"], "links that lead out, not made"))
+        for paths, words in told:
+            if paths:
+                more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+                _say(terminal, f"{clean(h['host'])}: {words}: ", ", ".join(paths[:5]) + more, "yellow")
 
 
-def show_stop(terminal: Terminal, hosts: Sequence[Fields]) -> None:
+def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Hosts with the same result in one line, survivors each on their own."""
     for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
         _say(terminal, f"{fold_names(names)}: ", words, "" if words == "stopped" else "bold red")
@@ -130,7 +132,7 @@ def show_stop(terminal: Terminal, hosts: Sequence[Fields]) -> None:
     show_rows(terminal, ["host", "alive", "state", "command"], rows)
 
 
-def show_exec(out: Terminal, err: Terminal, hosts: Sequence[Fields]) -> None:
+def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
     """Equal results folded: a heading, then the output as it was (sanitised line by line)."""
     errors = {h["host"]: _text(h["error"]) for h in hosts}
     results = {
@@ -193,7 +195,7 @@ def _task_row(task: TaskView) -> list[str]:
     return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), metrics, task.address, task.reason or ""]
 
 
-def _stopped(host: Fields) -> str:
+def _stopped(host: StopRow) -> str:
     if host["survivors"]:
         return f"{count(len(host['survivors']), 'process').replace('processs', 'processes')} still alive"
     return "stopped" if host["ok"] else _error(host) or "failed"
@@ -203,7 +205,7 @@ def _survivor(each: object) -> tuple[object, object, object]:
     return (each.get("pid"), each.get("state"), each.get("command")) if isinstance(each, Mapping) else (each, "", "")
 
 
-def _error(host: Fields) -> str:
+def _error(host: Mapping[str, object]) -> str:
     return _text(host.get("error"))
 
 

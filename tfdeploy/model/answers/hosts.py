@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from tfdeploy.model.answers.bounds import Count, Line, Place, Seconds
 from tfdeploy.model.answers.verb import Answer, Nothing, Verb
 
@@ -25,6 +27,15 @@ class Hello(Answer):
 
 class Clock(Answer):
     clock: Seconds  # UTC
+
+
+class LockHolder(TypedDict):
+    """What an operator says of itself when it takes a lock, and another one is shown."""
+
+    user: str
+    machine: str
+    pid: int
+    time: float  # UTC seconds
 
 
 class Held(Answer):

@@ -5,6 +5,7 @@ A call site names one of these values and so knows the type of its answer; `tran
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +14,9 @@ import msgspec
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 I_co = TypeVar("I_co", covariant=True)  # an item
+
+
+Args = Mapping[str, object]  # of a verb, by name: docs/agent-protocol.md. The host checks each of them
 
 
 class Answer(msgspec.Struct, kw_only=True):

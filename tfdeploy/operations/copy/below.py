@@ -6,6 +6,7 @@ Everything goes by directory descriptors, so that a link which is put there mean
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.listing import is_inside
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BLOCK_BYTES = 1 << 20
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is not waited for
 
 
@@ -67,6 +69,15 @@ class Below:
             os.close(fd)
             raise Refused("what is no file is in the way", where=str(self.path / path), next="move it away, or --to DIR")
         return fd
+
+    def sha256(self, path: str, first: int = 0) -> str:
+        """Of the file's bytes from `first` on, in hex."""
+        digest = hashlib.sha256()
+        with os.fdopen(self.open(path), "rb") as file:
+            file.seek(first)
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+        return digest.hexdigest()
 
     def unlink(self, path: str) -> None:
         with self._above(path, make=False) as (folder, name):

@@ -8,17 +8,16 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import FoundFile
 from tfdeploy.operations.copy.pull import Source, bring, look
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import note, transfer_news
 from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.operations.trusted import below_workdir, only_of
 from tfdeploy.transport.protocols import Fleet, Session
@@ -112,5 +111,4 @@ def _now(here: Path, one: FoundFile) -> tuple[int, int]:
 
 
 def _say(emit: Emit, host: str, state: str, sent: int, total: int) -> None:
-    data = {"what": "keep", "state": state, "sent_bytes": min(sent, total), "total_bytes": total}
-    emit(Event("transfer", time.time(), host=host, data=data))
+    transfer_news(emit, host, "keep", state, min(sent, total), total)

@@ -6,7 +6,6 @@ that names a checkpoint is put in place last, with all that it names. Nothing he
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
@@ -19,10 +18,12 @@ from typing import Any
 
 from tfdeploy.errors import BadAnswer, HostFailed, Refused
 from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.answers.verb import Args
+from tfdeploy.model.events import Emit
 from tfdeploy.model.listing import FoundFile, read_rows
 from tfdeploy.operations.copy.below import Below
 from tfdeploy.operations.copy.place import Placed, place
+from tfdeploy.operations.emit import transfer_news
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 
@@ -31,7 +32,6 @@ SUMS = 500  # files whose sums are asked for at once
 SILENCE_S = 600.0  # a folder is read, or a large file summed
 LIST_S = 1800.0  # for all of a list
 SLACK_BYTES = 256 << 20  # files may grow while they come
-_BLOCK_BYTES = 1 << 20
 
 Stamp = tuple[int, int]  # size, mtime_ns
 
@@ -46,10 +46,10 @@ class Source:
     keep: tuple[str, ...] = ()
 
     @property
-    def args(self) -> dict[str, Any]:
-        args: dict[str, Any] = {"what": self.what, "job": self.job}
-        args.update({"run": self.run} if self.run else {}, **({"keep": list(self.keep)} if self.what == "keep" else {}))
-        return args
+    def args(self) -> Args:
+        run = {"run": self.run} if self.run else {}
+        keep = {"keep": list(self.keep)} if self.what == "keep" else {}
+        return {"what": self.what, "job": self.job, **run, **keep}
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class _Bringing:
             there = _sums(self.session.agent(), self.source, batch)
             for path in batch:
                 stamp = _stamp(self.staging, path)
-                if stamp is not None and there.get(path) == _sha256(self.staging, path):
+                if stamp is not None and there.get(path) == self.staging.sha256(path):
                     self.checked[path] = stamp
                 elif stamp is not None:
                     self.staging.unlink(path)
@@ -199,8 +199,7 @@ class _Bringing:
             )
 
         def say(state: str, came: int) -> None:
-            data = {"what": self.source.what, "state": state, "sent_bytes": came, "total_bytes": total, "done": "fetched"}
-            self.emit(Event("transfer", time.time(), host=self.session.host.name, data=data))
+            transfer_news(self.emit, self.session.host.name, self.source.what, state, came, total, done="fetched")
 
         say("begin", 0)
         try:
@@ -237,11 +236,3 @@ def _stamp(folder: Below, path: str) -> Stamp | None:
     """Size and time of a plain file; None for anything else."""
     about = folder.stat(path)
     return (about.st_size, about.st_mtime_ns) if about is not None and stat.S_ISREG(about.st_mode) else None
-
-
-def _sha256(folder: Below, path: str) -> str:
-    digest = hashlib.sha256()
-    with os.fdopen(folder.open(path), "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

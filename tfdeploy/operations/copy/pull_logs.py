@@ -6,7 +6,6 @@ the run's beginning, and no byte is here twice. What is here is checked by the h
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -17,10 +16,11 @@ from pathlib import Path
 from tfdeploy.errors import BadAnswer, HostFailed, HostUnreachable, Refused
 from tfdeploy.model.answers.files import FETCH_LOG_SUM
 from tfdeploy.model.answers.runs import LOGS, RUN_STATUS
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.below import Below
 from tfdeploy.operations.copy.pull import Brought
+from tfdeploy.operations.emit import transfer_news
 from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # a whole log is summed
@@ -87,8 +87,7 @@ class _Told:
 
     def say(self, state: str, more: int = 0) -> None:
         self.came += more
-        data = {"what": "logs", "state": state, "sent_bytes": self.came, "total_bytes": max(self.total, self.came)}
-        self.emit(Event("transfer", time.time(), host=self.host, data={**data, "done": "fetched"}))
+        transfer_news(self.emit, self.host, "logs", state, self.came, max(self.total, self.came), done="fetched")
 
 
 def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
@@ -141,16 +140,7 @@ def _check(agent: AgentChannel, plan: Plan, task: str, folder: Below, here: Loca
     args = {"run": plan.run, "job": plan.job, "task": task, "first": here.base, "end": here.end}
     there = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
     first = there.first
-    if not here.base <= first <= here.end or there.sha256 != _sha256(folder, here, first):
+    if not here.base <= first <= here.end or there.sha256 != folder.sha256(here.name, first - here.base):
         raise HostFailed(
             f"{folder.path / here.name} is not the log that the host holds", where=host, next=f"move {here.name} away, then again"
         )
-
-
-def _sha256(folder: Below, here: LocalLog, first: int) -> str:
-    digest = hashlib.sha256()
-    with os.fdopen(folder.open(here.name), "rb") as log:
-        log.seek(first - here.base)
-        while block := log.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

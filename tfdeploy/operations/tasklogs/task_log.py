@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tfdeploy.errors import BadAnswer, HostUnreachable
 from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
@@ -49,7 +48,7 @@ class TaskLog:
 
     def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
         """The next piece, on its way."""
-        args: dict[str, Any] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
+        args: dict[str, object] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
         args["limit_bytes"] = PULL_BYTES
         self.followed = follow
         if self._give_up is None and self.query.within_s is not None:

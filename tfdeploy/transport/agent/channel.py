@@ -19,7 +19,7 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
 from tfdeploy.model.answers.reading import BadShape, read
-from tfdeploy.model.answers.verb import Flow, Verb
+from tfdeploy.model.answers.verb import Args, Flow, Verb
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import Reply, VerbStream, checked, checked_frame
@@ -72,7 +72,7 @@ class FramedChannel:
     def lost(self) -> bool:
         return self._lost is not None
 
-    def call(self, verb: Verb[V], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
+    def call(self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
         answer = Reply(self._host, self._room, items=False)
         number = self._register(answer)
         with self._lock:
@@ -88,7 +88,7 @@ class FramedChannel:
                 self._calls -= 1
                 self._answers.pop(number, None)
 
-    def stream(self, flow: Flow[I, V], args: dict[str, Any] | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
+    def stream(self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
         answer = Reply(self._host, self._room)
         number = self._register(answer)
         self._send({"id": number, "verb": flow.name, "args": self._with_fence(flow, args)})
@@ -107,8 +107,8 @@ class FramedChannel:
         self._channel.close()
         self._pump.wake()
 
-    def _with_fence(self, verb: Verb[Any] | Flow[Any, Any], args: dict[str, Any] | None) -> dict[str, Any]:
-        number = self._fences.get((args or {}).get("job", "")) if verb.fenced else None
+    def _with_fence(self, verb: Verb[Any] | Flow[Any, Any], args: Args | None) -> Args:
+        number = self._fences.get(str((args or {}).get("job", ""))) if verb.fenced else None
         if number is None:
             return args or {}
         self._locked = True  # also one that was made anew: its agent then takes the lock again
@@ -131,7 +131,7 @@ class FramedChannel:
             except TfdeployError:
                 return  # lost: nothing to cancel there
 
-    def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
+    def _send(self, header: dict[str, object], blob: bytes = b"") -> None:
         data = wire.encode_frame(header, blob)
         try:
             with self._sending:

@@ -1,0 +1,94 @@
+"""What the verbs answer with --json, a row for each host or run. The tables for people are made from the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from tfdeploy.errors import TfdeployError
+
+
+class HostRow(TypedDict):
+    """Of every verb that asks hosts. `error`: in words; None: there is none."""
+
+    host: str
+    error: str | None
+
+
+class OkRow(HostRow):
+    ok: bool
+
+
+SyncRow = TypedDict(  # `from` is no name for a class's field
+    "SyncRow",
+    {
+        "host": str,
+        "ok": bool,
+        "release": str | None,
+        "bytes_sent": int,
+        "from": str | None,  # "control"
+        "seconds": float | None,
+        "error": str | None,
+    },
+)
+
+
+class SetupRow(OkRow):
+    environment: str | None  # its folder on the host
+    python_version: str | None
+    by: str | None  # uv, pip
+    packages: Mapping[str, str]  # name -> version
+    made: bool
+    bytes_sent: int
+    seconds: float | None
+
+
+class FetchRow(OkRow):
+    files: int
+    bytes_received: int
+    seconds: float | None
+    newer_here: list[str]  # changed here since, and left as they are
+    left_there: list[str]  # links that lead out, not made
+
+
+class ExecRow(HostRow):
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    seconds: float | None
+
+
+class Survivor(TypedDict):
+    """A process that stop did not end."""
+
+    pid: int
+    state: str
+    command: str
+
+
+class StopRow(OkRow):
+    survivors: list[Survivor]
+
+
+class TrustRow(HostRow):
+    state: str
+    fingerprint: str | None
+    keytype: str | None
+
+
+class _RunRow(TypedDict):
+    run: str
+    job: str
+    state: str | None  # None: not known here
+    live: bool | None
+    started: str | None  # ISO 8601
+    tasks: int
+    hosts: list[str]
+    who: str | None
+
+
+class RunRow(_RunRow, total=False):
+    """`runs --json` has neither of these two."""
+
+    damaged: dict[str, str]  # host -> what is wrong with its files of the run
+    differ: TfdeployError  # hosts hold different plans of it
