@@ -18,7 +18,7 @@ from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.ownership import check
-from tfdeploy.agent.run import check_files, task_processes
+from tfdeploy.agent.run import check_files, shown_plan, task_processes
 from tfdeploy.agent.run.find import host_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
@@ -72,20 +72,20 @@ def _refuse_live_run(call: Call) -> None:
     """Also of another host that shares the workdir, so by what is locked and not by this host's boot."""
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
     for run in run_names(workdir, job):
-        plan = atomic.read_json(os.path.join(layout.run_dir(workdir, job, run), "plan.json")) or {}
-        if isinstance(plan.get("data"), dict) and name not in plan["data"]:
+        plan = shown_plan.read(workdir, job, run)
+        if plan["data"] is not None and name not in plan["data"]:
             continue
         for host in host_names(workdir, job, run):
             if not check_files.wrong(workdir, job, run, host) and _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
                 if call.args.get("digest") and (state(call) or {}).get("digest") == call.args["digest"]:
                     return
-                who = str(plan.get("operator") or "unknown")
+                who = plan["operator"]
                 what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s" % (run, job, who, name)
                 raise VerbError(
                     "live_run",
                     what,
                     next="tfdeploy stop %s, or sync when it has ended" % run,
-                    details={"run": run, "who": who, "when": plan.get("created")},
+                    details={"run": run, "who": who, "when": plan["created"]},
                 )
 
 
@@ -94,7 +94,7 @@ def _is_alive(paths: RunPaths) -> bool:
     if paths.state().phase == "ended":
         return False
     tasks = [spec.task for spec in paths.part().tasks]
-    locks = [paths.file("minder.lock"), *(task_processes.supervisor_lock(paths, task) for task in tasks)]
+    locks = [paths.minder_lock, *(paths.supervisor_lock(task) for task in tasks)]
     return any(is_locked(lock) for lock in locks) or bool(task_processes.members(paths, tasks)[0])
 
 

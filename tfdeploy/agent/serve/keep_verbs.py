@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tfdeploy.agent.annotations import Any, Dict
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep
@@ -36,7 +35,7 @@ def _refuse_live_run(workdir: str, job: str, told: str) -> None:
     """Whoever was held up for long may have lost the job's lock, and another may have launched."""
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, told)
-        if paths is not None and read_json(paths.file("part.json")) and liveness.is_live(paths):
+        if paths is not None and paths.is_whole() and liveness.is_live(paths):
             raise VerbError("live_run", "run %s of job %s is alive on this host" % (run, job), next="tfdeploy stop %s" % run)
 
 

@@ -14,7 +14,7 @@ import time
 from tfdeploy import __version__
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.hosts_file import resolving_to_loopback
 from tfdeploy.agent.host.installed import (
@@ -30,8 +30,8 @@ from tfdeploy.agent.host.installed import (
     start_uv,
 )
 from tfdeploy.agent.host.listeners import look_at_ports
-from tfdeploy.agent.run import keep_links
-from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names, run_paths
+from tfdeploy.agent.run import keep_links, shown_plan
+from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.keep_folders import keep_facts
 from tfdeploy.agent.run.liveness import is_live
 from tfdeploy.agent.serve.call import Call
@@ -143,8 +143,8 @@ def _live_runs(workdir: str, job: str, told: str) -> List[Dict[str, Any]]:
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
         if paths is not None and is_live(paths):
-            plan = atomic.read_json(os.path.join(paths.run_dir, "plan.json")) or {}
-            found.append({"run": run, "who": str(plan.get("operator") or "unknown"), "started": paths.state().started})
+            who = shown_plan.read(workdir, job, run)["operator"]
+            found.append({"run": run, "who": who, "started": paths.state().started})
     return found
 
 

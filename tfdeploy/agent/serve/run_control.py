@@ -9,11 +9,10 @@ import os
 import signal
 import time
 
-from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, List
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
 from tfdeploy.agent.errors import NAME, VerbError
-from tfdeploy.agent.host import processes, reserved_space
-from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
@@ -25,6 +24,9 @@ from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call, Verb
 from tfdeploy.agent.serve.run_prepare import alone, clear_away, prepare
 from tfdeploy.agent.serve.run_watch import watch
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Survivor
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL to nothing left
@@ -83,7 +85,7 @@ def commit(call: Call) -> Dict[str, Any]:
 
 
 def _is_committed(paths: RunPaths) -> bool:
-    return bool((read_json(paths.file("knowledge.json")) or {}).get("committed")) and _phase(paths) != "started"
+    return paths.says_committed() and _phase(paths) != "started"
 
 
 def abort(call: Call) -> Dict[str, Any]:
@@ -156,7 +158,7 @@ def _say_the_end(paths: RunPaths, word: str, **fields: Any) -> None:
 
 def _lingers(paths: RunPaths) -> bool:
     """Its minder still waits for its peers; it goes once it is told, for then they are told too."""
-    return is_locked(paths.file("minder.lock"))
+    return is_locked(paths.minder_lock)
 
 
 def _phase(paths: RunPaths) -> str:
@@ -176,14 +178,14 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
     pause = 0.002
     while not reached():
         if time.monotonic() > deadline:
-            raise VerbError("agent", "the run's minder does not answer", where=paths.file("minder.log"))
+            raise VerbError("agent", "the run's minder does not answer", where=paths.minder_log)
         if not liveness.is_live(paths) and not reached():
             return
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 
 
-def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
+def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Survivor]:
     """Waits for the minder to end the run; where there is none, does it. Returns the survivors."""
     tasks = [spec.task for spec in paths.part().tasks]
     begun = time.monotonic()
@@ -191,7 +193,7 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
     pause = 0.005
     _thaw(paths, tasks, signal.SIGCONT)
     while _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline:
-        if not is_locked(paths.file("minder.lock")) and end_without_minder(paths, grace_s, reason):
+        if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - begun >= UNHEARD_S:
             _thaw(paths, tasks, signal.SIGKILL)
@@ -222,14 +224,12 @@ def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
 def _lives(paths: RunPaths, tasks: List[str]) -> bool:
     """Something runs, or a supervisor is about to start it. One that only cannot write how it ended does not count."""
     coming = [task for task in tasks if paths.status(task).state == "pending"]
-    return any(is_locked(task_processes.supervisor_lock(paths, task)) for task in coming) or bool(
-        task_processes.members(paths, tasks)[0]
-    )
+    return any(is_locked(paths.supervisor_lock(task)) for task in coming) or bool(task_processes.members(paths, tasks)[0])
 
 
 def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
     """Does it under the minder's lock, so that none comes in between. False: one did."""
-    lock = take_lock(paths.file("minder.lock"))
+    lock = take_lock(paths.minder_lock)
     if lock is None:
         return False
     try:
@@ -251,7 +251,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             leftovers.restore_links(paths)
             state.left_files = leftovers.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
-            reserved_space.write_json(paths.file("state.json"), wire.to_wire(state))
+            paths.write_state(state)
             leftovers.settle(paths)
         return True
     finally:
@@ -263,7 +263,7 @@ def _supervisors_end(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
     for task in tasks:
         tell_supervisor(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
-    while time.monotonic() < deadline and any(is_locked(task_processes.supervisor_lock(paths, task)) for task in tasks):
+    while time.monotonic() < deadline and any(is_locked(paths.supervisor_lock(task)) for task in tasks):
         time.sleep(0.02)
 
 

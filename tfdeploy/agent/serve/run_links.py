@@ -12,7 +12,6 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
@@ -78,7 +77,7 @@ def _shut_ports(ports: List[_Port]) -> List[Dict[str, str]]:
 
 def _astray(ports: List[_Port], paths: RunPaths) -> List[Dict[str, str]]:
     """Those mesh ports at which somebody else answers: a name or an address that leads to another host, or out of the run."""
-    certs = read_json(paths.file("mesh.json"))
+    certs = paths.certificates()
     if not certs or not ports:
         return []
     client = tls.contexts(certs)[1]

@@ -18,10 +18,9 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes, sockets
-from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.ownership import NotOurs, check
-from tfdeploy.agent.run import check_files, find, in_doubt, leftovers, liveness, task_processes
+from tfdeploy.agent.run import check_files, find, in_doubt, leftovers, liveness, shown_plan, task_processes
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths, agent_command
@@ -152,8 +151,8 @@ def _content(path: str) -> bytes:
 
 def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     """This run is prepared already, by this very plan. What a dying prepare left half done is cleared away."""
-    there = read_json(paths.file("part.json"))
-    same = there is not None and there.get("plan_digest") == part.plan_digest
+    there = paths.plan_digest()
+    same = there == part.plan_digest
     if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
     if there is None and liveness.was_committed(paths):
@@ -184,7 +183,7 @@ def is_rolled_back(paths: RunPaths) -> bool:
 def clear_away(paths: RunPaths) -> None:
     """Only after the minder is gone: it writes there. It has nothing left to do but to tell its peers."""
     deadline = time.monotonic() + PEERS_TOLD_S
-    while is_locked(paths.file("minder.lock")) and time.monotonic() < deadline:
+    while is_locked(paths.minder_lock) and time.monotonic() < deadline:
         time.sleep(0.02)
     minder = task_processes.minder(paths)
     if minder is not None:
@@ -204,12 +203,13 @@ def _clear_other(other: RunPaths, plan_digest: str) -> None:
     deadline = time.monotonic() + MINDER_WITHIN_S
     while time.monotonic() < deadline:
         with unless_preparing(other) as nobody:
-            there = read_json(other.file("part.json"))
-            if not os.path.isdir(other.host_dir) or (there is not None and there.get("plan_digest") == plan_digest):
+            there = other.plan_digest()
+            if not os.path.isdir(other.host_dir) or there == plan_digest:
                 return
             if nobody:
-                over = other.state().phase == "ended" and is_rolled_back(other) if there else not liveness.was_committed(other)
-                if not over:
+                if there is not None and other.state().phase != "ended":
+                    break
+                if not (is_rolled_back(other) if there is not None else not liveness.was_committed(other)):
                     break
                 leftovers.remove(other)
                 return
@@ -224,9 +224,9 @@ def refuse_live_run(paths: RunPaths) -> None:
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host) or not _is_alive(other):
             continue
-        plan = read_json(os.path.join(other.run_dir, "plan.json")) or {}
-        details = {"run": run, "who": plan.get("operator", "unknown"), "when": plan.get("created")}
-        what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, details["who"])
+        plan = shown_plan.read(paths.workdir, paths.job, run)
+        details = {"run": run, "who": plan["operator"], "when": plan["created"]}
+        what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, plan["operator"])
         raise VerbError("live_run", what, next="tfdeploy stop %s" % run, details=details)
     _refuse_strays(paths)
 
@@ -301,10 +301,10 @@ def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted:
     for spec in part.tasks:
         run_workdir.make_private(paths.task_dir(spec.task))
     _check_programs(paths, part)
-    write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {}, durable=True)
+    shown_plan.write(paths.workdir, paths.job, paths.run, args.get("plan") or {})
     paths.keep_room(part)
     try:
-        os.mkfifo(paths.file("minder.fifo"), 0o600)
+        os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
@@ -313,16 +313,15 @@ def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted:
 
 def _write_secrets(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
     """Last of all, so that a death before leaves none. A folder without part.json is half done."""
-    write_json(paths.file("env.json"), args.get("secrets") or {})
-    write_json(paths.file("mesh.json"), args.get("certs") or {})
-    write_json(paths.file("part.json"), wire.to_wire(part), durable=True)
+    paths.write_secrets(args.get("secrets") or {}, args.get("certs") or {})
+    paths.write_part(part)
 
 
 def start_minder(paths: RunPaths, part: wire.HostPart, wanted: Callable[[], None] = lambda: None) -> None:
     """Returns once it holds all ports. It is detached: nobody's child, with no file of ours open."""
     reading, writing = os.pipe()
     try:
-        with open(paths.file("minder.log"), "ab") as log:
+        with open(paths.minder_log, "ab") as log:
             command = agent_command("minder", paths.host_dir, str(writing))
             starter = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing], start_new_session=True
@@ -340,7 +339,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, wanted: Callable[[], None
         owner = sockets.owner(port) or _holder(paths.workdir, port, paths.host) or "unknown"
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
     if not answer.get("ok"):
-        raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.file("minder.log"))
+        raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.minder_log)
 
 
 def _answer(reading: int, wanted: Callable[[], None]) -> Dict[str, Any]:
@@ -363,7 +362,7 @@ def _answer(reading: int, wanted: Callable[[], None]) -> Dict[str, Any]:
 
 def _last_words(paths: RunPaths) -> str:
     try:
-        with open(paths.file("minder.log"), "rb") as log:
+        with open(paths.minder_log, "rb") as log:
             lines = log.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
     except OSError:
         lines = []
@@ -375,8 +374,7 @@ def _holder(workdir: str, port: int, told: str) -> Optional[str]:
     for job in job_names(workdir):
         for run in run_names(workdir, job):
             other = find.run_paths(workdir, job, run, told)
-            fields = read_json(other.file("part.json")) if other is not None else None
-            if other is None or fields is None or not liveness.is_live(other):
+            if other is None or not other.is_whole() or not liveness.is_live(other):
                 continue
             part = other.part()
             ports = [spec.port for spec in part.tasks] + [one.port for one in part.mesh if one.host == part.host]

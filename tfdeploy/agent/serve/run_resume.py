@@ -5,8 +5,6 @@ Only a committed run that has not ended here, and only the job's latest on this 
 
 from __future__ import annotations
 
-import os
-
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Dict, Optional
 from tfdeploy.agent.errors import VerbError
@@ -35,12 +33,12 @@ def resume(call: Call) -> Dict[str, Any]:
 
 def _later_run(paths: RunPaths) -> Optional[str]:
     """A run of the job that was prepared here after this one."""
-    own = os.stat(paths.file("part.json")).st_mtime
+    own = paths.prepared()
     for run in find.run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host):
             continue
-        if os.stat(other.file("part.json")).st_mtime > own:
+        if other.prepared() > own:
             return run
     return None
 

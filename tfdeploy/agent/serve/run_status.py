@@ -11,11 +11,11 @@ import os
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, List, Optional
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import unwritten_ends
-from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names, run_paths
+from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_left, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
@@ -32,7 +32,7 @@ def paths_of(call: Call) -> RunPaths:
     if paths is None and (said := damaged(call.context.workdir, job, run)):
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, said)
         raise VerbError("unknown_run", what, next="remove that folder there once nothing of the run is alive")
-    if paths is None or atomic.read_json(paths.file("part.json")) is None:
+    if paths is None or not paths.is_whole():
         raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
     paths.check_owner("tasks")
     return paths
@@ -48,9 +48,9 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         return status
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
         return _lost(status, "host rebooted")
-    if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
+    if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
         status = paths.status(task)  # it may have ended in between
-        minded = is_locked(paths.file("minder.lock"))
+        minded = is_locked(paths.minder_lock)
         return status if status.state in OVER else _lost(status, "its supervisor died" if minded else NOBODY)
     if status.state == "pending" and is_left(paths):
         return _lost(status, NOBODY)
@@ -69,13 +69,13 @@ def _as_its_minder_says(paths: RunPaths, status: wire.TaskStatus, state: wire.Ho
 
 def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
     """How the attempt before ended, or whose death began the gang's round. None: that was not taken down."""
-    count = state.restarts.get(status.task, {})
-    died = count.get("attempt") == status.attempt - 1 and "how" in count
-    alone = died and count.get("round") == status.round  # since the gang's round began
+    count = state.restarts.get(status.task)
+    how = count.get("how") if count is not None and count.get("attempt") == status.attempt - 1 else None
+    alone = how is not None and count is not None and count.get("round") == status.round  # since the gang's round began
     of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     if of_gang and not alone and state.round is not None and state.round["n"] == status.round:
         return "the gang started again: %s" % state.round.get("reason")
-    return "started again: %s" % count["how"] if died else None
+    return None if how is None else "started again: %s" % how
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:
@@ -87,8 +87,8 @@ def writes_no_more(paths: RunPaths, task: str) -> bool:
     peer = next((one for one in part.peers if one.task == task), None)
     if state.phase == "ended" or peer is None or part.restart_max == 0 or not peer.on_death:
         return True
-    told = state.ended_tasks.get(task, {})
-    return not peer.gang and bool(told.get("final", True)) and told.get("attempt", 0) >= status.attempt
+    told = state.ended_tasks.get(task)
+    return told is not None and not peer.gang and told.get("final", True) and told.get("attempt", 0) >= status.attempt
 
 
 def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
@@ -120,7 +120,7 @@ def runs(call: Call) -> List[Dict[str, Any]]:
         for run in run_names(workdir, job):
             paths = run_paths(workdir, job, run, call.context.host)
             if paths is not None:
-                prepared = os.stat(paths.file("part.json")).st_mtime
+                prepared = paths.prepared()
                 found.append((prepared, run, dict(describe(paths), run=run, job=job)))
             elif damaged(workdir, job, run):
                 found.append((0.0, run, _damaged_row(workdir, job, run)))

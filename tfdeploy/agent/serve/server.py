@@ -18,8 +18,7 @@ from tfdeploy import __version__
 from tfdeploy.agent import AGENT_DIR, frames, layout, ownership
 from tfdeploy.agent.annotations import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
 from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host import atomic
-from tfdeploy.agent.run.find import boot_id
+from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import complaint

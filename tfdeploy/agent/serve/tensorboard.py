@@ -15,9 +15,9 @@ import time
 from tfdeploy.agent.annotations import Any, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.host.sockets import listens
+from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
@@ -54,8 +54,7 @@ def tensorboard(call: Call) -> Dict[str, Any]:
 
 def _planned_python(paths: RunPaths) -> str:
     """As the plan on this host says it of this host."""
-    plan = read_json(os.path.join(paths.run_dir, "plan.json")) or {}
-    return next((str(host["python"]) for host in plan.get("hosts", ()) if host.get("host") == paths.host), "python3")
+    return shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host) or "python3"
 
 
 def _python(wanted: str) -> str:
