@@ -15,6 +15,13 @@ class Nothing(TypedDict):
     """Of verbs that only have an effect, and of ends of streams that say no more."""
 
 
+class Free(TypedDict):
+    """What a disk has left; in the details of errors too."""
+
+    free_bytes: int
+    free_inodes: Optional[int]  # None: its file system has no fixed number of them
+
+
 class Complaint(TypedDict):
     """How any verb says no."""
 
@@ -113,8 +120,8 @@ class HostFacts(Machine, Interpreter):
     """model.facts.HostFacts, without host and clock_skew_s."""
 
     hosts_file_loopback: List[str]
-    free_ports: List[Tuple[int, int]]
-    taken_ports: Dict[int, str]
+    free_ports: List[int]
+    taken_ports: Dict[str, str]  # port -> by whom
     keep: List[KeepFact]
     live_runs: List[LiveRun]
     problems: List[str]

@@ -15,7 +15,7 @@ import threading
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
@@ -317,7 +317,7 @@ def main(argv: List[str]) -> int:
     return 0
 
 
-def _say(descriptor: Optional[int], line: Dict[str, object]) -> None:
+def _say(descriptor: Optional[int], line: Mapping[str, object]) -> None:
     if descriptor is None:
         return
     try:

@@ -10,7 +10,7 @@ import os
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_names
@@ -19,12 +19,15 @@ from tfdeploy.agent.run.leftovers import left_paths
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Listed, LogSum, Nothing
+
 ROWS = 1000  # in one item
 RECORD = "checkpoint"
 _BLOCK_BYTES = 1 << 20
 
 
-def listing(call: Call) -> Dict[str, Any]:
+def listing(call: Call) -> Listed:
     """Items {"rows": [[path, size, mtime_ns, target], ...]}; value {"root", "sharing": hosts of the run with this workdir}.
 
     A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
@@ -38,7 +41,7 @@ def listing(call: Call) -> Dict[str, Any]:
     return {"root": root, "sharing": sharing}
 
 
-def sums(call: Call) -> Dict[str, Any]:
+def sums(call: Call) -> Nothing:
     """For each [path, bytes] of `files` an item {"sum": [path, sha256 of the first so many bytes, or null where there are
     fewer]}. A file that only grew since it was taken is so still the file that was taken.
     """
@@ -53,7 +56,7 @@ def sums(call: Call) -> Dict[str, Any]:
     return {}
 
 
-def log_sum(call: Call) -> Dict[str, Any]:
+def log_sum(call: Call) -> LogSum:
     """{"first", "end", "sha256"} of what is still held of a task's log between the offsets `first` and `end`."""
     paths = paths_of(call)
     task, end = call.args.get("task"), int(call.args.get("end") or 0)

@@ -6,7 +6,7 @@ that the other host does not have is set aside under another name, where TensorF
 
 from __future__ import annotations
 
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import run_names
@@ -14,13 +14,16 @@ from tfdeploy.agent.run.keep_folders import check_keep
 from tfdeploy.agent.run.keep_receive import inside, make_room, put_in_place
 from tfdeploy.agent.serve.call import Call
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Folder, Missing
 
-def begin(call: Call) -> Dict[str, Any]:
+
+def begin(call: Call) -> Folder:
     """{"folder"}: where rsync puts them, empty. Raises VerbError disk."""
     return {"folder": make_room(call.context.workdir, call.name("job"), int(call.args.get("bytes") or 0))}
 
 
-def place(call: Call) -> Dict[str, Any]:
+def place(call: Call) -> Missing:
     """`files`: [path, size, mtime_ns] of all that came; `aside`: records to set aside. {"missing": paths that did not come
     whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: what a run of the job writes is
     newer than anything that is brought."""

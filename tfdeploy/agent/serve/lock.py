@@ -14,7 +14,7 @@ import threading
 import time
 
 from tfdeploy.agent import frames, layout
-from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.flock import is_locked
@@ -22,13 +22,16 @@ from tfdeploy.agent.run.find import place
 from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Held, Nothing
+
 POLL_S = 0.1
 OUTLIVED_S = frames.SILENCE_S + 5.0  # so long an earlier session may hold a lock whose connection has ended
 _HOST = "of_host"  # in the file: what the holder's inventory calls this machine
 _taking = threading.Lock()
 
 
-def lock(call: Call) -> Dict[str, Any]:
+def lock(call: Call) -> Held:
     """{"held", "fence": the number of this lock, see lock_fences}. Waits up to `wait_s`. Raises VerbError locked, with the holder
     as details, or cancelled."""
     job = call.name("job")
@@ -45,7 +48,7 @@ def lock(call: Call) -> Dict[str, Any]:
     return {"held": True, "fence": lock_fences.current(_path(call.context, job))}
 
 
-def unlock(call: Call) -> Dict[str, Any]:
+def unlock(call: Call) -> Nothing:
     """Nothing held: what a session that was killed has left of its lock goes too."""
     job = call.name("job")
     rest = _of_earlier_lives(call.context, _path(call.context, job))

@@ -5,7 +5,7 @@ Bytes are passed on as they lie on disk; splitting and searching them is the con
 
 from __future__ import annotations
 
-from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.log.reader import PIECE_BYTES, LogReader, Piece
@@ -16,8 +16,11 @@ from tfdeploy.agent.serve import changes
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of, writes_no_more
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import LogEnd
 
-def logs(call: Call) -> Dict[str, Any]:
+
+def logs(call: Call) -> LogEnd:
     """Returns {"ended": every task asked for has ended here and all of it is sent, "left": ... only because nobody
     minds the run here any more (see run_resume.py), "cursors": {task: offset}, "ends": where each log ended when it was
     asked for, unless it is followed}.

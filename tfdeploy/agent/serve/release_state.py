@@ -9,13 +9,16 @@ import os
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, List, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Tuple
 from tfdeploy.agent.ownership import check_owner
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.seen import OTHERS_WRITE
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release_manifest import Entry
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Present
 
 _BUSY = ".nfs"  # a file that was removed on a file server while somebody had it open
 
@@ -92,7 +95,7 @@ def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
     return found
 
 
-def state(call: Call) -> Dict[str, Any]:
+def state(call: Call) -> Present:
     return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
 
 

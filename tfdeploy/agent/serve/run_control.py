@@ -26,7 +26,7 @@ from tfdeploy.agent.serve.run_prepare import alone, clear_away, prepare
 from tfdeploy.agent.serve.run_watch import watch
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Survivor
+    from tfdeploy.agent.answers import Aborted, Ended, Nothing, Survivor
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL to nothing left
@@ -37,7 +37,7 @@ LOOK_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
 
-def start(call: Call) -> Dict[str, Any]:
+def start(call: Call) -> Nothing:
     paths = run_status.paths_of(call)
     state = paths.state()
     if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
@@ -54,7 +54,7 @@ def _supervised(paths: RunPaths) -> bool:
     return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
 
 
-def renew(call: Call) -> Dict[str, Any]:
+def renew(call: Call) -> Nothing:
     """The launch is alive: what is prepared or started waits for its next word as long again."""
     paths = run_status.paths_of(call)
     _refuse_other_plan(call, paths)
@@ -69,7 +69,7 @@ def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
         raise VerbError("unknown_run", "run %s of this host was prepared by another launch" % paths.run)
 
 
-def commit(call: Call) -> Dict[str, Any]:
+def commit(call: Call) -> Nothing:
     paths = run_status.paths_of(call)
     if _is_committed(paths):
         return {}
@@ -88,7 +88,7 @@ def _is_committed(paths: RunPaths) -> bool:
     return paths.says_committed() and _phase(paths) != "started"
 
 
-def abort(call: Call) -> Dict[str, Any]:
+def abort(call: Call) -> Aborted:
     """Ends all of it. `purge`: removes the run's folder when nothing of it is alive. `plan_digest`: of whoever rolls back;
     a run of that name by another plan is not theirs, and nothing is touched. `host`: a prepare that goes on is stopped first."""
     _stop_preparing(call)
@@ -121,7 +121,7 @@ def _stop_preparing(call: Call) -> None:
         in_doubt.forget_abort(paths)
 
 
-def stop(call: Call) -> Dict[str, Any]:
+def stop(call: Call) -> Ended:
     """TERM to the whole tree, grace, KILL, verify. "messenger": its minder stays to tell hosts that are away."""
     begun = time.monotonic()
     said = call.args.get("grace_s")

@@ -15,9 +15,10 @@ import time
 from contextlib import contextmanager
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes, sockets
+from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.run import check_files, find, in_doubt, leftovers, liveness, shown_plan, task_processes
@@ -28,13 +29,17 @@ from tfdeploy.agent.serve import release_state, run_program, run_wanted
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.error_codes import NO_LOCKS
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Prepared
+    from tfdeploy.agent.shapes import MinderAnswer
+
 MINDER_WITHIN_S = 20.0
 PEERS_TOLD_S = 3.0
 LOOK_S = 0.1
 SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 
 
-def prepare(call: Call) -> Dict[str, Any]:
+def prepare(call: Call) -> Prepared:
     given = _given(call)
     part = _part(given.get("part"))
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
@@ -342,7 +347,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, wanted: Callable[[], None
         raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.minder_log)
 
 
-def _answer(reading: int, wanted: Callable[[], None]) -> Dict[str, Any]:
+def _answer(reading: int, wanted: Callable[[], None]) -> MinderAnswer:
     text = b""
     deadline = time.monotonic() + MINDER_WITHIN_S
     while not text.endswith(b"\n") and time.monotonic() < deadline:
@@ -357,7 +362,10 @@ def _answer(reading: int, wanted: Callable[[], None]) -> Dict[str, Any]:
         answer = json.loads(text.decode("ascii"))
     except ValueError:
         return {}
-    return answer if isinstance(answer, dict) else {}
+    if not isinstance(answer, dict):
+        return {}
+    port = answer.get("port")
+    return {"port": port} if isinstance(port, int) else {"ok": bool(answer.get("ok"))}
 
 
 def _last_words(paths: RunPaths) -> str:
@@ -386,6 +394,5 @@ def _holder(workdir: str, port: int, told: str) -> Optional[str]:
 def _no_room(error: OSError, paths: RunPaths) -> VerbError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return VerbError("disk", "the run's folder cannot be made: %s" % error, where=error.filename or paths.run_dir)
-    about = os.statvfs(paths.workdir)
-    free = about.f_bavail * about.f_frsize
+    free = free_of(paths.workdir)["free_bytes"]
     return VerbError("disk", "no room for the run: %d bytes are free" % free, where=paths.workdir, details={"free_bytes": free})

@@ -6,7 +6,7 @@ Only a committed run that has not ended here, and only the job's latest on this 
 from __future__ import annotations
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import check_files, find, liveness
 from tfdeploy.agent.run.folder import RunPaths
@@ -14,8 +14,11 @@ from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_prepare import alone, refuse_live_run, start_minder
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Resumed
 
-def resume(call: Call) -> Dict[str, Any]:
+
+def resume(call: Call) -> Resumed:
     """{"resumed": False}: it was minded all the time."""
     paths = run_status.paths_of(call)
     with alone(paths):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.flock import is_locked
@@ -19,6 +19,9 @@ from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_left, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import KnownHere, Nothing, Standing
 
 OVER = ("ended", "lost")
 MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
@@ -99,10 +102,14 @@ def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
     return [task_status(paths, spec.task) for spec in paths.part().tasks]
 
 
-def describe(paths: RunPaths) -> Dict[str, Any]:
+def describe(paths: RunPaths) -> Standing:
     """The value of run.status."""
+    return _described(paths, paths.state())
+
+
+def _described(paths: RunPaths, state: wire.HostRunState) -> Standing:
     return {
-        "host_state": wire.to_wire(paths.state()),
+        "host_state": wire.to_wire(state),
         "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
         "live": is_live(paths),
         "left": is_left(paths),
@@ -110,51 +117,60 @@ def describe(paths: RunPaths) -> Dict[str, Any]:
     }
 
 
-def runs(call: Call) -> List[Dict[str, Any]]:
+def runs(call: Call) -> List[KnownHere]:
     """Newest first. Of past runs only the newest ones tell how all tasks of all hosts ended, and what files they left; others
     how the deciding ones did."""
     workdir = call.context.workdir
     jobs = [call.name("job")] if call.args.get("job") else job_names(workdir)
-    found = []
+    found: List[Tuple[float, KnownHere, wire.HostRunState]] = []
     for job in jobs:
         for run in run_names(workdir, job):
             paths = run_paths(workdir, job, run, call.context.host)
             if paths is not None:
-                prepared = paths.prepared()
-                found.append((prepared, run, dict(describe(paths), run=run, job=job)))
+                state = paths.state()
+                found.append((paths.prepared(), {**_described(paths, state), "run": run, "job": job}, state))
             elif damaged(workdir, job, run):
-                found.append((0.0, run, _damaged_row(workdir, job, run)))
-    rows = [row for _, _, row in sorted(found, key=lambda entry: entry[:2], reverse=True)]
-    _shorten([row for row in rows if not row["live"]], call)
-    return rows
+                found.append((0.0, *_damaged_row(workdir, job, run)))
+    found.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
+    _shorten([(row, state) for _, row, state in found if not row["live"]], call)
+    return [row for _, row, _ in found]
 
 
-def _shorten(rows: List[Dict[str, Any]], call: Call) -> None:
+def _shorten(rows: List[Tuple[KnownHere, wire.HostRunState]], call: Call) -> None:
     told = short = 0
-    for row in rows:
-        state = row["host_state"]
-        told += len(state["ended_tasks"]) + len(state["left_files"])
-        if told > MOST_ENDINGS and state["ended_tasks"]:
+    for row, state in rows:
+        told += len(state.ended_tasks) + len(state.left_files)
+        if told > MOST_ENDINGS and state.ended_tasks:
             paths = run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
             deciding = [peer.task for peer in paths.part().peers if peer.deciding] if paths is not None else []
             short += len(deciding)
-            kept = {task: state["ended_tasks"][task] for task in deciding if task in state["ended_tasks"]}
-            state["ended_tasks"] = kept if short <= MOST_ENDINGS else {}
+            kept = {task: state.ended_tasks[task] for task in deciding if task in state.ended_tasks}
+            state.ended_tasks = kept if short <= MOST_ENDINGS else {}
         if told > MOST_ENDINGS:
-            state["left_files"] = []
+            state.left_files = []
+            row["host_state"] = wire.to_wire(state)
 
 
-def _damaged_row(workdir: str, job: str, run: str) -> Dict[str, Any]:
-    state = wire.to_wire(wire.HostRunState(run, job, "_"))  # nothing of it is known
-    about = {"run": run, "job": job, "damaged": damaged(workdir, job, run)}
-    return dict(about, host_state=state, tasks=[], live=False, left=False, committed=False)
+def _damaged_row(workdir: str, job: str, run: str) -> Tuple[KnownHere, wire.HostRunState]:
+    state = wire.HostRunState(run, job, "_")  # nothing of it is known
+    row: KnownHere = {
+        "run": run,
+        "job": job,
+        "damaged": damaged(workdir, job, run),
+        "host_state": wire.to_wire(state),
+        "tasks": [],
+        "live": False,
+        "left": False,
+        "committed": False,
+    }
+    return row, state
 
 
-def run_status(call: Call) -> Dict[str, Any]:
+def run_status(call: Call) -> Standing:
     return describe(paths_of(call))
 
 
-def run_plan(call: Call) -> Dict[str, Any]:
+def run_plan(call: Call) -> Nothing:
     """An item with the packed plan.json, unless its sha256 is the one that is known there already."""
     import hashlib
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.mesh import bounded_json, shared_state, told_end
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import KnownEnd, Nothing
 
-def known(call: Call) -> Dict[str, Any]:
+
+def known(call: Call) -> KnownEnd:
     """{"known": JSON of what makes the run over, as text; null where it goes on as far as is known here}."""
     paths = _paths(call)
     part = paths.part()
@@ -25,7 +28,7 @@ def known(call: Call) -> Dict[str, Any]:
     return {"known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))}
 
 
-def tell(call: Call) -> Dict[str, Any]:
+def tell(call: Call) -> Nothing:
     """{}: its minder looks at it at once; where there is none, the next one does. Raises VerbError bad_argument."""
     paths, text = _paths(call), call.args.get("known")
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:

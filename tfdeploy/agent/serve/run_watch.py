@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.run import liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import changes, run_status
 from tfdeploy.agent.serve.call import Call
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Nothing
 
-def watch(call: Call) -> Dict[str, Any]:
+
+def watch(call: Call) -> Nothing:
     """Ends when the run has ended on this host, or when nobody of it is left to say so."""
     paths = run_status.paths_of(call)
     tasks = [spec.task for spec in paths.part().tasks]

@@ -16,12 +16,15 @@ import time
 
 from tfdeploy import __version__
 from tfdeploy.agent import AGENT_DIR, frames, layout, ownership
-from tfdeploy.agent.annotations import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, Callable, Deque, Dict, List, Tuple
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import complaint
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Hello
 
 MOST_THREADS = 256  # what comes beyond waits for its turn
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
@@ -180,7 +183,7 @@ def sweep_beside(context: Context) -> None:
         return
 
 
-def hello(context: Context) -> Dict[str, Any]:
+def hello(context: Context) -> Hello:
     """What the control side learns of this host before it asks for anything."""
     return {
         "version": __version__,

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.installed import Asked, find_program
@@ -22,13 +22,16 @@ from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import BoardEnd
+
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
 TRIES = 3  # somebody took the port in between
 _SAID_BYTES = 16 << 10
 _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
 
 
-def tensorboard(call: Call) -> Dict[str, Any]:
+def tensorboard(call: Call) -> BoardEnd:
     """An item {"port"} once it listens; then until it is cancelled. Value {"code", "said"} where it ended by itself.
 
     Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (did not come up: its last words).
