@@ -272,13 +272,15 @@ class Standing(TypedDict):
     committed: bool
 
 
-class _KnownHere(Standing):
+class KnownHere(Standing):
     run: str
     job: str
 
 
-class KnownHere(_KnownHere, total=False):
-    damaged: Optional[str]  # only of a run that cannot be read
+class DamagedHere(KnownHere):
+    """A run that cannot be read: nothing else of it is known."""
+
+    damaged: Optional[str]
 
 
 class StateNews(TypedDict):
@@ -292,7 +294,7 @@ class TaskNews(TypedDict):
 class _LogPiece(TypedDict):
     task: str
     offset: int
-    records: List[Tuple[int, float, int, int]]
+    records: List[List[float]]  # offset in the blob, UTC seconds, stream, attempt
 
 
 class LogPiece(_LogPiece, total=False):

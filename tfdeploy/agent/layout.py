@@ -30,6 +30,10 @@ STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "sup
 PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on
 
 
+class NoPart(ValueError):
+    """A run's folder is not there, or not any more."""
+
+
 def job_dir(workdir: str, job: str) -> str:
     return os.path.join(workdir, job)
 

@@ -189,7 +189,7 @@ class LockHolder(TypedDict, total=False):
     of_host: str  # what the holder's inventory calls this machine. 0.1.0, cloned machines
 
 
-class Fence(LockHolder, total=False):
+class Fence(LockHolder):
     """The file beside a lock: who took it last."""
 
     number: int

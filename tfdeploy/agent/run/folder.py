@@ -16,6 +16,7 @@ from tfdeploy.agent import AGENT_DIR, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Union
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.host.atomic import read_json, write_bytes, write_json
+from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.ownership import check, check_agent
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ def agent_command(*words: str) -> List[str]:
     """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises NotOurs, OSError."""
     check_agent(AGENT_DIR, lately=time.monotonic() - _BORN < _LATELY_S)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
-
-
-class NoPart(ValueError):
-    """The run's folder is not there, or not any more."""
 
 
 class RunPaths:

@@ -51,8 +51,8 @@ def begin(call: Call) -> DataPlace:
         )
     if os.path.lexists(folder):
         _refuse_live_run(call)
-    _check_room(folder, int(call.args.get("bytes") or 0))
-    if call.args.get("ask"):
+    _check_room(folder, call.whole("bytes"))
+    if call.flag("ask"):
         return _losses(call, folder)
     data_record.mark(folder)
     os.makedirs(folder, exist_ok=True)
@@ -63,7 +63,7 @@ def begin(call: Call) -> DataPlace:
 def _losses(call: Call, folder: str) -> DataPlace:
     """ "files" that lie there of another state than `digest`, and how many of them are not among the names in the blob."""
     record = data_record.read(folder)
-    if not os.path.isdir(folder) or (None if record is None else record["digest"]) == call.args.get("digest"):
+    if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text("digest"):
         return {"folder": folder}
     step = wire.NAME_KEY_BYTES
     coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
@@ -80,7 +80,7 @@ def _refuse_live_run(call: Call) -> None:
             continue
         for host in host_names(workdir, job, run):
             if not check_files.wrong(workdir, job, run, host) and _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
-                if call.args.get("digest") and _lying_there(_folder(call)) == call.args["digest"]:
+                if call.text("digest") and _lying_there(_folder(call)) == call.text("digest"):
                     return
                 who = plan["operator"]
                 what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s" % (run, job, who, name)
@@ -107,7 +107,7 @@ def commit(call: Call) -> DataCommitted:
     if not os.path.isdir(folder):
         raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
     found = digest(folder)
-    ok = found == call.args.get("digest")
+    ok = found == call.text("digest")
     if ok:
         _remove_halves(folder)
         _flush(folder)

@@ -83,7 +83,7 @@ def make(call: Call) -> EnvState:
 
 
 def _wish(call: Call) -> Wish:
-    wanted = str(call.args.get("python") or "python3")
+    wanted = call.text("python", "python3")
     base = find_program(wanted)
     version, problem = _version(base) if base else (None, "there is no program %s here" % wanted)
     if base is None or version is None:

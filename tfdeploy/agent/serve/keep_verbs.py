@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def begin(call: Call) -> Folder:
     """{"folder"}: where rsync puts them, empty. Raises VerbError disk."""
-    return {"folder": make_room(call.context.workdir, call.name("job"), int(call.args.get("bytes") or 0))}
+    return {"folder": make_room(call.context.workdir, call.name("job"), call.whole("bytes"))}
 
 
 def place(call: Call) -> Missing:
@@ -28,8 +28,8 @@ def place(call: Call) -> Missing:
     whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: what a run of the job writes is
     newer than anything that is brought."""
     keep = check_keep(call.args.get("keep"))
-    files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.args.get("files") or []]
-    aside = [inside(path, keep) for path in call.args.get("aside") or []]
+    files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.rows("files")]
+    aside = [inside(path, keep) for path in call.rows("aside")]
     _refuse_live_run(call.context.workdir, call.name("job"), call.context.host)
     return {"missing": put_in_place(call.context.workdir, call.name("job"), files, aside)}
 

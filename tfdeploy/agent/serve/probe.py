@@ -48,27 +48,27 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY",
 
 def probe(call: Call) -> HostFacts:
     """args as in docs/agent-protocol.md. Raises VerbError bad_argument, bad_name."""
-    args, workdir, told = call.args, call.context.workdir, call.context.host
-    job = call.name("job") if args.get("job") else None
-    low, high = _range(args.get("ports") or [1, 0])
-    python = find_program(str(args.get("python") or "python3"))
+    workdir, told = call.context.workdir, call.context.host
+    job = call.name("job") if call.flag("job") else None
+    low, high = _range(call.rows("ports") or [1, 0])
+    python = find_program(call.text("python", "python3"))
     asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
-    if args.get("gpus") != "none":
+    if call.text("gpus") != "none":
         asked["gpus"] = start_gpus()
     machine = _machine(workdir)
     free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, told))
-    returned = keep_links.of_dead_runs(workdir, job, told) if job and args.get("keep") and holds_lock(call.context, job) else []
-    keep = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
+    returned = keep_links.of_dead_runs(workdir, job, told) if job and call.flag("keep") and holds_lock(call.context, job) else []
+    keep = keep_facts(workdir, job, call.rows("keep")) if job else []
     live_runs = _live_runs(workdir, job, told) if job else []
     problems = _problems(machine) + returned + (_damaged_runs(workdir, job) if job else [])
-    setup = call.name("setup") if args.get("setup") else ""
-    interpreter, problem = _interpreter(workdir, asked["python"], python, str(args.get("python") or "python3"), setup)
+    setup = call.name("setup") if call.flag("setup") else ""
+    interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup)
     rsync, uv = read_rsync(asked["rsync"]), read_uv(asked["uv"])
     gpus, gpu_error = read_gpus(asked.get("gpus"))
     return {
         **machine,
         **interpreter,
-        "hosts_file_loopback": resolving_to_loopback([str(name) for name in args.get("names") or []]),
+        "hosts_file_loopback": resolving_to_loopback([str(name) for name in call.rows("names")]),
         "free_ports": free_ports,
         "taken_ports": taken_ports,
         "keep": keep,

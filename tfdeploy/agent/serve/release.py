@@ -60,16 +60,16 @@ def commit(call: Call) -> Changed:
         begun = release_manifest.load(folder + ".json")
         if begun is None or not os.path.isdir(folder):
             raise VerbError("not_begun", "no sync of release %s was begun here" % release, where=folder)
-        staging = Staging(folder, begun["entries"])
-        changed = staging.changed(set(begun["received"]))
+        staging = Staging(folder, begun.entries)
+        changed = staging.changed(set(begun.received))
         if changed:
             return {"changed": changed}
-        staging.settle(set(begun["lent"]))
-        flush(folder, begun["received"])
+        staging.settle(set(begun.lent))
+        flush(folder, begun.received)
         release_manifest.save(final + ".json", staging.stamped(), durable=True, release=release, time=time.time())
         _switch(folder, final)
     _remove_staging(folder)
-    remove_old(workdir, job, release, max(1, int(call.args.get("keep_releases") or KEEP)))
+    remove_old(workdir, job, release, max(1, call.whole("keep_releases", KEEP)))
     return {"changed": []}
 
 
@@ -116,7 +116,7 @@ def _adopt(folder: str) -> None:
 
 def staging_of(call: Call) -> str:
     """The staging folder that a call names, if it is one of this job's."""
-    path = str(call.args.get("staging") or "")
+    path = call.text("staging")
     folder, name = os.path.split(path)
     if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(".staging-"):
         raise VerbError("bad_name", "%r is no staging folder of this job" % path)

@@ -23,7 +23,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def put(call: Call) -> Nothing:
     """`files`: [path, bytes, mtime_ns] each, in the order of their contents in the blob (zlib). Raises bad_manifest."""
     folder = staging_of(call)
-    files = [_checked(row) for row in call.args.get("files") or ()]
+    files = [_checked(row) for row in call.rows("files")]
     contents = memoryview(_unpacked(call.blob, sum(size for _, size, _ in files)))
     for parent in {path.rpartition("/")[0] for path, _, _ in files}:
         _check_folder(folder, parent)

@@ -39,11 +39,11 @@ def damage(workdir: str, job: str, release: str) -> List[str]:
     manifest = release_manifest.load(folder + ".json")
     if manifest is None or not os.path.isdir(folder):
         return [release]
-    entries = manifest.pop("entries")
+    entries = manifest.entries
     found = compare(folder, entries, workdir)
     if found.touched and not found.damaged:
         times = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in entries]
-        release_manifest.save(folder + ".json", times, **{name: value for name, value in manifest.items() if name != "v"})
+        release_manifest.save(folder + ".json", times, release=manifest.release, time=manifest.time)
     return found.damaged
 
 

@@ -14,12 +14,13 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
 from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
-from tfdeploy.agent.run.folder import NoPart, RunPaths
+from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call, Verb
 from tfdeploy.agent.serve.run_prepare import alone, clear_away, prepare
@@ -65,7 +66,7 @@ def renew(call: Call) -> Nothing:
 
 
 def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
-    if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
+    if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
         raise VerbError("unknown_run", "run %s of this host was prepared by another launch" % paths.run)
 
 
@@ -94,9 +95,9 @@ def abort(call: Call) -> Aborted:
     _stop_preparing(call)
     try:
         paths = run_status.paths_of(call)
-        if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
+        if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
             return {}
-        reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
+        reason, purge = call.text("reason", "rolled back"), call.flag("purge")
         if _phase(paths) != "ended" or _lingers(paths):
             _say_the_end(paths, "abort", reason=reason)
         left = _end(paths, paths.part().stop_grace_s, reason)
@@ -110,8 +111,8 @@ def abort(call: Call) -> Aborted:
 
 
 def _stop_preparing(call: Call) -> None:
-    host, digest = call.args.get("host"), str(call.args.get("plan_digest"))
-    if not isinstance(host, str) or not NAME.match(host):
+    host, digest = call.text("host"), str(call.args.get("plan_digest"))
+    if not NAME.match(host):
         return  # a control machine of before
     paths = RunPaths(layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host))
     if not in_doubt.is_in_doubt(paths):
@@ -124,8 +125,7 @@ def _stop_preparing(call: Call) -> None:
 def stop(call: Call) -> Ended:
     """TERM to the whole tree, grace, KILL, verify. "messenger": its minder stays to tell hosts that are away."""
     begun = time.monotonic()
-    said = call.args.get("grace_s")
-    given = float(said) if isinstance(said, (int, float)) else None
+    given = call.number("grace_s")
     try:
         paths = run_status.paths_of(call)
     except VerbError as error:

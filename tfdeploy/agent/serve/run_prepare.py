@@ -15,8 +15,8 @@ import time
 from contextlib import contextmanager
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
-from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes, sockets
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked, take_lock
@@ -25,9 +25,10 @@ from tfdeploy.agent.run import check_files, find, in_doubt, leftovers, liveness,
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths, agent_command
-from tfdeploy.agent.serve import release_state, run_program, run_wanted
+from tfdeploy.agent.serve import prepare_args, release_state, run_program, run_wanted
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.error_codes import NO_LOCKS
+from tfdeploy.agent.serve.prepare_args import Given
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Prepared
@@ -40,8 +41,8 @@ SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 
 
 def prepare(call: Call) -> Prepared:
-    given = _given(call)
-    part = _part(given.get("part"))
+    given = prepare_args.given(call)
+    part = prepare_args.part(given)
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
     check(paths.workdir, *layout.of_job(part.job))
     _check_owner(paths)
@@ -63,41 +64,6 @@ def _check_owner(paths: RunPaths) -> None:
         paths.check_owner("tasks")
     except NotOurs as error:
         raise VerbError("refused", error.what, where=error.path, next=error.next + ", or launch with another --name") from error
-
-
-def _given(call: Call) -> Dict[str, Any]:
-    """`part`, `plan`, `secrets` and `certs`. In a blob: what is this host's own, and behind it what all hosts of the run share,
-    the plan, and of each host's part what it does not say itself."""
-    if not call.blob:
-        return call.args
-    try:
-        text, rest = wire.unpack_first(call.blob)
-        own, shared = json.loads(text), json.loads(wire.unpack(rest))
-        return dict(own, plan=dict(shared["plan"]), part=dict(own["part"], **shared["part"]))
-    except (wire.WireError, ValueError, KeyError, TypeError) as error:
-        raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
-
-
-def _part(fields: Any) -> wire.HostPart:
-    try:
-        part = wire.from_wire(wire.HostPart, fields)
-    except (TypeError, AttributeError) as error:
-        raise VerbError("bad_part", "the host's part of the plan cannot be read: %s" % error) from error
-    names = [part.run, part.job, part.host, part.release] + [spec.role for spec in part.tasks] + list(part.links.values())
-    for name in names:
-        if not isinstance(name, str) or not NAME.match(name):
-            raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))
-    for path in list(part.keep) + list(part.links):
-        if os.path.isabs(path) or ".." in path.split("/") or os.path.normpath(path) != path or path == ".":
-            raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
-    for spec in part.tasks:
-        if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
-            raise VerbError("bad_part", "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index))
-        try:
-            wire.whole_words(spec, part.texts)
-        except ValueError as error:
-            raise VerbError("bad_part", "%s: %s" % (spec.task, error)) from error
-    return part
 
 
 @contextmanager
@@ -273,12 +239,12 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 # --- doing it
 
 
-def _carry_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
+def _carry_out(paths: RunPaths, part: wire.HostPart, given: Given, wanted: Callable[[], None]) -> None:
     try:
         _begin(paths)
-        _lay_out(paths, part, args, wanted)
+        _lay_out(paths, part, given, wanted)
         wanted()
-        _write_secrets(paths, part, args)
+        _write_secrets(paths, part, given)
         start_minder(paths, part, wanted)
         wanted()
     except BaseException as error:
@@ -301,12 +267,12 @@ def _begin(paths: RunPaths) -> None:
         leftovers.let_go(lock)
 
 
-def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
+def _lay_out(paths: RunPaths, part: wire.HostPart, given: Given, wanted: Callable[[], None]) -> None:
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, wanted)
     for spec in part.tasks:
         run_workdir.make_private(paths.task_dir(spec.task))
     _check_programs(paths, part)
-    shown_plan.write(paths.workdir, paths.job, paths.run, args.get("plan") or {})
+    shown_plan.write(paths.workdir, paths.job, paths.run, given.plan)
     paths.keep_room(part)
     try:
         os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)
@@ -316,9 +282,9 @@ def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted:
         raise VerbError("refused", "%s: %s" % (paths.workdir, error.strerror), where=paths.workdir, next=NO_LOCKS) from error
 
 
-def _write_secrets(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
+def _write_secrets(paths: RunPaths, part: wire.HostPart, given: Given) -> None:
     """Last of all, so that a death before leaves none. A folder without part.json is half done."""
-    paths.write_secrets(args.get("secrets") or {}, args.get("certs") or {})
+    paths.write_secrets(given.secrets, given.certs)
     paths.write_part(part)
 
 

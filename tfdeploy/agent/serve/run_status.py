@@ -21,7 +21,7 @@ from tfdeploy.agent.run.liveness import is_left, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import KnownHere, Nothing, Standing
+    from tfdeploy.agent.answers import DamagedHere, KnownHere, Nothing, Standing
 
 OVER = ("ended", "lost")
 MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
@@ -121,7 +121,7 @@ def runs(call: Call) -> List[KnownHere]:
     """Newest first. Of past runs only the newest ones tell how all tasks of all hosts ended, and what files they left; others
     how the deciding ones did."""
     workdir = call.context.workdir
-    jobs = [call.name("job")] if call.args.get("job") else job_names(workdir)
+    jobs = [call.name("job")] if call.flag("job") else job_names(workdir)
     found: List[Tuple[float, KnownHere, wire.HostRunState]] = []
     for job in jobs:
         for run in run_names(workdir, job):
@@ -153,7 +153,7 @@ def _shorten(rows: List[Tuple[KnownHere, wire.HostRunState]], call: Call) -> Non
 
 def _damaged_row(workdir: str, job: str, run: str) -> Tuple[KnownHere, wire.HostRunState]:
     state = wire.HostRunState(run, job, "_")  # nothing of it is known
-    row: KnownHere = {
+    row: DamagedHere = {
         "run": run,
         "job": job,
         "damaged": damaged(workdir, job, run),
@@ -181,7 +181,7 @@ def run_plan(call: Call) -> Nothing:
     except OSError as error:
         what = "the plan of run %s cannot be read here: %s" % (paths.run, error.strerror)
         raise VerbError("unknown_run", what, where=paths.run_dir) from error
-    if call.args.get("unless") != hashlib.sha256(plan).hexdigest():
+    if call.text("unless") != hashlib.sha256(plan).hexdigest():
         call.item({}, wire.pack(plan))
     return {}
 

@@ -39,7 +39,7 @@ def tensorboard(call: Call) -> BoardEnd:
     paths = paths_of(call)
     if not os.path.isdir(paths.cwd):
         raise VerbError("unknown_run", "the working directory of run %s is gone here" % paths.run, where=paths.cwd)
-    python = _python(str(call.args.get("python") or _planned_python(paths)))
+    python = _python(call.text("python") or _planned_python(paths))
     for left in reversed(range(TRIES)):
         board = _Board(python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex()))
         try:
