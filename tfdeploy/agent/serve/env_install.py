@@ -15,12 +15,12 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from typing import NamedTuple
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Deque, Dict, List, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.installed import Asked, find_uv
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
 SHOWN = 12  # of the last lines, in an error

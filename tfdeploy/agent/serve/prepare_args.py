@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
