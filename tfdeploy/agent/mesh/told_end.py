@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import os
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any
 from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
-from tfdeploy.agent.run.folder import TOLD, RunPaths
+from tfdeploy.agent.run.folder import RunPaths
 
 
 def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
     """What was told since the last look."""
-    path = paths.word_file(TOLD)
+    path = paths.file(layout.TOLD)
     said = read_json(path)
     if said is None:
         return Knowledge()
@@ -30,7 +30,7 @@ def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
 
 def tell(paths: RunPaths, said: Knowledge) -> None:
     """For the next look, which comes at once. Raises OSError."""
-    write_json(paths.word_file(TOLD), said.as_json())
+    write_json(paths.file(layout.TOLD), said.as_json())
     paths.wake()
 
 

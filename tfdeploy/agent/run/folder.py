@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
 LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
-TOLD = "told"  # run.tell: read by mesh/told_end.py
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
 _ROOM_BYTES = 1024
