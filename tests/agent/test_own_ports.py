@@ -15,7 +15,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import diagnose, monitor
-from tfdeploy.agent.health.peers import Colleague
+from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import held_ports
 from tfdeploy.agent.minder.actions import Own
@@ -192,8 +192,8 @@ def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch:
         asked.extend(at)
         return dict.fromkeys(asked, "open")
 
-    monkeypatch.setattr(monitor.reach, "knock", knock)
-    rounds = monitor.Rounds(RunPaths(str(tmp_path)), mine, None, Colleague(), lambda: None)
+    monkeypatch.setattr(monitor.reach, "try_ports", knock)
+    rounds = monitor.Monitor(RunPaths(str(tmp_path)), mine, None, SignsAnswer(), lambda: None)
     facts = diagnose.Facts(host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={})
     assert rounds._all_about(facts, set(), 1.0).ports == {"worker:1": "open"}
     assert asked == addresses[1:]

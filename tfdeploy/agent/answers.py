@@ -15,6 +15,13 @@ class Nothing(TypedDict):
     """Of verbs that only have an effect, and of ends of streams that say no more."""
 
 
+class Free(TypedDict):
+    """What a disk has left; in the details of errors too."""
+
+    free_bytes: int
+    free_inodes: Optional[int]  # None: its file system has no fixed number of them
+
+
 class Complaint(TypedDict):
     """How any verb says no."""
 
@@ -113,8 +120,8 @@ class HostFacts(Machine, Interpreter):
     """model.facts.HostFacts, without host and clock_skew_s."""
 
     hosts_file_loopback: List[str]
-    free_ports: List[Tuple[int, int]]
-    taken_ports: Dict[int, str]
+    free_ports: List[int]
+    taken_ports: Dict[str, str]  # port -> by whom
     keep: List[KeepFact]
     live_runs: List[LiveRun]
     problems: List[str]
@@ -265,13 +272,15 @@ class Standing(TypedDict):
     committed: bool
 
 
-class _KnownHere(Standing):
+class KnownHere(Standing):
     run: str
     job: str
 
 
-class KnownHere(_KnownHere, total=False):
-    damaged: Optional[str]  # only of a run that cannot be read
+class DamagedHere(KnownHere):
+    """A run that cannot be read: nothing else of it is known."""
+
+    damaged: Optional[str]
 
 
 class StateNews(TypedDict):
@@ -285,7 +294,7 @@ class TaskNews(TypedDict):
 class _LogPiece(TypedDict):
     task: str
     offset: int
-    records: List[Tuple[int, float, int, int]]
+    records: List[List[float]]  # offset in the blob, UTC seconds, stream, attempt
 
 
 class LogPiece(_LogPiece, total=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tfdeploy.agent.annotations import Any, Dict, Optional
+from tfdeploy.agent.annotations import Mapping, Optional
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 
@@ -18,7 +18,7 @@ class VerbError(Exception):
         what: str,
         where: Optional[str] = None,
         next: Optional[str] = None,
-        details: Optional[Dict[str, Any]] = None,
+        details: Optional[Mapping[str, object]] = None,
     ) -> None:
         super().__init__(what)
         self.code, self.what, self.where, self.next, self.details = code, what, where, next, details or {}

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import struct
 
-from tfdeploy.agent.annotations import Any, BinaryIO, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mapping, Optional, Tuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Unchecked
 
 VERSION = 1
 GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before us
@@ -28,7 +31,7 @@ class WireError(Exception):
 _HEAD = struct.Struct("!II")
 
 
-def encode_frame(header: Dict[str, Any], blob: bytes = b"") -> bytes:
+def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
     text = _text(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
         header, blob = _packed(header)
@@ -42,7 +45,7 @@ def _text(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def _packed(header: Dict[str, Any]) -> Tuple[Dict[str, Any], bytes]:
+def _packed(header: Mapping[str, object]) -> Tuple[Mapping[str, object], bytes]:
     for name in ("args", "value", "item"):
         if name in header:
             rest = {key: value for key, value in header.items() if key != name}
@@ -90,7 +93,7 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
     return b"".join(parts)
 
 
-def read_frame(stream: BinaryIO) -> Optional[Tuple[Dict[str, Any], bytes]]:
+def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
     """The next frame, or None at the end of the stream. Raises WireError on foreign bytes."""
     head = read_exactly(stream, _HEAD.size)
     if len(head) < _HEAD.size:

@@ -20,7 +20,19 @@ import os
 from tfdeploy.agent.annotations import List
 
 IN_DOUBT = ".indoubt"
+# of a run: run/folder.py and run/shown_plan.py read and write them
+PLAN = "plan.json"
+# of a run on one host: run/folder.py, for all but DECIDED and the processes' own
+PART, SECRETS, CERTIFICATES, STATE, KNOWN = "part.json", "env.json", "mesh.json", "state.json", "knowledge.json"
+MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = "minder.lock", "minder.log", "minder.fifo", "journal", "decided"
+TOLD = "word.told"  # run.tell: mesh/told_end.py
+# of one task of it; a JOURNAL too, and what agent/log/ writes
+STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "supervisor.lock", "supervisor.log"
 PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on
+
+
+class NoPart(ValueError):
+    """A run's folder is not there, or not any more."""
 
 
 def job_dir(workdir: str, job: str) -> str:
@@ -74,11 +86,23 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
 
 
 def state_file(workdir: str, job: str, run: str, host: str) -> str:
-    return os.path.join(host_dir(workdir, job, run, host), "state.json")
+    return os.path.join(host_dir(workdir, job, run, host), STATE)
+
+
+def part_file(workdir: str, job: str, run: str, host: str) -> str:
+    return os.path.join(host_dir(workdir, job, run, host), PART)
+
+
+def plan_file(workdir: str, job: str, run: str) -> str:
+    return os.path.join(run_dir(workdir, job, run), PLAN)
 
 
 def task_dir(workdir: str, job: str, run: str, host: str, task: str) -> str:
     return os.path.join(host_dir(workdir, job, run, host), "tasks", task.replace(":", "-"))
+
+
+def status_file(workdir: str, job: str, run: str, host: str, task: str) -> str:
+    return os.path.join(task_dir(workdir, job, run, host, task), STATUS)
 
 
 def agent_dir(workdir: str, digest: str) -> str:

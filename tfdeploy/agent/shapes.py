@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 Unchecked = Dict[str, Any]  # an object of JSON as it was read: nobody has looked at its keys yet
+PlanWord = Any  # of a task's command or environment: text, or what wire.word_of checks and makes text of
 
 # --- what minders tell each other, and keep in knowledge.json
 
@@ -146,9 +147,9 @@ class Certificates(TypedDict):
 class Origin(TypedDict, total=False):
     """Which machine wrote a file: state.json has these fields too."""
 
-    boot_id: Optional[str]
-    hostname: Optional[str]
-    place: Optional[str]  # 0.1.0, cloned machines; missing: the hostname decides
+    boot_id: str
+    hostname: str
+    place: str  # 0.1.0, cloned machines; missing: the hostname decides
 
 
 class JournalLine(TypedDict):
@@ -172,7 +173,6 @@ class ShownPlan(TypedDict):
     operator: str  # "unknown" where it does not say
     created: object  # it goes back to the control side as it is
     data: Optional[List[str]]  # names of data sets; None: it does not say
-    python: str  # of this host
 
 
 # --- small files of a job
@@ -189,7 +189,7 @@ class LockHolder(TypedDict, total=False):
     of_host: str  # what the holder's inventory calls this machine. 0.1.0, cloned machines
 
 
-class Fence(LockHolder, total=False):
+class Fence(LockHolder):
     """The file beside a lock: who took it last."""
 
     number: int

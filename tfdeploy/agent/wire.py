@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 
-from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Tuple, Type, V
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple, Type, V
 from tfdeploy.agent.frames import (
     GREETING,
     HEARTBEAT_S,
@@ -28,6 +28,9 @@ from tfdeploy.agent.frames import (
     unpack_first,
 )
 from tfdeploy.agent.record import field, record, replace
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Death, Ending, GangRound, Health, PlanWord, RestartCount, Unchecked
 
 __all__ = [  # the frames, and replace for its records, are seen through this module too
     "GREETING",
@@ -95,10 +98,10 @@ def to_wire(value: Any) -> Any:
     return [to_wire(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def from_wire(cls: Type[V], fields: Dict[str, Any]) -> V:
+def from_wire(cls: Type[V], fields: Unchecked) -> V:
     """The record again. Fields that this version does not know are left out."""
-    known: Dict[str, Dict[str, Any]] = cls.FIELDS  # type: ignore[attr-defined]
-    kept: Dict[str, Any] = {}
+    known: Dict[str, Unchecked] = cls.FIELDS  # type: ignore[attr-defined]
+    kept: Unchecked = {}
     for name in known.keys() & fields.keys():
         of, given = known[name].get("of"), fields[name]
         kept[name] = given if of is None or given is None else [from_wire(of, item) for item in given]
@@ -127,7 +130,7 @@ def name_key(path: str) -> bytes:
     return hashlib.blake2b(os.fsencode(path), digest_size=NAME_KEY_BYTES).digest()
 
 
-def word_of(word: Any, texts: List[str]) -> str:
+def word_of(word: PlanWord, texts: List[str]) -> str:
     """A word of a plan: text, or a list of texts and of numbers, which name one of `texts`. Raises ValueError."""
     if isinstance(word, str):
         return word
@@ -145,8 +148,8 @@ class TaskSpec:
     role: str
     index: int
     # Words as of word_of. argv[0] is the interpreter or program, with ~ already expanded or looked up on PATH
-    argv: List[Any]
-    env: Dict[str, Any]  # set over the environment of the agent; PATH_PREPEND below goes first on PATH
+    argv: List[PlanWord]
+    env: Dict[str, PlanWord]  # set over the environment of the agent; PATH_PREPEND below goes first on PATH
     port: Optional[int] = None  # the planned port; up = listened on by the task's own process tree. None: it does not listen
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
@@ -263,8 +266,8 @@ class HostRunState:
     ended: Optional[float] = None
     stop_requested: bool = False  # an operator asked for it
     abort_reason: Optional[str] = None
-    first_death: Optional[Dict[str, Any]] = None  # {"task", "host", "outcome", "time", ...}: the cause
-    ended_tasks: Dict[str, Dict[str, Any]] = field(default_factory=dict)  # as known here, all hosts
+    first_death: Optional[Death] = None  # the cause
+    ended_tasks: Dict[str, Ending] = field(default_factory=dict)  # as known here, all hosts
     minder_pid: Optional[int] = None
     minder_start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
@@ -272,10 +275,9 @@ class HostRunState:
     hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
     place: Optional[str] = None  # this life of this machine, which tells clones apart: run/find.py
     marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided, ...
-    # task -> {"attempt", "word": "stalled", "reason", "since": when it was last seen to do anything}
-    health: Dict[str, Dict[str, Any]] = field(default_factory=dict)
-    restarts: Dict[str, Dict[str, Any]] = field(default_factory=dict)  # task -> recovery.Count: starts that failed lately
-    round: Optional[Dict[str, Any]] = None  # the gang's latest new start: Knowledge.round
+    health: Dict[str, Health] = field(default_factory=dict)  # of tasks that stand still
+    restarts: Dict[str, RestartCount] = field(default_factory=dict)  # of tasks whose starts failed lately
+    round: Optional[GangRound] = None  # the gang's latest new start
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
     unminded: Dict[str, float] = field(default_factory=dict)  # hosts where nobody minds the run -> since (UTC seconds)

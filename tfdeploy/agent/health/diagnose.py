@@ -7,10 +7,13 @@ serves or waits by profession does not stand still, unless it is frozen; who wai
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Set
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.mesh.shared_state import is_final, serves
 from tfdeploy.agent.record import NamedTuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Ending
 
 WAITING_S = 20.0  # of saying nothing but that it waits
 FIRST_S = 10.0  # who stood still so much earlier than the others is what they wait for
@@ -28,7 +31,7 @@ class Facts(NamedTuple):
     after_s: float
     peers: Dict[str, wire.Peer]
     signs: Dict[str, Sign]
-    ended: Dict[str, Dict[str, Any]] = {}  # as in knowledge.Knowledge
+    ended: Dict[str, Ending] = {}  # as in shared_state.Knowledge
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
     loopback: Dict[str, str] = {}  # task -> "n3 resolves to 127.0.1.1": how this host calls it, wrongly
@@ -150,12 +153,12 @@ def _frozen(facts: Facts, task: str) -> str:
     return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (pid, facts.peers[task].host, pid)
 
 
-def _how(end: Dict[str, Any]) -> str:
+def _how(end: Ending) -> str:
     if end.get("exit_code") is not None and end["outcome"] == "failed":
         return "exit code %s" % end["exit_code"]
     if end.get("signal") is not None and end["outcome"] == "killed":
         return "killed by signal %s" % end["signal"]
-    return str(end["outcome"]).replace("_", " ")
+    return end["outcome"].replace("_", " ")
 
 
 # --- words about tasks

@@ -12,7 +12,7 @@ import time
 import traceback
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, List, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set
 from tfdeploy.agent.health import activity, diagnose, peers, reach
 from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.health.diagnose import Facts, Finding
@@ -22,6 +22,9 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Health
 
 LOOK_S = (1.0, 5.0)  # between two looks, at least and at most
 ASK_S = 10.0
@@ -38,7 +41,7 @@ class Stall(NamedTuple):
     since: float  # UTC seconds: last seen to do anything
     culprit: bool  # for certain
 
-    def as_json(self) -> Dict[str, Any]:
+    def as_json(self) -> Health:
         return {"word": "stalled", "attempt": self.attempt, "reason": self.reason, "since": round(self.since, 3)}
 
 

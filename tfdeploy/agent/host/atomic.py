@@ -9,7 +9,10 @@ import errno
 import json
 import os
 
-from tfdeploy.agent.annotations import Any, Dict, Optional, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Optional, Union
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Unchecked
 
 
 def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
@@ -55,7 +58,7 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     write_bytes(path, json.dumps(obj, separators=(",", ":")).encode("ascii"), durable=durable)
 
 
-def read_json(path: str) -> Optional[Dict[str, Any]]:
+def read_json(path: str) -> Optional[Unchecked]:
     """The object in `path`; None when there is none, or when what is there is not one."""
     try:
         with open(path, "rb") as stream:

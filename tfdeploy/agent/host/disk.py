@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
-from tfdeploy.agent.annotations import Dict, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Free
 
 MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs says more
 
 
-def free_of(path: str) -> Dict[str, Optional[int]]:
-    """What is left on the disk of `path`, or of the nearest folder above it: {"free_bytes", "free_inodes"}.
-
-    free_inodes is None where the file system has no fixed number of them.
-    """
+def free_of(path: str) -> Free:
+    """What is left on the disk of `path`, or of the nearest folder above it. Raises OSError."""
     while True:
         try:
             found = os.statvfs(path)

@@ -10,7 +10,10 @@ import os
 import subprocess
 import time
 
-from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Gpu, Versions
 
 UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 WITHIN_S = 20.0  # a cold interpreter on a network disk
@@ -99,16 +102,16 @@ def start_python(path: Optional[str]) -> Optional[Asked]:
     return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT])
 
 
-def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Dict[str, Optional[str]], Optional[str]]:
+def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Versions, Optional[str]]:
     """(the versions of Python, TensorFlow and tf_keras as facts name them, what is wrong)."""
-    found: Dict[str, Optional[str]] = dict.fromkeys(("python_version", "tensorflow", "tf_keras"))
+    found: Versions = {"python_version": None, "tensorflow": None, "tf_keras": None}
     if asked is None:
         return found, "there is no program %s here" % wanted
     code, out, err = asked.answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-python="):
             python, tensorflow, tf_keras = json.loads(line[len("=tfdeploy-python=") :])
-            return dict(found, python_version=python, tensorflow=tensorflow, tf_keras=tf_keras), None
+            return {"python_version": python, "tensorflow": tensorflow, "tf_keras": tf_keras}, None
     last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
     return found, "%s does not run Python here: %.300s" % (wanted, last[0])
 
@@ -143,14 +146,14 @@ def start_gpus() -> Asked:
     return Asked(["nvidia-smi", _GPU_QUERY, "--format=csv,noheader,nounits"])
 
 
-def read_gpus(asked: Optional[Asked]) -> Tuple[List[Dict[str, Any]], Optional[str]]:
+def read_gpus(asked: Optional[Asked]) -> Tuple[List[Gpu], Optional[str]]:
     """(GPUs by index, what nvidia-smi complained of). No nvidia-smi: no GPUs and no complaint."""
     if asked is None or asked.missing:
         return [], None
     code, out, err = asked.answer()
     if code != 0:
         return [], "nvidia-smi: %.300s" % (err or out or "exit code %s" % code)
-    found = []
+    found: List[Gpu] = []
     for line in out.splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) < 5 or not words[0].isdigit():
@@ -159,7 +162,7 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Dict[str, Any]], Optional[st
         found.append(
             {"index": int(words[0]), "uuid": words[1], "name": name, "memory_mib": _mib(words[-2]), "used_mib": _mib(words[-1])}
         )
-    return sorted(found, key=lambda gpu: int(gpu["index"])), None
+    return sorted(found, key=lambda gpu: gpu["index"]), None
 
 
 def _mib(word: str) -> int:

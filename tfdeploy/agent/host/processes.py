@@ -12,6 +12,7 @@ import signal
 import time
 
 from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Set
+from tfdeploy.agent.host import boot_id as boot_id
 from tfdeploy.agent.record import NamedTuple
 
 _SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
@@ -39,11 +40,6 @@ class Entry(NamedTuple):
     @property
     def alive(self) -> bool:
         return self.state not in "ZX"
-
-
-def boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
 
 
 def entry(pid: int) -> Optional[Entry]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import math
 
-from tfdeploy.agent.annotations import Any, Callable, Collection, Dict, Mapping, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Collection, Mapping, Tuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Unchecked
 
 MAX_DEPTH = 16
 MAX_VALUES = 1 << 17  # a message of a thousand tasks has 12,000
@@ -105,8 +108,9 @@ def time(value: Any) -> float:
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
-def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Dict[str, Any]:
-    """Those of an object that `checks` names and that are not null; others are left out: a later version may say more."""
+def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
+    """Those of an object that `checks` names and that are not null, so of the shape that these describe; others are left out:
+    a later version may say more."""
     said = mapping(value)
     found = {name: check(said[name]) for name, check in checks.items() if said.get(name) is not None}
     if not set(needed) <= set(found):
@@ -114,13 +118,13 @@ def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> 
     return found
 
 
-def mapping(value: Any) -> Dict[str, Any]:
+def mapping(value: Any) -> Unchecked:
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
 
 
-def table(value: Any, names: Collection[str]) -> Dict[str, Any]:
+def table(value: Any, names: Collection[str]) -> Unchecked:
     """An object whose keys are some of `names`."""
     if not all(name in names for name in mapping(value)):
         raise ValueError("not a table of these names")

@@ -16,12 +16,15 @@ import time
 from contextlib import contextmanager
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.mesh import handshake_gate, shared_state, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 from tfdeploy.agent.mesh.shared_state import Knowledge
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Certificates
 
 SETTLE_S = 0.02  # news that come together go out together
 GONE_S = 6.0  # a port refused for so long: no minder is there any more, and none was started again (that takes 2 to 5 s)
@@ -38,7 +41,7 @@ class Mesh:
     def __init__(
         self,
         part: wire.HostPart,
-        certs: Dict[str, str],
+        certs: Certificates,
         listener: socket.socket,
         known: Knowledge,
         changed: Callable[[], None],
@@ -243,7 +246,7 @@ class Mesh:
                     raise Stranger("another host answers there")
                 yield channel
 
-    def ask(self, channel: ssl.SSLSocket, question: Dict[str, Any]) -> None:
+    def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
         """Sends a question instead of what we know: the other side's `offers` answer it."""
         body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "ask": question}
         channel.sendall(json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n")

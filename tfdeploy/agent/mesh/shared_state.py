@@ -10,32 +10,31 @@ import hashlib
 import json
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Collection, Dict, List, Optional, Set, Tuple, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Set, Tuple, Union
 from tfdeploy.agent.mesh import bounded_json
 from tfdeploy.agent.record import NamedTuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState, Unchecked
 
 MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
 ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6  # of any count: nobody believes more, so nobody says more, whatever a host that lies has said before
-Fields = Dict[str, Any]
 Stand = Tuple[int, int]
 Unminded = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
-    """`abort` {"kind", "reason", "host", "time", "grace_s"?}.
-
-    `ended` task -> how its latest attempt that ended did: {"outcome", "time", "host", "up", "attempt", "round", "final", ...};
-    not `final`: it starts again. `round`: how often the gang starts, and after whose death: {"n", "time", "task", "reason",
-    "count", "quick", "delay_s"}; None: once, with the run. `stands` host -> (round, stage): how far it is with that start.
+    """`ended` task -> how its latest attempt that ended did; not `final`: it starts again. `round`: how often the gang starts,
+    and after whose death; None: once, with the run. `stands` host -> (round, stage): how far it is with that start.
     `decided`: when the deciding tasks had succeeded (UTC seconds), as some host found: no round that others begin undoes it.
     `unminded` host -> (n, since, UTC seconds): nobody minds the run there while n is odd, somebody does again where it is even.
     """
 
     committed: bool = False
-    abort: Optional[Fields] = None
-    ended: Dict[str, Fields] = {}
-    round: Optional[Fields] = None
+    abort: Optional[Abort] = None
+    ended: Dict[str, Ending] = {}
+    round: Optional[GangRound] = None
     stands: Dict[str, Stand] = {}
     decided: Optional[float] = None
     unminded: Dict[str, Unminded] = {}
@@ -57,58 +56,65 @@ class Knowledge(NamedTuple):
 
     @property
     def round_number(self) -> int:
-        return 1 if self.round is None else int(self.round["n"])
+        return 1 if self.round is None else self.round["n"]
 
     @property
     def is_over(self) -> bool:
         """How tasks end from now on changes nothing for the others."""
         return self.abort is not None or self.decided is not None
 
-    def as_json(self) -> Fields:
-        stands = {host: list(stand) for host, stand in self.stands.items()}
-        return dict(self._asdict(), stands=stands, unminded={host: list(said) for host, said in self.unminded.items()})
+    def as_json(self) -> SharedState:
+        return {
+            "committed": self.committed,
+            "abort": self.abort,
+            "ended": self.ended,
+            "round": self.round,
+            "stands": {host: list(stand) for host, stand in self.stands.items()},
+            "decided": self.decided,
+            "unminded": {host: list(said) for host, said in self.unminded.items()},
+        }
 
     def digest(self) -> str:
         return hashlib.sha256(_text(self.as_json()).encode("utf-8")).hexdigest()
 
 
-def _text(fields: Fields) -> str:
+def _text(fields: Mapping[str, object]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-def _earlier(one: Optional[Fields], other: Fields) -> Fields:
+def _earlier(one: Optional[Abort], other: Abort) -> Abort:
     if one is None:
         return other
     return min(one, other, key=lambda fields: (fields["time"], _text(fields)))
 
 
-def _later_attempt(one: Optional[Fields], other: Fields) -> Fields:
+def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
     """Of one attempt what is final, then what was earlier."""
     if one is None:
         return other
     return min(one, other, key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)))
 
 
-def _later_round(one: Optional[Fields], other: Optional[Fields]) -> Optional[Fields]:
+def _later_round(one: Optional[GangRound], other: Optional[GangRound]) -> Optional[GangRound]:
     """Of two that say why the same round began, the earlier death."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
 
 
-def _attempt(fields: Fields) -> int:
-    return int(fields.get("attempt", 1))
+def _attempt(ending: Ending) -> int:
+    return ending.get("attempt", 1)
 
 
-def is_final(fields: Fields) -> bool:
-    return bool(fields.get("final", True))
+def is_final(ending: Ending) -> bool:
+    return ending.get("final", True)
 
 
 def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]" = ()) -> Knowledge:
     """What a peer, or our own file, says. `hosts`: of the run, besides those of its tasks. Raises ValueError on anything that
     is no knowledge of this run."""
     known_hosts = {peer.host for peer in tasks.values()} | set(hosts)
-    said = bounded_json.fields(value, dict.fromkeys(Knowledge._fields, lambda one: one), ())
+    said: Unchecked = bounded_json.fields(value, dict.fromkeys(Knowledge._fields, lambda one: one), ())
     stands = bounded_json.table(said.get("stands", {}), known_hosts)
     return Knowledge(
         bounded_json.truth(said.get("committed", False)),
@@ -121,7 +127,7 @@ def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]
     )
 
 
-def _checked_abort(said: Any, hosts: "Set[str]") -> Fields:
+def _checked_abort(said: Any, hosts: "Set[str]") -> Abort:
     checks = {
         "kind": bounded_json.word(ABORT_KINDS),
         "reason": _text_check,
@@ -129,10 +135,11 @@ def _checked_abort(said: Any, hosts: "Set[str]") -> Fields:
         "time": bounded_json.time,
         "grace_s": _seconds,
     }
-    return bounded_json.fields(said, checks, ("kind", "reason", "time"))
+    checked: Abort = bounded_json.fields(said, checks, ("kind", "reason", "time"))
+    return checked
 
 
-def _checked_ending(said: Any, peer: wire.Peer) -> Fields:
+def _checked_ending(said: Any, peer: wire.Peer) -> Ending:
     checks = {
         "attempt": _count,
         "round": _count,
@@ -146,10 +153,11 @@ def _checked_ending(said: Any, peer: wire.Peer) -> Fields:
         "signal": bounded_json.integer(0, 256),
         "reason": _text_check,
     }
-    return bounded_json.fields(said, checks, ("outcome", "time"))
+    checked: Ending = bounded_json.fields(said, checks, ("outcome", "time"))
+    return checked
 
 
-def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> Fields:
+def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> GangRound:
     checks = {
         "n": _count,
         "time": bounded_json.time,
@@ -159,7 +167,8 @@ def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> Fields:
         "quick": _count,
         "delay_s": _seconds,
     }
-    return bounded_json.fields(said, checks, ("n", "time", "task", "count", "quick", "delay_s"))
+    checked: GangRound = bounded_json.fields(said, checks, ("n", "time", "task", "count", "quick", "delay_s"))
+    return checked
 
 
 def _checked_stand(said: Any) -> Stand:
@@ -183,23 +192,33 @@ def after(number: int) -> int:
     return min(number + 1, MAX_ROUND)
 
 
-def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Fields:
+def next_attempt(known: Knowledge, task: str) -> int:
+    """The one after the last that is known of; the first one where none is."""
+    ending = known.ended.get(task)
+    return after(0 if ending is None else ending.get("attempt", 0))
+
+
+def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:
     """What the others must know of an attempt that ended. Not `final`: the task starts again. `again`: it would have,
     had the run not been over before: such a death is no failure of the run."""
-    fields = {
+    ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
         "final": final,
-        "again": again or None,
         "outcome": status.outcome or "lost",
         "time": status.ended if status.ended is not None else status.started or 0.0,
         "host": status.host,
         "up": status.up,
-        "exit_code": status.exit_code,
-        "signal": status.signal,
-        "reason": status.reason[:MAX_TEXT] if status.reason else None,
     }
-    return {name: one for name, one in fields.items() if one is not None}
+    if again:
+        ending["again"] = True
+    if status.exit_code is not None:
+        ending["exit_code"] = status.exit_code
+    if status.signal is not None:
+        ending["signal"] = status.signal
+    if status.reason:
+        ending["reason"] = status.reason[:MAX_TEXT]
+    return ending
 
 
 def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
@@ -224,32 +243,36 @@ def end_of(peers: "List[wire.Peer]", known: Knowledge) -> Knowledge:
     return Knowledge(known.committed, known.abort, ended, known.round, {}, known.decided)
 
 
-def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Fields]:
-    """The earliest end that fails the run, if there is one: {"task", "host", "outcome", "time", ...}."""
+def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Death]:
+    """The earliest end that fails the run, if there is one."""
     limit = decided(peers, known)
-    deaths: List[Fields] = []
+    deaths: List[Death] = []
     for peer in peers:
         fields = known.ended.get(peer.task)
         if fields is None or not is_final(fields) or fields.get("again") or (limit is not None and fields["time"] >= limit):
             continue  # the training was decided by then: no end after that can undo it
         if is_death(peer, fields):
-            deaths.append(dict(fields, task=peer.task, host=peer.host))
+            deaths.append(death_of(fields, peer.task, peer.host))
     return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
 
 
-def is_outdated(peer: wire.Peer, fields: Fields, known: Knowledge) -> bool:
+def death_of(ending: Ending, task: str, host: str) -> Death:
+    return {**ending, "task": task, "host": host}
+
+
+def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
     """How a member of the gang ended before the gang starts again counts for nothing."""
-    return peer.gang and int(fields.get("round", 1)) < known.round_number
+    return peer.gang and ending.get("round", 1) < known.round_number
 
 
-def is_death(peer: wire.Peer, fields: Fields) -> bool:
+def is_death(peer: wire.Peer, ending: Ending) -> bool:
     """An end that nobody wanted. A task that we stopped has not died."""
-    return fields["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, fields)
+    return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, ending)
 
 
-def too_early(peer: wire.Peer, fields: Fields) -> bool:
+def too_early(peer: wire.Peer, ending: Ending) -> bool:
     """A good exit code that is no success: a server never ends by itself, any other task must have been up."""
-    return fields["outcome"] == "succeeded" and (serves(peer) or not fields.get("up"))
+    return ending["outcome"] == "succeeded" and (serves(peer) or not ending.get("up"))
 
 
 def serves(task: "Union[wire.Peer, wire.TaskSpec]") -> bool:
@@ -257,7 +280,7 @@ def serves(task: "Union[wire.Peer, wire.TaskSpec]") -> bool:
     return task.serves or task.role == "ps"
 
 
-def in_words(death: Fields) -> str:
+def in_words(death: Death) -> str:
     """ "worker:1 on n2 failed with exit code 3"."""
     ending = wire.ending_in_words(death["outcome"], death.get("exit_code"), death.get("signal"), death.get("reason"))
     return "%s on %s %s" % (death["task"], death["host"], ending)

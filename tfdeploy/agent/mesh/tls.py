@@ -9,11 +9,14 @@ import tempfile
 import time
 from contextlib import contextmanager
 
-from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Iterator, Optional, Tuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Certificates
 
 
-def contexts(certs: Dict[str, str]) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For listening and for speaking; `certs` {"ca", "cert", "key"} in PEM. Raises ssl.SSLError."""
+def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For listening and for speaking. Raises ssl.SSLError."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False  # names are the run's own, compared by peer_name: addresses mean nothing here
     server.num_tickets = 0  # unread tickets turn a close into a reset
@@ -47,7 +50,7 @@ def _file(text: str) -> Iterator[str]:
 
 def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
     """The host that the other side's certificate names."""
-    certificate: Dict[str, Any] = channel.getpeercert() or {}
+    certificate: Any = channel.getpeercert() or {}
     for names in certificate.get("subject", ()):
         for key, text in names:
             if key == "commonName":

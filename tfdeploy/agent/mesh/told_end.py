@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import os
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any
-from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.run.folder import RunPaths
 
-TOLD = "word.told"
-
 
 def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
     """What was told since the last look."""
-    path = paths.file(TOLD)
+    path = paths.file(layout.TOLD)
     said = read_json(path)
     if said is None:
         return Knowledge()
@@ -28,6 +26,12 @@ def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
         return checked(said, part)
     except (OSError, ValueError):
         return Knowledge()
+
+
+def tell(paths: RunPaths, said: Knowledge) -> None:
+    """For the next look, which comes at once. Raises OSError."""
+    write_json(paths.file(layout.TOLD), said.as_json())
+    paths.wake()
 
 
 def checked(said: Any, part: wire.HostPart) -> Knowledge:

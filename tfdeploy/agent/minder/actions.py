@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, Optional, Tuple, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Tuple, Union
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.record import NamedTuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import RestartCount, Word
 
 
 class Own(NamedTuple):
@@ -30,9 +33,9 @@ class View(NamedTuple):
     own: Dict[str, Own]
     now: float
     marks: Dict[str, float]
-    words: Dict[str, Dict[str, object]]  # start, commit, abort, stop
+    words: Dict[str, Word]  # start, commit, abort, stop
     silent_s: Dict[str, float] = {}  # host -> since it was last heard of, where that is known
-    counts: Dict[str, Dict[str, Any]] = {}  # task -> restart.account of its last death
+    counts: Dict[str, RestartCount] = {}  # task -> restart.account of its last death
     supplied: int = 1  # the gang's round for which the chief's keep lies here
     boot_id: Optional[str] = None
     astray: bool = False  # all of it was gone here, by a reboot say, and no other host has been heard of since

@@ -6,10 +6,13 @@ Reads no clock and no file, so that every rule is a row in a table of tests. Wha
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Dict, List, Optional
-from tfdeploy.agent.mesh.shared_state import after, decided, first_death, in_words, is_final, serves
+from tfdeploy.agent.annotations import TYPE_CHECKING, List
+from tfdeploy.agent.mesh.shared_state import decided, first_death, in_words, is_final, next_attempt, serves
 from tfdeploy.agent.minder import restart, unminded
 from tfdeploy.agent.minder.actions import Abort, Action, Commit, End, Own, Phase, Reap, Start, View
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Abort as ToldAbort
 
 __all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Reap", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
 
@@ -32,7 +35,7 @@ def decide(view: View) -> List[Action]:
 
 def _others(view: View) -> List[Action]:
     if view.known.abort is not None:
-        return _end_all(view)
+        return _end_all(view, view.known.abort)
     if view.phase == "prepared":
         return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
     if view.phase == "committed" and _all_over(view):
@@ -52,7 +55,7 @@ def _others(view: View) -> List[Action]:
 
 def _next_attempt(view: View, task: str) -> int:
     """The first one; or, where a power cut took its status, the one after the last that the others know of."""
-    return after(int(view.known.ended.get(task, {}).get("attempt", 0)))
+    return next_attempt(view.known, task)
 
 
 def _news(view: View) -> List[Action]:
@@ -61,9 +64,9 @@ def _news(view: View) -> List[Action]:
     if known.abort is not None:
         return []
     if "stop" in words:
-        return [Abort("stop", STOPPED_BY_OPERATOR, _grace(words["stop"]))]
+        return [Abort("stop", STOPPED_BY_OPERATOR, words["stop"].get("grace_s"))]
     if "abort" in words:
-        return [Abort("abort", str(words["abort"].get("reason") or "rolled back"))]
+        return [Abort("abort", words["abort"].get("reason") or "rolled back")]
     death = first_death(part.peers, known)
     if death is not None:
         return [Abort("failed", in_words(death))]
@@ -75,11 +78,6 @@ def _news(view: View) -> List[Action]:
         if _since(view, "started") >= part.commit_within_s:
             return [Abort("abort", "started, but not committed within %g s" % part.commit_within_s)]
     return []
-
-
-def _grace(word: Dict[str, object]) -> Optional[float]:
-    grace = word.get("grace_s")
-    return float(grace) if isinstance(grace, (int, float)) else None
 
 
 def _since(view: View, mark: str) -> float:
@@ -95,7 +93,7 @@ def _reap(view: View, own: Own) -> Reap:
     if view.rebooted(own.status):
         return Reap(task, "lost", "host rebooted", *which)
     if view.known.abort is not None:
-        return Reap(task, "stopped", str(view.known.abort["reason"]), *which)
+        return Reap(task, "stopped", view.known.abort["reason"], *which)
     return Reap(task, "lost", "its supervisor was killed", *which)
 
 
@@ -113,18 +111,17 @@ def _all_over(view: View) -> bool:
     return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
 
 
-def _end_all(view: View) -> List[Action]:
-    abort = view.known.abort or {}
+def _end_all(view: View, abort: ToldAbort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
-    graces = [_grace(abort), _grace(view.words.get("stop", {}))]  # a later stop may have less patience
+    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]  # a later stop may have less patience
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
     for task, own in view.own.items():
         if own.status.state == "pending" and not own.supervised:
-            actions.append(Reap(task, "stopped", str(abort["reason"])))
+            actions.append(Reap(task, "stopped", abort["reason"]))
         elif own.status.state != "pending" and own.supervised:
-            actions.append(End(task, str(abort["reason"]), grace_s))
+            actions.append(End(task, abort["reason"], grace_s))
     return actions
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import time
 
-from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, List, Optional, Union
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 from tfdeploy.agent.host.atomic import write_bytes
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.keep_transfer import KeepFetch
@@ -17,6 +17,9 @@ from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors, tell_supervisor
 from tfdeploy.agent.run import clock, leftovers, reap
 from tfdeploy.agent.run.folder import RunPaths
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Abort
 
 
 class Effects:
@@ -74,7 +77,7 @@ class Effects:
     def _tell_programs(self) -> None:
         """Synchronous workers wait no longer for a chief that has finished (runtime/no_more_tokens.py)."""
         try:
-            write_bytes(self._paths.file("decided"), b"")
+            write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:
             pass  # a full disk: they have their grace
 
@@ -132,7 +135,7 @@ class Effects:
 
     def _abort(self, action: actions.Abort) -> bool:
         reason = action.reason[: shared_state.MAX_TEXT]
-        said = {"host": self._part.host, "time": clock.now(self._part), "kind": action.kind, "reason": reason}
+        said: Abort = {"host": self._part.host, "time": clock.now(self._part), "kind": action.kind, "reason": reason}
         if action.grace_s is not None:
             said["grace_s"] = action.grace_s
         self.know(self._store.known.join(Knowledge(abort=said)))

@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 
-from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.mesh import keep_transfer, shared_state, told_end
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -32,7 +32,9 @@ from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import place
 from tfdeploy.agent.run.folder import WORDS, RunPaths
-from tfdeploy.agent.run.task_processes import supervisor_lock
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Word
 
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
@@ -43,7 +45,7 @@ class Seen(NamedTuple):
 
     now: float
     own: Dict[str, decide.Own]
-    words: Dict[str, Dict[str, Any]]
+    words: Dict[str, Word]
     told: Knowledge
     in_touch: bool  # with a minder of another host, at any time
 
@@ -58,7 +60,7 @@ class Minder:
         self.state = self.store.state
         self.takes_over = self.state.minder_pid is not None
         self.rebooted = self.state.boot_id not in (None, processes.boot_id())
-        self.astray = self.takes_over and not any(is_locked(supervisor_lock(paths, spec.task)) for spec in self.part.tasks)
+        self.astray = self.takes_over and not any(is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks)
         self.supervisors = Supervisors(paths, self.part)
         self.own_ports = held_ports.OwnPorts(self.part)
         self.wake_reading, self.wake_writing = os.pipe()
@@ -66,7 +68,7 @@ class Minder:
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
         self.monitor: Optional[Monitor] = None
-        self.launcher: Tuple[Optional[Dict[str, Any]], ...] = (None, None)  # its last signs of life
+        self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its last signs of life
         self.refused = ""  # what the system said last
 
     # --- begin
@@ -88,7 +90,7 @@ class Minder:
 
     def _join_mesh(self, signs: SignsAnswer) -> Optional[Mesh]:
         own = next((one for one in self.part.mesh if one.host == self.part.host), None)
-        certs = read_json(self.paths.file("mesh.json"))
+        certs = self.paths.certificates()
         if own is None or len(self.part.mesh) < 2 or not certs:
             return None
         listener = held_ports.claim(own.port, self.takes_over)
@@ -127,7 +129,7 @@ class Minder:
     # --- the loop
 
     def run(self) -> None:
-        fifo = os.open(self.paths.file("minder.fifo"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        fifo = os.open(self.paths.file(layout.MINDER_FIFO), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         while (self.state.phase != "ended" or not self.store.saved) and os.path.isdir(self.paths.host_dir):
             if not self._try():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
@@ -148,7 +150,7 @@ class Minder:
     def _is_ours(self) -> bool:
         """The folder is still the one that we mind, and no later run's of that name."""
         try:
-            return self.lock is not None and os.path.samestat(os.fstat(self.lock), os.stat(self.paths.file("minder.lock")))
+            return self.lock is not None and os.path.samestat(os.fstat(self.lock), os.stat(self.paths.minder_lock))
         except OSError:
             return False
 
@@ -303,7 +305,7 @@ def main(argv: List[str]) -> int:
     answer = int(argv[1]) if len(argv) > 1 else None
     threading.stack_size(STACK_BYTES)
     _detach()
-    lock = take_lock(paths.file("minder.lock"))
+    lock = take_lock(paths.minder_lock)
     if lock is None:
         return 0
     if answer is None and paths.state().phase == "ended":
@@ -319,7 +321,7 @@ def main(argv: List[str]) -> int:
     return 0
 
 
-def _say(descriptor: Optional[int], line: Dict[str, object]) -> None:
+def _say(descriptor: Optional[int], line: Mapping[str, object]) -> None:
     if descriptor is None:
         return
     try:

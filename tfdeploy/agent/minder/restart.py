@@ -10,12 +10,13 @@ they tell that (SUPPLIED); then the servers start, and once these are up (SERVED
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional
 from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     MAX_TEXT,
     Knowledge,
     after,
+    death_of,
     decided,
     ending_of,
     in_words,
@@ -26,6 +27,9 @@ from tfdeploy.agent.mesh.shared_state import (
 )
 from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
 from tfdeploy.agent.record import NamedTuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
 OVER = ("ended", "lost")
 QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
@@ -64,7 +68,7 @@ def after_attempt(
     peer: wire.Peer,
     known: Knowledge,
     status: wire.TaskStatus,
-    count: Optional[Dict[str, Any]] = None,
+    count: Optional[RestartCount] = None,
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> Following:
@@ -92,8 +96,7 @@ def _recovers(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wi
         return False
     if peer.gang and status.round < known.round_number:
         return True
-    fields = {"outcome": status.outcome, "up": status.up}
-    return status.outcome != "gave_up" and (status.outcome != "succeeded" or too_early(peer, fields))
+    return status.outcome != "gave_up" and (status.outcome != "succeeded" or too_early(peer, ending_of(status)))
 
 
 def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
@@ -116,29 +119,38 @@ def how_it_ended(status: wire.TaskStatus) -> str:
     return "killed by signal %s" % status.signal if status.signal is not None else str(status.outcome)
 
 
-def account(before: Optional[Dict[str, Any]], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> Dict[str, Any]:
-    """The count of failed starts after this one: {"attempt", "round", "count", "quick", "delay_s", "how": it ended}.
-
-    `chance`: 0 to 1, spreads the pauses."""
-    said = before or {}
+def account(before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> RestartCount:
+    """The count of failed starts after this one. `chance`: 0 to 1, spreads the pauses."""
     lived_s = status.lived_s or 0.0
-    count, quick = int(said.get("count", 0)), int(said.get("quick", 0))
+    count, quick = (0, 0) if before is None else (before["count"], before["quick"])
     if lived_s >= REFILL_S:
         count = 0
     quick = after(quick) if lived_s < QUICK_S else 0
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
-    which = {"attempt": status.attempt, "round": status.round, "how": how_it_ended(status)[:MAX_TEXT]}
-    return {**which, "count": after(count), "quick": quick, "delay_s": delay_s}
+    return {
+        "attempt": status.attempt,
+        "round": status.round,
+        "how": how_it_ended(status)[:MAX_TEXT],
+        "count": after(count),
+        "quick": quick,
+        "delay_s": delay_s,
+    }
 
 
-def new_round(action: NewRound, status: wire.TaskStatus, count: Dict[str, Any]) -> Dict[str, Any]:
-    """The gang's next round, after the death of that attempt: Knowledge.round."""
-    death = ending_of(status)
-    told = {"n": action.n, "time": death["time"], "task": action.task}
-    told["reason"] = in_words(dict(death, task=action.task))[:MAX_TEXT]
-    return dict(told, **{name: count[name] for name in ("count", "quick", "delay_s")})
+def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
+    """The gang's next round, after the death of that attempt."""
+    death = death_of(ending_of(status), action.task, status.host)
+    return {
+        "n": action.n,
+        "time": death["time"],
+        "task": action.task,
+        "reason": in_words(death)[:MAX_TEXT],
+        "count": count["count"],
+        "quick": count["quick"],
+        "delay_s": count["delay_s"],
+    }
 
 
 def recover(view: View) -> List[Action]:
@@ -182,7 +194,7 @@ def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
 
 
 def _broken(view: View) -> str:
-    return "the gang starts again: %s" % (view.known.round or {}).get("reason", "")
+    return "the gang starts again: %s" % ("" if view.known.round is None else view.known.round.get("reason", ""))
 
 
 def _gather(view: View) -> List[Action]:
@@ -245,7 +257,7 @@ def first_words(view: View) -> Dict[str, str]:
     return words
 
 
-def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> Dict[str, Any]:
+def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> RestartCount:
     """The count with this death, also where it has not been taken down yet."""
     count = view.counts.get(peer.task)
     if count is not None and count["attempt"] == status.attempt:

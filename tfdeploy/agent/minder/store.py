@@ -10,21 +10,21 @@ import random
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, Set
-from tfdeploy.agent.host import reserved_space
-from tfdeploy.agent.host.atomic import forget_halves, read_json
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Set
+from tfdeploy.agent.host.atomic import forget_halves
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import restart, unminded
 from tfdeploy.agent.run.folder import RunPaths
 
-_KNOWN, _STATE = "knowledge.json", "state.json"
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import FailedStarts, Health
 
 
 def tidy(paths: RunPaths) -> None:
     """Removes what a minder left that was killed as it wrote. For who holds its lock."""
-    for name in (_KNOWN, _STATE):
-        forget_halves(paths.file(name))
+    for path in (paths.known_file, paths.state_file):
+        forget_halves(path)
 
 
 class StateStore:
@@ -39,7 +39,7 @@ class StateStore:
     def remember(self) -> None:
         """What a minder before this one knew."""
         tidy(self.paths)
-        said = read_json(self.paths.file(_KNOWN))
+        said = self.paths.known()
         if said is None:
             return
         try:
@@ -75,24 +75,26 @@ class StateStore:
         """Counts a death once, and says when the task may start again."""
         before = self.state.restarts.get(peer.task)
         following = restart.after_attempt(self.part, peer, self.known, status)
-        counted = (before or {}).get("attempt") == status.attempt
+        counted = before is not None and before["attempt"] == status.attempt
         of_an_old_round = following.round == self.known.round_number
         if counted or of_an_old_round or following.is_final:
             return
-        said = self.known.round if peer.on_death == "gang" else before
+        said: Optional[FailedStarts] = self.known.round if peer.on_death == "gang" else before
         count = restart.account(said, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
         self.journal("died", task=peer.task, **count)
         self.note_change()
 
-    def note_health(self, health: Dict[str, Dict[str, Any]]) -> None:
+    def note_health(self, health: Dict[str, Health]) -> None:
         """What stands still, and why, by task."""
         if health == self.state.health:
             return
         for task in sorted({*health, *self.state.health}):
-            if health.get(task) != self.state.health.get(task):
-                self.journal("stalled" if task in health else "goes on", task=task, **health.get(task, {}))
+            if task not in health:
+                self.journal("goes on", task=task)
+            elif health[task] != self.state.health.get(task):
+                self.journal("stalled", task=task, **health[task])
         self.state.health = health
         self.note_change()
 
@@ -112,7 +114,7 @@ class StateStore:
 
     def journal(self, what: str, **fields: object) -> None:
         try:
-            reserved_space.append_line(self.paths.file("journal"), dict(fields, v=wire.VERSION, time=time.time(), what=what))
+            self.paths.journal("", what, fields)
         except OSError:
             pass
 
@@ -127,6 +129,6 @@ class StateStore:
             if abort["kind"] == "failed":
                 state.abort_reason = shared_state.in_words(death) if death is not None else None
             elif abort["kind"] == "abort":
-                state.abort_reason = str(abort["reason"])
-        reserved_space.write_json(self.paths.file(_KNOWN), known.as_json(), durable=True)
-        reserved_space.write_json(self.paths.file(_STATE), wire.to_wire(state), durable=True)
+                state.abort_reason = abort["reason"]
+        self.paths.write_known(known.as_json())
+        self.paths.write_state(state, durable=True)

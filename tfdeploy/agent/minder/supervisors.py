@@ -7,17 +7,15 @@ import signal
 import subprocess
 import time
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Dict, Tuple
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import Chatter
 from tfdeploy.agent.minder import decide
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, agent_command
-from tfdeploy.agent.supervise.supervisor import STOP_FILE
 
 
 class Heard(NamedTuple):
@@ -40,8 +38,8 @@ class Supervisors:
             return False
         folder = self._paths.task_dir(task)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        forget(os.path.join(folder, STOP_FILE))  # it was meant for the attempt before
-        with open(os.path.join(folder, "supervisor.log"), "ab") as log:
+        forget(self._paths.stop_file(task))  # it was meant for the attempt before
+        with open(os.path.join(folder, layout.SUPERVISOR_LOG), "ab") as log:
             self._children[task] = subprocess.Popen(
                 agent_command("supervise", self._paths.host_dir, task, str(attempt), str(round_number)),
                 stdin=subprocess.DEVNULL,
@@ -73,9 +71,7 @@ class Supervisors:
     def _own(self, task: str, now: float, decided: bool) -> decide.Own:
         # The lock first: a supervisor writes its last status before it lets go.
         child = self._children.get(task)
-        supervised = is_locked(task_processes.supervisor_lock(self._paths, task)) or (
-            child is not None and child.returncode is None
-        )
+        supervised = is_locked(self._paths.supervisor_lock(task)) or (child is not None and child.returncode is None)
         status = self._paths.status(task)
         attempt, round_number = self._begun.get(task, (0, 1))
         unwritten = status.attempt < attempt and (supervised or attempt > 1 or status.state == "pending")
@@ -106,11 +102,10 @@ def forget(path: str) -> None:
 
 def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped") -> None:
     """Says why and how patiently in stop.json, then TERM to the supervisor, if there is one. Safe to repeat."""
-    path = os.path.join(paths.task_dir(task), STOP_FILE)
-    said = read_json(path)
-    if said is None or said.get("grace_s") != grace_s:
+    order = paths.stop_order(task)
+    if order is None or order["grace_s"] != grace_s:
         try:
-            write_json(path, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
+            paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
             pass  # a full disk: TERM alone ends it as well
     who = task_processes.supervisor(paths, task)

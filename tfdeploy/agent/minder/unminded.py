@@ -7,9 +7,12 @@ back when a minder is there again, and give up what ran there after `restart.wai
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Dict, List, Union
-from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Fields, Knowledge, after, decided, is_final, is_outdated
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Union
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, decided, is_final, is_outdated, next_attempt
 from tfdeploy.agent.minder.actions import Action, Lose, Unminded, View
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Ending
 
 NOBODY = "nobody minds it"
 
@@ -49,13 +52,13 @@ def learn(part: wire.HostPart, known: Knowledge, action: Union[Unminded, Lose], 
     return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
 
 
-def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Fields]:
+def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
     """How what ran there has ended: its latest attempt that others know of may have been followed by another."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (NOBODY, _words(part.restart_wait_s))
     return {
         peer.task: {
-            "attempt": after(int(known.ended.get(peer.task, {}).get("attempt", 0))),
+            "attempt": next_attempt(known, peer.task),
             "round": known.round_number,
             "final": True,
             "outcome": "lost",

@@ -7,36 +7,52 @@ import math
 import os
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Optional, Tuple
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Unchecked
 
 _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
-_ENDING = {  # of one attempt: shared_state.ending_of
-    **dict.fromkeys(("time", "ended"), "float"),
+_WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
+_STARTS = {"count": "int", "quick": "int", "delay_s": "float"}
+# the shapes that a record has inside, by the kinds of their keys: shapes itself would load `typing`
+NEEDED: Dict[str, Dict[str, str]] = {
+    "Ending": {"outcome": "str", "time": "float"},
+    "Death": {"outcome": "str", "time": "float", "task": "str", "host": "str"},
+    "Health": {"word": "str", "attempt": "int", "reason": "str", "since": "float"},
+    "RestartCount": {"attempt": "int", **_STARTS},
+    "GangRound": {"n": "int", "time": "float", "task": "str", **_STARTS},
+}
+_OF_AN_END = {
     **dict.fromkeys(("attempt", "round", "exit_code", "signal"), "int"),
     **dict.fromkeys(("final", "again", "up"), "bool"),
-    **dict.fromkeys(("task", "host", "reason"), "str"),
+    "reason": "str",
 }
-_ENDINGS = ("first_death", "ended_tasks")
-_FLAT = (*_ENDINGS, "health", "restarts", "round")
-_WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
+NOT_ALWAYS: Dict[str, Dict[str, str]] = {
+    "Ending": {**_OF_AN_END, "host": "str"},
+    "Death": _OF_AN_END,
+    "Health": {},
+    "RestartCount": {"round": "int", "how": "str"},
+    "GangRound": {"reason": "str"},
+}
 
 
 def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
     """What is wrong with a host's part of a run, in words that begin with the file; None: nothing."""
     folder = layout.host_dir(workdir, job, run, host)
-    said, part = _look(os.path.join(folder, "part.json"), wire.HostPart)
+    said, part = _look(os.path.join(folder, layout.PART), wire.HostPart)
     if said is not None or part is None:
         return said or "part.json: is gone"
     if (part["run"], part["job"]) != (run, job):
         return "part.json: is of run %s of job %s" % (part["run"], part["job"])
-    said = _look(os.path.join(folder, "state.json"), wire.HostRunState)[0]
+    said = _look(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
     for task in part.get("tasks", ()):
         if said is None:
-            said = _look(os.path.join(layout.task_dir(workdir, job, run, host, task["task"]), "status.json"), wire.TaskStatus)[0]
+            said = _look(layout.status_file(workdir, job, run, host, task["task"]), wire.TaskStatus)[0]
     return said
 
 
-def _look(path: str, record: Any) -> "tuple[Optional[str], Optional[Dict[str, Any]]]":
+def _look(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
     """(what is wrong, its fields). A file that is not there is not wrong."""
     name = os.path.basename(path)
     try:
@@ -62,24 +78,7 @@ def misfit(record: Any, fields: Any) -> Optional[str]:
                 return "%s is missing" % name
         elif not _fits(kind, fields[name], record.FIELDS[name].get("of")) or not _known(name, fields[name]):
             return "%s is wrong" % name
-        elif "Dict[str, Any]" in kind and name in _FLAT and not _are_flat(_rows(kind, fields[name]), name in _ENDINGS):
-            return "%s is wrong inside" % name
     return None
-
-
-def _rows(kind: str, value: Any) -> List[Dict[str, Any]]:
-    if kind.startswith("Optional["):
-        return [] if value is None else [value]
-    return list(value.values())
-
-
-def _are_flat(rows: List[Dict[str, Any]], endings: bool) -> bool:
-    """Of plain values; those of endings are of their types, and what a later version adds to them is not looked at."""
-    if endings and not all(row.get("outcome") in wire.OUTCOMES for row in rows):
-        return False
-    kinds = {name: (kind,) for name, kind in _ENDING.items()} if endings else {}
-    values = [(name, value) for row in rows for name, value in row.items() if value is not None and (name in kinds or not kinds)]
-    return all(any(_fits(kind, value, None) for kind in kinds.get(name, _PLAIN)) for name, value in values)
 
 
 def _known(name: str, value: Any) -> bool:
@@ -95,8 +94,17 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
         return isinstance(value, dict) and all(_fits(kind[10:-1], each, of) for each in value.values())
     if of is not None:
         return misfit(of, value) is None
+    if kind in NEEDED:
+        return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN:
-        return kind == "Any"
+        return kind == "PlanWord"  # wire.word_of looks at each
     if isinstance(value, bool) != (kind == "bool") or not isinstance(value, _PLAIN[kind]):
         return False
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def _has_shape(kind: str, fields: Unchecked) -> bool:
+    """What a later version adds is not looked at; null is as good as missing."""
+    needed = all(_fits(of, fields.get(name), None) and _known(name, fields[name]) for name, of in NEEDED[kind].items())
+    more = ((of, fields[name]) for name, of in NOT_ALWAYS[kind].items() if fields.get(name) is not None)
+    return needed and all(_fits(of, value, None) for of, value in more)

@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, Iterator, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
 from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.ownership import name_of
 from tfdeploy.agent.run import check_files
 from tfdeploy.agent.run.folder import RunPaths
 
-
-def boot_id() -> str:
-    """This boot of this machine's kernel."""
-    with open("/proc/sys/kernel/random/boot_id") as stream:
-        return stream.read().strip()
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Origin
 
 
 def place() -> str:
@@ -29,20 +26,33 @@ def place() -> str:
     return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
-def origin() -> Dict[str, str]:
+def origin() -> Origin:
     """What a file says that only this machine may take for its own: see is_own."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": place()}
 
 
-def is_own(said: Dict[str, Any], host: str, told: str) -> bool:
+def read_origin(path: str) -> Origin:
+    """Of a file that may say more; what it does not say is left out. Raises OSError."""
+    said = atomic.read_json(path) or {}
+    found: Origin = {}
+    if isinstance(said.get("boot_id"), str):
+        found["boot_id"] = said["boot_id"]
+    if isinstance(said.get("hostname"), str):
+        found["hostname"] = said["hostname"]
+    if isinstance(said.get("place"), str):
+        found["place"] = said["place"]
+    return found
+
+
+def is_own(said: Origin, host: str, told: str) -> bool:
     """Whether this machine wrote `said` (an `origin`) as `host`. `told`: what this session's inventory calls it, or ""."""
     if said.get("place") == place():
         return True
     if said.get("place") and said.get("boot_id") == boot_id():
         return False  # another container of this machine
     if said.get("hostname") is None:
-        return bool(said.get("boot_id") == boot_id())
-    return said["hostname"] == os.uname().nodename and told in ("", host)
+        return said.get("boot_id") == boot_id()
+    return said.get("hostname") == os.uname().nodename and told in ("", host)
 
 
 def job_names(workdir: str) -> List[str]:
@@ -67,7 +77,7 @@ def host_names(workdir: str, job: str, run: str) -> List[str]:
         names = os.listdir(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
     except OSError:  # no such folder, or one that is none, or that cannot be read
         return []
-    return sorted(name for name in names if os.path.exists(os.path.join(layout.host_dir(workdir, job, run, name), "part.json")))
+    return sorted(name for name in names if os.path.exists(layout.part_file(workdir, job, run, name)))
 
 
 def damaged(workdir: str, job: str, run: str) -> Optional[str]:
@@ -97,7 +107,7 @@ def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Itera
     here, before = place(), []
     for name in sorted(names, key=lambda name: name != told):
         try:
-            said = atomic.read_json(layout.state_file(workdir, job, run, name)) or {}
+            said = read_origin(layout.state_file(workdir, job, run, name))
         except OSError:
             continue
         if said.get("place") == here:

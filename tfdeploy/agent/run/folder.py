@@ -1,7 +1,8 @@
-"""One run on one host, found from its folder alone, and the words that serve leaves there for the minder.
+"""One run on one host, found from its folder alone: the one reader and writer of the small files in it, and of the words that
+serve leaves there for the minder.
 
-The minder and the supervisors are given only this folder: everything else follows from where it lies. Reads and
-writes files; decides nothing.
+The minder and the supervisors are given only this folder: everything else follows from where it lies. What a file lacks because
+an older version wrote it has a default here or in the records of `wire`. Decides nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ import sys
 import time
 
 from tfdeploy.agent import AGENT_DIR, layout, wire
-from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Union
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.host.atomic import read_json, write_bytes, write_json
+from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.ownership import check, check_agent
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
 LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
+SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
+NO_REASON = "its supervisor was told to end it"
 _ROOM_BYTES = 1024
 _BORN = time.monotonic()  # whoever started this process had looked at the agent's files
 _LATELY_S = 60.0
@@ -28,10 +35,6 @@ def agent_command(*words: str) -> List[str]:
     """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises NotOurs, OSError."""
     check_agent(AGENT_DIR, lately=time.monotonic() - _BORN < _LATELY_S)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
-
-
-class NoPart(ValueError):
-    """The run's folder is not there, or not any more."""
 
 
 class RunPaths:
@@ -58,12 +61,49 @@ class RunPaths:
     def task_dir(self, task: str) -> str:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
 
+    # --- part.json, written last: without it the folder is half done
+
     def part(self) -> wire.HostPart:
         """Raises NoPart."""
-        fields = read_json(self.file("part.json"))
+        fields = read_json(self.file(layout.PART))
         if fields is None:
-            raise NoPart("run %s is not known here: %s is gone" % (self.run, self.file("part.json")))
+            raise NoPart("run %s is not known here: %s is gone" % (self.run, self.file(layout.PART)))
         return wire.from_wire(wire.HostPart, fields)
+
+    def is_whole(self) -> bool:
+        return read_json(self.file(layout.PART)) is not None
+
+    def plan_digest(self) -> Optional[str]:
+        """Of the plan that it is a part of; None: there is no part."""
+        fields = read_json(self.file(layout.PART))
+        return None if fields is None else str(fields.get("plan_digest"))
+
+    def prepared(self) -> float:
+        """When: UTC seconds of the file system. Raises OSError."""
+        return os.stat(self.file(layout.PART)).st_mtime
+
+    def write_part(self, part: wire.HostPart) -> None:
+        write_json(self.file(layout.PART), wire.to_wire(part), durable=True)
+
+    # --- env.json and mesh.json
+
+    def secrets(self) -> Dict[str, str]:
+        return {name: str(text) for name, text in (read_json(self.file(layout.SECRETS)) or {}).items()}
+
+    def certificates(self) -> Optional[Certificates]:
+        """None: the run's minders do not talk, or it has ended. Raises ValueError."""
+        said = read_json(self.file(layout.CERTIFICATES))
+        if not said:
+            return None
+        if not all(isinstance(said.get(name), str) for name in ("ca", "cert", "key")):
+            raise ValueError("%s is damaged" % self.file(layout.CERTIFICATES))
+        return {"ca": said["ca"], "cert": said["cert"], "key": said["key"]}
+
+    def write_secrets(self, secrets: Unchecked, certificates: Unchecked) -> None:
+        write_json(self.file(layout.SECRETS), secrets)
+        write_json(self.file(layout.CERTIFICATES), certificates)
+
+    # --- cwd/
 
     def replaced_links(self, keep: List[str]) -> List[str]:
         """The keep paths that are not links to their folders any more. Cheap: asked for every task that ends."""
@@ -77,15 +117,54 @@ class RunPaths:
             return False
         return words.endswith(layout.keep_dir("/", self.job, path))
 
+    # --- state.json, knowledge.json: the minder's
+
+    @property
+    def state_file(self) -> str:
+        return self.file(layout.STATE)
+
+    @property
+    def known_file(self) -> str:
+        return self.file(layout.KNOWN)
+
     def state(self) -> wire.HostRunState:
         """What the minder last wrote. A run of which nothing was written is `prepared`."""
-        fields = read_json(self.file("state.json"))
+        fields = read_json(self.state_file)
         if fields is None:
             return wire.HostRunState(self.run, self.job, self.host)
         return wire.from_wire(wire.HostRunState, fields)
 
+    def write_state(self, state: wire.HostRunState, durable: bool = False) -> None:
+        reserved_space.write_json(self.state_file, wire.to_wire(state), durable=durable)
+
+    def known(self) -> Optional[Unchecked]:
+        """For shared_state.from_json."""
+        return read_json(self.known_file)
+
+    def says_committed(self) -> bool:
+        return bool((self.known() or {}).get("committed"))
+
+    def write_known(self, known: SharedState) -> None:
+        reserved_space.write_json(self.known_file, known, durable=True)
+
+    @property
+    def minder_lock(self) -> str:
+        return self.file(layout.MINDER_LOCK)
+
+    @property
+    def minder_log(self) -> str:
+        return self.file(layout.MINDER_LOG)
+
+    # --- a task's files
+
     def status_file(self, task: str) -> str:
-        return os.path.join(self.task_dir(task), "status.json")
+        return os.path.join(self.task_dir(task), layout.STATUS)
+
+    def supervisor_lock(self, task: str) -> str:
+        return os.path.join(self.task_dir(task), layout.SUPERVISOR_LOCK)
+
+    def stop_file(self, task: str) -> str:
+        return os.path.join(self.task_dir(task), layout.STOP)
 
     def status(self, task: str) -> wire.TaskStatus:
         """What the supervisor last wrote. A task that never started is `pending`."""
@@ -97,34 +176,72 @@ class RunPaths:
     def write_status(self, status: wire.TaskStatus) -> None:
         reserved_space.write_json(self.status_file(status.task), wire.to_wire(status))
 
-    def word(self, name: str) -> Optional[Dict[str, Any]]:
-        return read_json(self.file("word." + name))
+    def stop_order(self, task: str) -> Optional[StopOrder]:
+        """None: there is none, or what is there is none."""
+        said = read_json(self.stop_file(task)) or {}
+        if not isinstance(said.get("grace_s"), (int, float)):
+            return None
+        reason = said.get("reason", NO_REASON)
+        return {"reason": str(reason), "grace_s": float(said["grace_s"]), "outcome": str(said.get("outcome", "stopped"))}
 
-    def say(self, name: str, **fields: Any) -> None:
-        """Leaves a word for the minder and wakes it up. Raises OSError: a full disk, and no room was kept for it."""
+    def write_stop_order(self, task: str, order: StopOrder) -> None:
+        write_json(self.stop_file(task), order)
+
+    # --- journals: of the run (task ""), or of one task
+
+    def journal(self, task: str, what: str, fields: Mapping[str, object], **last: object) -> None:
+        """One more line, with these fields and shapes.JournalLine. Raises OSError."""
+        line = dict(fields, v=wire.VERSION, time=time.time(), what=what, **last)
+        reserved_space.append_line(self._journal(task), line)
+
+    def _journal(self, task: str) -> str:
+        return os.path.join(self.task_dir(task) if task else self.host_dir, layout.JOURNAL)
+
+    # --- words for the minder
+
+    def word_file(self, name: str) -> str:
+        return self.file("word." + name)
+
+    def word(self, name: str) -> Optional[Word]:
+        """None: it was not said. What in it is of no known kind is left out."""
+        said = read_json(self.word_file(name))
+        if said is None:
+            return None
+        word: Word = {}
+        if isinstance(said.get("time"), (int, float)):
+            word["time"] = said["time"]
+        if isinstance(said.get("grace_s"), (int, float)):
+            word["grace_s"] = float(said["grace_s"])
+        if said.get("reason"):
+            word["reason"] = str(said["reason"])
+        return word
+
+    def say(self, name: str, **word: Union[str, float]) -> None:
+        """Leaves a word for the minder, with the fields of shapes.Word, and wakes it up. Raises OSError: a full disk, and no room
+        was kept for it."""
         try:
-            write_json(self.file("word." + name), fields)
+            write_json(self.word_file(name), word)
         except OSError:
-            word = json.dumps(fields).encode("ascii").ljust(_ROOM_BYTES)
-            with open(self.file("word." + name), "r+b", buffering=0) as file:  # half of it would be no word
-                file.write(word[:_ROOM_BYTES])
+            text = json.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
+            with open(self.word_file(name), "r+b", buffering=0) as file:  # half of it would be no word
+                file.write(text[:_ROOM_BYTES])
         self.wake()
 
     def keep_room(self, part: wire.HostPart) -> None:
         """For what must be written on a full disk too: blanks, which are no word, and files of them. Raises OSError."""
         for name in LAST_WORDS:
-            write_bytes(self.file("word." + name), b" " * _ROOM_BYTES)
-        for name in ("state.json", "knowledge.json"):
-            reserved_space.set_aside(self.file(name), reserved_space.run_bytes(len(part.peers)))
-        reserved_space.set_aside(self.file("journal"), reserved_space.JOURNAL_BYTES)
+            write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
+        for path in (self.state_file, self.known_file):
+            reserved_space.set_aside(path, reserved_space.run_bytes(len(part.peers)))
+        reserved_space.set_aside(self._journal(""), reserved_space.JOURNAL_BYTES)
         for spec in part.tasks:
             reserved_space.set_aside(self.status_file(spec.task), reserved_space.STATUS_BYTES)
-            reserved_space.set_aside(os.path.join(self.task_dir(spec.task), "journal"), reserved_space.JOURNAL_BYTES)
+            reserved_space.set_aside(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
 
     def wake(self) -> None:
         """Makes the minder look at once. Nobody there: it finds the files when it comes."""
         try:
-            fifo = os.open(self.file("minder.fifo"), os.O_WRONLY | os.O_NONBLOCK)
+            fifo = os.open(self.file(layout.MINDER_FIFO), os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             return
         try:

@@ -11,11 +11,11 @@ import os
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host.atomic import read_json, write_bytes, write_json
+from tfdeploy.agent.host.atomic import write_bytes, write_json
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run import workdir as run_workdir
-from tfdeploy.agent.run.find import is_own, origin
+from tfdeploy.agent.run.find import is_own, origin, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -65,8 +65,7 @@ def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
         if len(words) != 3 or not all(NAME.match(word) for word in words):
             continue
         job, run, host = words
-        said = read_json(os.path.join(layout.in_doubt_dir(workdir), name)) or {}
-        if is_own(said, host, told):
+        if is_own(read_origin(os.path.join(layout.in_doubt_dir(workdir), name)), host, told):
             found.append(RunPaths(layout.host_dir(workdir, job, run, host)))
     return found
 

@@ -7,8 +7,11 @@ import re
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import KeepFact
 
 RECORD = "checkpoint"
 TRIES = 20  # looks at a folder whose `checkpoint` record is being replaced
@@ -20,17 +23,16 @@ _MOST_BYTES = 1 << 20
 _MOST_STEPS = 1 << 53
 
 
-def keep_facts(workdir: str, job: str, paths: List[str]) -> List[Dict[str, Any]]:
+def keep_facts(workdir: str, job: str, paths: List[str]) -> List[KeepFact]:
     """One entry, as model.facts.KeepFact, for each path that holds at least one file. Raises VerbError bad_name."""
-    found = []
+    found: List[KeepFact] = []
     for path in check_keep(paths):
         latest, record = newest(layout.keep_dir(workdir, job, path))
         if latest is not None:
             checkpoint = _checkpoint(record) if record else None
             step = _step(checkpoint) if checkpoint else None
-            fact: Dict[str, Any] = {"path": path, "newest": latest, "checkpoint": checkpoint, "step": step}
-            fact["recorded"] = _changed(record) if checkpoint and record else None
-            found.append(fact)
+            recorded = _changed(record) if checkpoint and record else None
+            found.append({"path": path, "newest": latest, "checkpoint": checkpoint, "step": step, "recorded": recorded})
     return found
 
 

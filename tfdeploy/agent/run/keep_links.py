@@ -15,7 +15,6 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import List, Optional
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.find import run_names, run_paths
@@ -32,7 +31,7 @@ _ARRIVING = ".tfdeploy-arriving"  # in keep: a copy from another file system tha
 def restore(paths: RunPaths, keep: List[str]) -> List[str]:
     """Takes in what the program left in place of its links: a sentence for each path. Only of a run that was committed:
     what a launch that failed has left does not replace the checkpoints of an earlier run."""
-    if not paths.replaced_links(keep) or not (read_json(paths.file("knowledge.json")) or {}).get("committed"):
+    if not paths.replaced_links(keep) or not paths.says_committed():
         return []
     lock = _lock(paths)
     if lock is None:
@@ -63,7 +62,7 @@ def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
     found: List[str] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
-        if paths is not None and read_json(paths.file("part.json")) and not is_live(paths):
+        if paths is not None and paths.is_whole() and not is_live(paths):
             found += ["run %s: %s" % (run, said) for said in restore(paths, paths.part().keep)]
     return found
 

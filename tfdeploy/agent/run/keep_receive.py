@@ -26,7 +26,7 @@ def make_room(workdir: str, job: str, needed: int) -> str:
     folder = _incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
-    free = free_of(folder)["free_bytes"] or 0
+    free = free_of(folder)["free_bytes"]
     if needed > free:
         what = "%d bytes are to be kept here, and %d are free" % (needed, free)
         raise VerbError("disk", what, where=folder, details={"needed_bytes": needed, "free_bytes": free})

@@ -9,9 +9,8 @@ import time
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Iterator, List, Optional, Set
 from tfdeploy.agent.host.flock import take_lock
-from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-SECRET_FILES = ("env.json", "mesh.json")
 ABORT = "@abort"  # beside the note of a run in doubt: it is rolled back, and a prepare that goes on stops
 _MAX_NAMED = 100
 _TRIES = 5

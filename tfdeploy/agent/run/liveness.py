@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run.find import boot_id
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -15,14 +12,13 @@ def is_live(paths: RunPaths) -> bool:
     state = paths.state()
     if state.phase == "ended" or state.boot_id not in (None, boot_id()):
         return False
-    if is_locked(paths.file("minder.lock")):
+    if is_locked(paths.minder_lock):
         return True
-    return any(is_locked(os.path.join(paths.task_dir(spec.task), "supervisor.lock")) for spec in paths.part().tasks)
+    return any(is_locked(paths.supervisor_lock(spec.task)) for spec in paths.part().tasks)
 
 
 def was_committed(paths: RunPaths) -> bool:
-    known = atomic.read_json(paths.file("knowledge.json")) or {}
-    return bool(known.get("committed")) or paths.state().phase == "committed"
+    return paths.says_committed() or paths.state().phase == "committed"
 
 
 def is_left(paths: RunPaths) -> bool:

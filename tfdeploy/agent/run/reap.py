@@ -19,7 +19,7 @@ def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
 
     False: its supervisor lives after all, something would not die, or the disk is full (try again)."""
     os.makedirs(paths.task_dir(task), mode=0o700, exist_ok=True)
-    lock = take_lock(task_processes.supervisor_lock(paths, task))  # none can start while we hold it
+    lock = take_lock(paths.supervisor_lock(task))  # none can start while we hold it
     if lock is None:
         return False
     try:
@@ -55,7 +55,7 @@ def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
 
 def give_up(paths: RunPaths, task: str, reason: str) -> bool:
     """The last attempt, which has ended, was one too many. False: try again."""
-    lock = take_lock(task_processes.supervisor_lock(paths, task))
+    lock = take_lock(paths.supervisor_lock(task))
     if lock is None:
         return False
     try:

@@ -11,13 +11,15 @@ import signal
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Survivor
+
 FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
-SUPERVISOR_LOCK = "supervisor.lock"
 _PATIENCE_S = 5.0  # after KILL
 
 
@@ -30,20 +32,20 @@ def marks(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
 
 
 def supervisor_lock(paths: RunPaths, task: str) -> str:
-    return os.path.join(paths.task_dir(task), SUPERVISOR_LOCK)
+    return paths.supervisor_lock(task)
 
 
 def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
     """The living supervisor of a task, as it signed its lock (on a full disk: as it says in the status)."""
     try:
-        with open(supervisor_lock(paths, task), "r", encoding="ascii", errors="replace") as lock:
+        with open(paths.supervisor_lock(task), "r", encoding="ascii", errors="replace") as lock:
             boot_id, pid, start_ticks = lock.read(200).split()
         who: Optional[processes.Identity] = processes.Identity(boot_id, int(pid), int(start_ticks))
     except (OSError, ValueError):
         status = paths.status(task)
         over = status.supervisor_pid is None or status.state in ("ended", "lost")
         who = None if over else processes.identity(status.supervisor_pid or 0)
-    return who if who is not None and processes.same(who) and is_locked(supervisor_lock(paths, task)) else None
+    return who if who is not None and processes.same(who) and is_locked(paths.supervisor_lock(task)) else None
 
 
 def minder(paths: RunPaths) -> Optional[processes.Identity]:
@@ -109,13 +111,13 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     return who if processes.same(who) else None
 
 
-def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Dict[str, Any]]:
+def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Survivor]:
     """TERM, `grace_s`, KILL, verify. For when no supervisor is left to do it. Returns the survivors."""
     names = list(tasks)
     return _end(lambda: members(paths, names), grace_s)
 
 
-def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Dict[str, Any]]]:
+def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Survivor]]:
     """The same for a run whose folder was removed under its tasks; None: there are none. Their supervisors go with them."""
     if not strays(workdir, job, run)[0]:
         return None
@@ -132,7 +134,7 @@ def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int],
     return {pid for pid in found if processes.environment(pid).get(FOLDER_MARK, "").startswith(within)}, table
 
 
-def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Dict[str, Any]]:
+def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Survivor]:
     pids, table = find()
     if grace_s > 0:
         processes.send_all(pids, table, signal.SIGTERM)
@@ -145,5 +147,5 @@ def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grac
     return survivors(pids, table)
 
 
-def survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Dict[str, Any]]:
+def survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Survivor]:
     return [{"pid": pid, "state": table[pid].state, "command": table[pid].command} for pid in sorted(pids)]

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import threading
 
-from tfdeploy.agent.annotations import Any, Callable, Dict, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 from tfdeploy.agent.errors import NAME, VerbError
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Unchecked
 
 
 class Context:
@@ -19,16 +22,16 @@ class Context:
         self.workdir = workdir  # absolute
         self.host = host  # what the inventory of this session calls this machine
         self.agent_dir = agent_dir  # the unpacked agent: `python -S -E agent_dir VERB` starts it again
-        self.closing = {}  # type: Dict[str, Callable[[], None]]
+        self.closing: Dict[str, Callable[[], None]] = {}
 
 
 class Call:
     def __init__(
         self,
         context: Context,
-        args: Dict[str, Any],
+        args: Unchecked,
         blob: bytes = b"",
-        item: Optional[Callable[[Dict[str, Any], bytes], None]] = None,
+        item: Optional[Callable[[Mapping[str, object], bytes], None]] = None,
         cancelled: Optional[threading.Event] = None,
     ) -> None:
         self.context = context
@@ -44,5 +47,33 @@ class Call:
             raise VerbError("bad_name", "%s %r is not a name that tfdeploy uses" % (key, value))
         return value
 
+    # Other arguments: as they are meant, or VerbError bad_argument. null is as good as missing.
 
-Verb = Callable[[Call], Any]
+    def text(self, key: str, default: str = "") -> str:
+        value = self.args.get(key) or default
+        return value if isinstance(value, str) else self._refuse(key)
+
+    def whole(self, key: str, default: int = 0) -> int:
+        value = self.args.get(key) or default
+        return value if isinstance(value, int) else self._refuse(key)
+
+    def number(self, key: str) -> Optional[float]:
+        value = self.args.get(key)
+        return float(value) if isinstance(value, (int, float)) else None if value is None else self._refuse(key)
+
+    def flag(self, key: str) -> bool:
+        return bool(self.args.get(key))
+
+    def rows(self, key: str) -> List[Any]:
+        value = self.args.get(key) or []
+        return list(value) if isinstance(value, (list, tuple)) else self._refuse(key)
+
+    def table(self, key: str) -> Unchecked:
+        value = self.args.get(key) or {}
+        return value if isinstance(value, dict) else self._refuse(key)
+
+    def _refuse(self, key: str) -> Any:
+        raise VerbError("bad_argument", "%s %.200r is not of its kind" % (key, self.args.get(key)))
+
+
+Verb = Callable[[Call], object]

@@ -28,7 +28,7 @@ class Changes:
 
 def of_run(paths: RunPaths, tasks: Sequence[str]) -> Changes:
     """What tells how these tasks are, and the run on this host."""
-    return Changes([paths.file("state.json")] + [os.path.join(paths.task_dir(task), "status.json") for task in tasks])
+    return Changes([paths.state_file] + [paths.status_file(task) for task in tasks])
 
 
 def _stamp(file: str) -> Optional[Tuple[int, int]]:

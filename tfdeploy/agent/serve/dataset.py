@@ -8,37 +8,41 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.ownership import check
-from tfdeploy.agent.run import check_files, task_processes
+from tfdeploy.agent.run import check_files, shown_plan, task_processes
 from tfdeploy.agent.run.find import host_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import data_record
 from tfdeploy.agent.serve.call import Call
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import DataCommitted, DataPlace, DataState
 
-def state(call: Call) -> Optional[Dict[str, Any]]:
+
+def state(call: Call) -> Optional[DataState]:
     """{"digest"} of what lies there now, or None where it was never whole or a sync is under way."""
     folder = _folder(call)
-    if atomic.read_json(folder + ".json") is None or not os.path.isdir(folder):
-        return None
-    return {"digest": digest(folder)}
+    found = _lying_there(folder)
+    return None if found is None else {"digest": found}
 
 
-def begin(call: Call) -> Dict[str, Any]:
+def _lying_there(folder: str) -> Optional[str]:
+    return digest(folder) if data_record.read(folder) is not None and os.path.isdir(folder) else None
+
+
+def begin(call: Call) -> DataPlace:
     """{"folder"}: ours, and from now on not whole. `ask`: only whether it may be, and with `digest`, it may where just that
     lies there. Raises VerbError not_ours, disk, live_run: what a run of the job reads is not changed."""
     folder = _folder(call)
-    marker = folder + ".tfdeploy"
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    if os.path.lexists(folder) and (not os.path.exists(marker) or os.path.islink(folder) or not os.path.isdir(folder)):
+    if os.path.lexists(folder) and (not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)):
         raise VerbError(
             "not_ours",
             "%s exists and was not made by tfdeploy" % folder,
@@ -47,45 +51,44 @@ def begin(call: Call) -> Dict[str, Any]:
         )
     if os.path.lexists(folder):
         _refuse_live_run(call)
-    _check_room(folder, int(call.args.get("bytes") or 0))
-    if call.args.get("ask"):
-        return dict(_losses(call, folder), folder=folder)
-    atomic.write_json(marker, {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)})
+    _check_room(folder, call.whole("bytes"))
+    if call.flag("ask"):
+        return _losses(call, folder)
+    data_record.mark(folder)
     os.makedirs(folder, exist_ok=True)
-    if os.path.exists(folder + ".json"):
-        os.unlink(folder + ".json")
+    data_record.forget(folder)
     return {"folder": folder}
 
 
-def _losses(call: Call, folder: str) -> Dict[str, int]:
+def _losses(call: Call, folder: str) -> DataPlace:
     """ "files" that lie there of another state than `digest`, and how many of them are not among the names in the blob."""
-    record = atomic.read_json(folder + ".json") or {}
-    if not os.path.isdir(folder) or record.get("digest") == call.args.get("digest"):
-        return {}
+    record = data_record.read(folder)
+    if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text("digest"):
+        return {"folder": folder}
     step = wire.NAME_KEY_BYTES
     coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
     there = [not coming or wire.name_key(row[0]) in coming for row in rows(folder)]
-    return {"files": len(there), "losing": there.count(False)}
+    return {"folder": folder, "files": len(there), "losing": there.count(False)}
 
 
 def _refuse_live_run(call: Call) -> None:
     """Also of another host that shares the workdir, so by what is locked and not by this host's boot."""
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
     for run in run_names(workdir, job):
-        plan = atomic.read_json(os.path.join(layout.run_dir(workdir, job, run), "plan.json")) or {}
-        if isinstance(plan.get("data"), dict) and name not in plan["data"]:
+        plan = shown_plan.read(workdir, job, run)
+        if plan["data"] is not None and name not in plan["data"]:
             continue
         for host in host_names(workdir, job, run):
             if not check_files.wrong(workdir, job, run, host) and _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
-                if call.args.get("digest") and (state(call) or {}).get("digest") == call.args["digest"]:
+                if call.text("digest") and _lying_there(_folder(call)) == call.text("digest"):
                     return
-                who = str(plan.get("operator") or "unknown")
+                who = plan["operator"]
                 what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s" % (run, job, who, name)
                 raise VerbError(
                     "live_run",
                     what,
                     next="tfdeploy stop %s, or sync when it has ended" % run,
-                    details={"run": run, "who": who, "when": plan.get("created")},
+                    details={"run": run, "who": who, "when": plan["created"]},
                 )
 
 
@@ -94,27 +97,27 @@ def _is_alive(paths: RunPaths) -> bool:
     if paths.state().phase == "ended":
         return False
     tasks = [spec.task for spec in paths.part().tasks]
-    locks = [paths.file("minder.lock"), *(task_processes.supervisor_lock(paths, task) for task in tasks)]
+    locks = [paths.minder_lock, *(paths.supervisor_lock(task) for task in tasks)]
     return any(is_locked(lock) for lock in locks) or bool(task_processes.members(paths, tasks)[0])
 
 
-def commit(call: Call) -> Dict[str, Any]:
+def commit(call: Call) -> DataCommitted:
     """{"digest": of what lies there, "ok": whether that is the one expected}; only then it is whole."""
     folder = _folder(call)
     if not os.path.isdir(folder):
         raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
     found = digest(folder)
-    ok = found == call.args.get("digest")
+    ok = found == call.text("digest")
     if ok:
         _remove_halves(folder)
         _flush(folder)
-        atomic.write_json(folder + ".json", {"v": wire.VERSION, "digest": found, "time": time.time()}, durable=True)
+        data_record.write(folder, found)
     return {"digest": found, "ok": ok}
 
 
 def _flush(folder: str) -> None:
     """What came since the sync began."""
-    begun = os.stat(folder + ".tfdeploy").st_mtime
+    begun = data_record.begun(folder)
     flush(folder, changed_since(folder, (path for path, _, _, kind, _ in rows(folder) if kind == "file"), begun))
 
 
@@ -159,7 +162,7 @@ def _remove_halves(folder: str) -> None:
 
 
 def _check_room(folder: str, bytes_wanted: int) -> None:
-    free = free_of(folder)["free_bytes"] or 0
+    free = free_of(folder)["free_bytes"]
     if bytes_wanted <= free:
         return
     needed = bytes_wanted - size_bytes(folder)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import time
 
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.call import Call, Verb
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Clock
 
 MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "data": "dataset",
@@ -46,7 +49,7 @@ FENCED = (  # they change a job's files: only by who holds its lock, see lock.ch
 )
 
 
-def ping(call: Call) -> Dict[str, Any]:
+def ping(call: Call) -> Clock:
     return {"clock": time.time()}
 
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import time
 from contextlib import contextmanager
 
-from tfdeploy.agent import frames, layout
-from tfdeploy.agent.annotations import Any, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.workdir import make_private
-from tfdeploy.agent.serve import env_install, env_usage
+from tfdeploy.agent.serve import env_install, env_record, env_usage
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import flocked
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import EnvState
 
 KEPT = 3  # of each job and host
 OLDEST = (3, 6)
@@ -54,10 +55,10 @@ def find(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
     name = name_of(digest, version, base)
     check(workdir, ".envs/" + name)
     folder = os.path.join(layout.envs_dir(workdir), name)
-    return folder if os.path.exists(folder + ".json") and os.path.exists(python_of(folder)) else None
+    return folder if os.path.exists(env_record.of(folder)) and os.path.exists(python_of(folder)) else None
 
 
-def state(call: Call) -> Dict[str, Any]:
+def state(call: Call) -> EnvState:
     """Whether it is there; notes that the job wants it. Raises VerbError no_python, old_python."""
     wish = _wish(call)
     found = _describe(wish)
@@ -66,7 +67,7 @@ def state(call: Call) -> Dict[str, Any]:
     return found
 
 
-def make(call: Call) -> Dict[str, Any]:
+def make(call: Call) -> EnvState:
     """Makes it unless it is there. Items: {"line"} of uv or pip, {"waiting"} for who else makes it. Value as of env.state.
 
     Raises VerbError no_python, old_python, no_venv, setup_failed (details: lines, its last ones), cancelled, disk.
@@ -82,7 +83,7 @@ def make(call: Call) -> Dict[str, Any]:
 
 
 def _wish(call: Call) -> Wish:
-    wanted = str(call.args.get("python") or "python3")
+    wanted = call.text("python", "python3")
     base = find_program(wanted)
     version, problem = _version(base) if base else (None, "there is no program %s here" % wanted)
     if base is None or version is None:
@@ -110,9 +111,8 @@ def _version(python: str) -> Tuple[Optional[str], str]:
     return None, "%s does not run Python here: %.300s" % (python, last[0])
 
 
-def _describe(wish: Wish) -> Dict[str, Any]:
-    record = atomic.read_json(wish.folder + ".json")
-    packages = (record or {}).get("packages") or {}
+def _describe(wish: Wish) -> EnvState:
+    record = env_record.read(wish.folder)
     ready = record is not None and _version(python_of(wish.folder))[0] is not None
     return {
         "name": wish.name,
@@ -120,8 +120,8 @@ def _describe(wish: Wish) -> Dict[str, Any]:
         "python": wish.base,
         "python_version": wish.version,
         "ready": ready,
-        "by": (record or {}).get("by"),
-        "packages": {name: version for name, version in packages.items() if env_install.is_pin(name, version)},
+        "by": None if record is None else record["by"],
+        "packages": {} if record is None else record["packages"],
     }
 
 
@@ -131,8 +131,7 @@ def _make(call: Call, wish: Wish, lock: int) -> None:
     try:
         by = env_install.install(call, wish.base, wish.version, wish.folder, lock)
         packages = env_install.packages_of(wish.folder)
-        record = {"v": frames.VERSION, "time": time.time(), "by": by, "python": wish.version, "packages": packages}
-        atomic.write_json(wish.folder + ".json", record)
+        env_record.write(wish.folder, by, wish.version, packages)
     except BaseException:
         env_usage.remove(wish.folder)
         raise

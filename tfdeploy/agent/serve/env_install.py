@@ -17,9 +17,10 @@ import subprocess
 from collections import deque
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Deque, Dict, List
+from tfdeploy.agent.annotations import Any, Deque, Dict, List, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.installed import Asked, find_uv
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
 SHOWN = 12  # of the last lines, in an error
@@ -93,9 +94,9 @@ def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
 def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
     """Makes the environment by venv; the command that installs into it: the base's pip, else one of its own."""
     able = _able(base)
-    newer = tuple(able.get("pip") or (0, 0)) >= PIP_WITH_PYTHON
-    if not able["venv"] or not (able["ensurepip"] or newer):
-        lacks = "ensurepip" if able["venv"] else "venv"
+    newer = able.pip >= PIP_WITH_PYTHON
+    if not able.venv or not (able.ensurepip or newer):
+        lacks = "ensurepip" if able.venv else "venv"
         raise VerbError(
             "no_venv",
             "%s cannot make environments: it has no module %s, and there is no uv here" % (base, lacks),
@@ -122,30 +123,37 @@ def is_pin(name: Any, version: Any) -> bool:
     return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
 
 
-def _able(python: str) -> Dict[str, Any]:
+class _Able(NamedTuple):
+    """What a Python can do: modules that it has, and the version of its pip."""
+
+    venv: bool
+    ensurepip: bool
+    pip: Tuple[int, ...]
+
+
+def _able(python: str) -> _Able:
     code, out, err = Asked([python, "-c", _ABLE]).answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-able="):
-            found: Dict[str, Any] = json.loads(line[len("=tfdeploy-able=") :])
-            return found
+            found = json.loads(line[len("=tfdeploy-able=") :])
+            return _Able(bool(found["venv"]), bool(found["ensurepip"]), tuple(found["pip"] or (0, 0)))
     raise VerbError("setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code))
 
 
 def _wanted(call: Call, folder: str) -> List[str]:
     """The options that say what to install; writes the requirements into the environment, where they document it."""
-    files: Dict[str, str] = call.args.get("files") or {}
-    main = str(call.args.get("main"))
+    files, main = call.table("files"), call.text("main")
     if main not in files:
         raise VerbError("bad_argument", "no file %r came along" % main)
     root = os.path.join(folder, "requirements")
     for path, text in files.items():
-        if os.path.isabs(path) or ".." in path.split("/") or "\0" in path:
+        if not isinstance(text, str) or os.path.isabs(path) or ".." in path.split("/") or "\0" in path:
             raise VerbError("bad_argument", "the path %r leads out of the environment" % path)
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
         with open(os.path.join(root, path), "w", encoding="utf-8") as stream:
             stream.write(text)
     options = ["-r", os.path.join(root, main)]
-    if call.args.get("wheels"):
+    if call.flag("wheels"):
         wheels = layout.data_dir(call.context.workdir, call.name("job"), call.name("wheels"))
         options += ["--no-index", "--find-links", wheels]
     return options
@@ -153,9 +161,9 @@ def _wanted(call: Call, folder: str) -> List[str]:
 
 def _pins(call: Call, folder: str) -> List[str]:
     """What a like host has, as constraints."""
-    pins: Dict[str, str] = call.args.get("pins") or {}
+    pins: Dict[str, str] = call.table("pins")
     path = os.path.join(folder, "pins.txt")
-    if not isinstance(pins, dict) or not all(is_pin(*pin) for pin in pins.items()):
+    if not all(is_pin(*pin) for pin in pins.items()):
         raise VerbError("bad_argument", "a pin is not a package and its version")
     if pins:
         with open(path, "w", encoding="utf-8") as stream:
@@ -169,7 +177,7 @@ class _Runner:
     def __init__(self, call: Call, lock: int) -> None:
         self.call, self.lock = call, lock
         self.last: Deque[str] = deque(maxlen=SHOWN)
-        offline = bool(call.args.get("wheels"))
+        offline = call.flag("wheels")
         left_out = _LEFT_OUT + (_ELSEWHERE if offline else ())
         self.env = {name: value for name, value in os.environ.items() if name not in left_out}
         self.env.update(_SET, **(_OFFLINE if offline else {}))

@@ -11,10 +11,11 @@ import re
 import shutil
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
-from tfdeploy.agent.host import atomic
-from tfdeploy.agent.run.find import host_names, job_names, run_names
+from tfdeploy.agent.annotations import Dict, List, Set, Tuple
+from tfdeploy.agent.run import unended
+from tfdeploy.agent.run.find import job_names
 from tfdeploy.agent.run.workdir import make_private
+from tfdeploy.agent.serve import env_record
 from tfdeploy.agent.serve.lock import flocked
 
 _NAME = re.compile(r"[0-9a-f]{16}(\.|\Z)")
@@ -30,10 +31,7 @@ def mark(folder: str, job: str) -> None:
 
 def remove(folder: str) -> None:
     """The environment, whole or not. Whoever calls holds its lock."""
-    try:
-        os.unlink(folder + ".json")  # first: from here on it is no environment any more
-    except FileNotFoundError:
-        pass
+    env_record.forget(folder)  # first
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -57,7 +55,7 @@ def remove_old(workdir: str, current: str, keep: int) -> None:
 def _newest(root: str, names: Set[str], keep: int) -> Set[str]:
     wanted: Dict[str, List[Tuple[float, str]]] = {}
     for name in names:
-        if not os.path.exists(os.path.join(root, name + ".json")):
+        if not os.path.exists(env_record.of(os.path.join(root, name))):
             continue  # interrupted, and nobody's
         folder = os.path.join(root, name + ".used")
         for user in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -68,26 +66,5 @@ def _newest(root: str, names: Set[str], keep: int) -> Set[str]:
 def in_use(workdir: str) -> Set[str]:
     """Names of the environments of all runs that have not ended, of any job and host in this workdir."""
     root = layout.envs_dir(workdir) + os.sep
-    used = set()
-    for job in job_names(workdir):
-        for run in run_names(workdir, job):
-            for host in host_names(workdir, job, run):
-                folder = layout.host_dir(workdir, job, run, host)
-                if _fields(folder, "state.json").get("phase") != "ended":
-                    folders = _path_prepends(_fields(folder, "part.json"))
-                    used |= {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}
-    return used
-
-
-def _fields(folder: str, name: str) -> Dict[str, Any]:
-    """None of a file that is missing or damaged: a damaged run may be alive, and what can be read of it counts."""
-    try:
-        return atomic.read_json(os.path.join(folder, name)) or {}
-    except OSError:
-        return {}
-
-
-def _path_prepends(part: Dict[str, Any]) -> List[str]:
-    tasks = part.get("tasks")
-    found = [task.get("path_prepend") for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
-    return [path for paths in found if isinstance(paths, list) for path in paths if isinstance(path, str)]
+    folders = (path for job in job_names(workdir) for path in unended.path_prepends(workdir, job))
+    return {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}

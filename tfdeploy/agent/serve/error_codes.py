@@ -6,11 +6,14 @@ from __future__ import annotations
 import errno
 import os
 
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING, Mapping
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.ownership import NotOurs
-from tfdeploy.agent.run.folder import NoPart
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Complaint
 
 NO_LOCKS = "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk"
 _WORDS = {  # errno -> code, what to do
@@ -25,7 +28,7 @@ _WORDS = {  # errno -> code, what to do
 }
 
 
-def complaint(error: BaseException) -> Dict[str, Any]:
+def complaint(error: BaseException) -> Complaint:
     """{"code", "what", "where", "next", "details"}."""
     if isinstance(error, NotOurs):
         error = VerbError("refused", error.what, where=error.path, next=error.next)
@@ -48,7 +51,7 @@ def _of_the_system(error: OSError) -> VerbError:
     named = error.filename2 or error.filename
     path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
     what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
-    details: Dict[str, Any] = {"path": path, "errno": error.errno}
+    details: Mapping[str, object] = {"path": path, "errno": error.errno}
     if code == "disk" and path is not None:
-        details.update(free_of(path))
+        details = {**details, **free_of(path)}
     return VerbError(code, what, where=path, next=next_step, details=details)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_names
 from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
@@ -19,12 +19,14 @@ from tfdeploy.agent.run.leftovers import left_paths
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Listed, LogSum, Nothing
+
 ROWS = 1000  # in one item
 RECORD = "checkpoint"
-_BLOCK_BYTES = 1 << 20
 
 
-def listing(call: Call) -> Dict[str, Any]:
+def listing(call: Call) -> Listed:
     """Items {"rows": [[path, size, mtime_ns, target], ...]}; value {"root", "sharing": hosts of the run with this workdir}.
 
     A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
@@ -33,17 +35,16 @@ def listing(call: Call) -> Dict[str, Any]:
     rows = listed(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
-    run = call.args.get("run")
-    sharing = host_names(call.context.workdir, call.name("job"), call.name("run")) if run else []
+    sharing = host_names(call.context.workdir, call.name("job"), call.name("run")) if call.flag("run") else []
     return {"root": root, "sharing": sharing}
 
 
-def sums(call: Call) -> Dict[str, Any]:
+def sums(call: Call) -> Nothing:
     """For each [path, bytes] of `files` an item {"sum": [path, sha256 of the first so many bytes, or null where there are
     fewer]}. A file that only grew since it was taken is so still the file that was taken.
     """
     root, _ = _place(call)
-    for entry in call.args.get("files") or []:
+    for entry in call.rows("files"):
         path, length = entry
         if not isinstance(path, str) or not isinstance(length, int) or not _is_plain(path):
             raise VerbError("bad_argument", "%r is not [path, bytes]" % (entry,))
@@ -53,13 +54,13 @@ def sums(call: Call) -> Dict[str, Any]:
     return {}
 
 
-def log_sum(call: Call) -> Dict[str, Any]:
+def log_sum(call: Call) -> LogSum:
     """{"first", "end", "sha256"} of what is still held of a task's log between the offsets `first` and `end`."""
     paths = paths_of(call)
-    task, end = call.args.get("task"), int(call.args.get("end") or 0)
+    task, end = call.text("task"), call.whole("end")
     if task not in [spec.task for spec in paths.part().tasks]:
         raise VerbError("bad_argument", "%r is no task of this host" % (task,))
-    reader = LogReader(paths.task_dir(str(task)), int(call.args.get("first") or 0))
+    reader = LogReader(paths.task_dir(task), call.whole("first"))
     digest, first = hashlib.sha256(), None
     try:
         while first is None or reader.offset < end:
@@ -92,26 +93,10 @@ def _is_plain(path: str) -> bool:
 
 
 def _sha256(path: str, length: int) -> Optional[str]:
-    """None: not a file, or shorter than that. Never through a link."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return file_sum.of_first(path, length)
     except OSError:
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        digest, left = hashlib.sha256(), length
-        while left > 0:
-            block = os.read(fd, min(left, _BLOCK_BYTES))
-            if not block:
-                return None
-            digest.update(block)
-            left -= len(block)
-        return digest.hexdigest()
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+        return None  # a disk that gives errors
 
 
 VERBS = {"fetch.list": listing, "fetch.sums": sums, "fetch.log_sum": log_sum}

@@ -6,28 +6,30 @@ that the other host does not have is set aside under another name, where TensorF
 
 from __future__ import annotations
 
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep
 from tfdeploy.agent.run.keep_receive import inside, make_room, put_in_place
 from tfdeploy.agent.serve.call import Call
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Folder, Missing
 
-def begin(call: Call) -> Dict[str, Any]:
+
+def begin(call: Call) -> Folder:
     """{"folder"}: where rsync puts them, empty. Raises VerbError disk."""
-    return {"folder": make_room(call.context.workdir, call.name("job"), int(call.args.get("bytes") or 0))}
+    return {"folder": make_room(call.context.workdir, call.name("job"), call.whole("bytes"))}
 
 
-def place(call: Call) -> Dict[str, Any]:
+def place(call: Call) -> Missing:
     """`files`: [path, size, mtime_ns] of all that came; `aside`: records to set aside. {"missing": paths that did not come
     whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: what a run of the job writes is
     newer than anything that is brought."""
     keep = check_keep(call.args.get("keep"))
-    files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.args.get("files") or []]
-    aside = [inside(path, keep) for path in call.args.get("aside") or []]
+    files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.rows("files")]
+    aside = [inside(path, keep) for path in call.rows("aside")]
     _refuse_live_run(call.context.workdir, call.name("job"), call.context.host)
     return {"missing": put_in_place(call.context.workdir, call.name("job"), files, aside)}
 
@@ -36,7 +38,7 @@ def _refuse_live_run(workdir: str, job: str, told: str) -> None:
     """Whoever was held up for long may have lost the job's lock, and another may have launched."""
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, told)
-        if paths is not None and read_json(paths.file("part.json")) and liveness.is_live(paths):
+        if paths is not None and paths.is_whole() and liveness.is_live(paths):
             raise VerbError("live_run", "run %s of job %s is alive on this host" % (run, job), next="tfdeploy stop %s" % run)
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 
 from tfdeploy.agent import frames, layout
-from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.flock import is_locked
@@ -22,18 +22,22 @@ from tfdeploy.agent.run.find import place
 from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Held, Nothing
+    from tfdeploy.agent.shapes import LockHolder
+
 POLL_S = 0.1
 OUTLIVED_S = frames.SILENCE_S + 5.0  # so long an earlier session may hold a lock whose connection has ended
-_HOST = "of_host"  # in the file: what the holder's inventory calls this machine
 _taking = threading.Lock()
 
 
-def lock(call: Call) -> Dict[str, Any]:
+def lock(call: Call) -> Held:
     """{"held", "fence": the number of this lock, see lock_fences}. Waits up to `wait_s`. Raises VerbError locked, with the holder
     as details, or cancelled."""
     job = call.name("job")
-    holder = dict(call.args.get("holder") or {}, operation=call.args.get("operation"), **{_HOST: call.context.host})
-    give_up = time.monotonic() + float(call.args.get("wait_s") or 0)
+    holder = lock_fences.holder_of({**call.table("holder"), "operation": call.args.get("operation")})
+    holder["of_host"] = call.context.host
+    give_up = time.monotonic() + (call.number("wait_s") or 0.0)
     while not _take(call.context, job, holder):
         if time.monotonic() >= give_up:
             raise _locked(call.context, job)
@@ -45,7 +49,7 @@ def lock(call: Call) -> Dict[str, Any]:
     return {"held": True, "fence": lock_fences.current(_path(call.context, job))}
 
 
-def unlock(call: Call) -> Dict[str, Any]:
+def unlock(call: Call) -> Nothing:
     """Nothing held: what a session that was killed has left of its lock goes too."""
     job = call.name("job")
     rest = _of_earlier_lives(call.context, _path(call.context, job))
@@ -65,7 +69,7 @@ def check_fence(call: Call) -> None:
     while nobody else holds it. Raises VerbError lock_lost, locked, cancelled."""
     if "job" not in call.args and isinstance(call.args.get("part"), dict):  # run.prepare
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
-    job, number = call.name("job"), call.args.get("fence")
+    job, number = call.name("job"), None if call.args.get("fence") is None else call.whole("fence")
     path = _path(call.context, job)
     if number is None:
         if not holds_lock(call.context, job) and is_locked(path):
@@ -79,12 +83,12 @@ def check_fence(call: Call) -> None:
             raise _locked(call.context, job)
         if call.cancelled.wait(POLL_S):
             raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
-    raise _lost(job, dict(atomic.read_json(path) or lock_fences.last_taker(path)))
+    raise _lost(job, _holder(path) or lock_fences.last_taker(path))
 
 
-def _lost(job: str, holder: Dict[str, Any]) -> VerbError:
-    holder.pop(_HOST, None)
-    who = "%s@%s (pid %s)" % tuple(holder.get(name, "?") for name in ("user", "machine", "pid"))
+def _lost(job: str, holder: LockHolder) -> VerbError:
+    holder.pop("of_host", None)
+    who = "%s@%s (pid %s)" % (holder.get("user", "?"), holder.get("machine", "?"), holder.get("pid", "?"))
     since = "and has since been taken for the %s of %s" % (holder.get("operation", "?"), who) if holder else "by a reboot say"
     return VerbError(
         "lock_lost",
@@ -112,12 +116,17 @@ def _path(context: Context, job: str) -> str:
     return os.path.join(layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place()))
 
 
+def _holder(path: str) -> LockHolder:
+    """Who holds that lock, or left it; empty: nobody, or nobody knows."""
+    return lock_fences.holder_of(atomic.read_json(path) or {})
+
+
 def _of_earlier_lives(context: Context, own: str) -> List[str]:
     """What a power cut left of files like `own`. Of clones, whose names are equal, only of the one that we are told to be."""
     folder, name = os.path.split(own)
     start = name[: -len(place() + ".lock")]
     found = [os.path.join(folder, name) for name in _names(folder) if name.startswith(start) and name.endswith(".lock")]
-    return [path for path in found if path != own and (atomic.read_json(path) or {}).get(_HOST) == context.host]
+    return [path for path in found if path != own and _holder(path).get("of_host") == context.host]
 
 
 def _forget(paths: List[str]) -> None:
@@ -144,7 +153,7 @@ class _Lock:
         self._over = False
         self._turn = threading.Lock()
 
-    def take(self, holder: Dict[str, Any]) -> bool:
+    def take(self, holder: LockHolder) -> bool:
         with self._turn:
             fd = None if self._over else flocked(self._path)
             if fd is None:
@@ -170,7 +179,7 @@ class _Lock:
                 self._fd = None
 
 
-def _take(context: Context, job: str, holder: Dict[str, Any], number: Optional[int] = None) -> bool:
+def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
     """For this session; held already: true. With `number`: again, by who took it last, and its number stays."""
     with _taking:
         name = "lock " + job
@@ -212,8 +221,8 @@ def flocked(path: str) -> Optional[int]:
 
 
 def _locked(context: Context, job: str) -> VerbError:
-    holder = atomic.read_json(_path(context, job)) or {}
-    holder.pop(_HOST, None)
+    holder = _holder(_path(context, job))
+    holder.pop("of_host", None)
     who = "%s@%s" % (holder.get("user", "somebody"), holder.get("machine", "an unknown machine"))
     what = "%s is busy here: %s by %s (pid %s)" % (job, holder.get("operation", "an operation"), who, holder.get("pid", "?"))
     return VerbError("locked", what, next="wait for it, or end it", details=holder)

@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import time
 
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.run.workdir import make_private
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Fence, LockHolder, Unchecked
 
-def count(lock_path: str, holder: Dict[str, Any]) -> None:
+
+def count(lock_path: str, holder: LockHolder) -> None:
     """A new number, for who has just taken the lock. By the clock, so that none comes twice where the file was lost."""
     make_private(os.path.dirname(beside(lock_path)))
-    number = max(current(lock_path) + 1, int(time.time() * 1000))
-    write_json(beside(lock_path), dict(holder, number=number), durable=True)
+    fence: Fence = {**holder, "number": max(current(lock_path) + 1, int(time.time() * 1000))}
+    write_json(beside(lock_path), fence, durable=True)
 
 
 def current(lock_path: str) -> int:
@@ -27,10 +30,26 @@ def current(lock_path: str) -> int:
     return number if isinstance(number, int) else 0
 
 
-def last_taker(lock_path: str) -> Dict[str, Any]:
+def last_taker(lock_path: str) -> LockHolder:
     """As given to `lock`: user, machine, pid, time, operation."""
-    holder = read_json(beside(lock_path)) or {}
-    holder.pop("number", None)
+    return holder_of(read_json(beside(lock_path)) or {})
+
+
+def holder_of(said: Unchecked) -> LockHolder:
+    """What a lock file, a fence or an operator's machine says of who holds a lock. Whoever shows it bounds it."""
+    holder: LockHolder = {}
+    if "user" in said:
+        holder["user"] = said["user"]
+    if "machine" in said:
+        holder["machine"] = said["machine"]
+    if "pid" in said:
+        holder["pid"] = said["pid"]
+    if "time" in said:
+        holder["time"] = said["time"]
+    if "operation" in said:
+        holder["operation"] = said["operation"]
+    if isinstance(said.get("of_host"), str):
+        holder["of_host"] = said["of_host"]
     return holder
 
 

@@ -5,7 +5,7 @@ Bytes are passed on as they lie on disk; splitting and searching them is the con
 
 from __future__ import annotations
 
-from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.log.reader import PIECE_BYTES, LogReader, Piece
@@ -16,8 +16,11 @@ from tfdeploy.agent.serve import changes
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of, writes_no_more
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import LogEnd, LogPiece
 
-def logs(call: Call) -> Dict[str, Any]:
+
+def logs(call: Call) -> LogEnd:
     """Returns {"ended": every task asked for has ended here and all of it is sent, "left": ... only because nobody
     minds the run here any more (see run_resume.py), "cursors": {task: offset}, "ends": where each log ended when it was
     asked for, unless it is followed}.
@@ -26,10 +29,10 @@ def logs(call: Call) -> Dict[str, Any]:
     """
     paths = paths_of(call)
     here = [spec.task for spec in paths.part().tasks]
-    wanted = call.args.get("tasks")
+    wanted = None if call.args.get("tasks") is None else call.rows("tasks")
     tasks = [task for task in here if wanted is None or task in wanted]
     readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task)) for task in tasks}
-    ends = {} if call.args.get("follow") else {task: reader.end() for task, reader in readers.items()}
+    ends = {} if call.flag("follow") else {task: reader.end() for task, reader in readers.items()}
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED)
     try:
         ended = _send(call, paths, readers, watcher)
@@ -42,21 +45,22 @@ def logs(call: Call) -> Dict[str, Any]:
 
 
 def _start(call: Call, paths: RunPaths, task: str) -> int:
-    cursor = (call.args.get("cursors") or {}).get(task)
+    cursor = call.table("cursors").get(task)
     if cursor is not None:
         if not isinstance(cursor, int) or cursor < 0:
             raise VerbError("bad_argument", "%r is not an offset in the log of %s" % (cursor, task))
         return cursor
     folder, start = paths.task_dir(task), 0
+    since = call.number("since")
     if call.args.get("last") is not None:
-        start = start_of_last(folder, int(call.args["last"]))
-    if call.args.get("since") is not None:
-        start = max(start, start_of_since(folder, float(call.args["since"])))
+        start = start_of_last(folder, call.whole("last"))
+    if since is not None:
+        start = max(start, start_of_since(folder, since))
     return start
 
 
 def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: inotify.Watcher) -> bool:
-    follow, limit = bool(call.args.get("follow")), call.args.get("limit_bytes")
+    follow, limit = call.flag("follow"), call.number("limit_bytes")
     open_tasks = list(readers)
     news = changes.of_run(paths, open_tasks)
     over: List[str] = []
@@ -83,7 +87,7 @@ def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: i
 
 
 def _send_piece(call: Call, task: str, piece: Piece) -> None:
-    header: Dict[str, Any] = {"task": task, "offset": piece.offset, "records": piece.records}
+    header: LogPiece = {"task": task, "offset": piece.offset, "records": piece.records}
     if piece.gone:
         header["gone"] = piece.gone
     call.item(header, piece.blob)

@@ -12,9 +12,9 @@ import socket
 import time
 
 from tfdeploy import __version__
-from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.hosts_file import resolving_to_loopback
 from tfdeploy.agent.host.installed import (
@@ -30,12 +30,15 @@ from tfdeploy.agent.host.installed import (
     start_uv,
 )
 from tfdeploy.agent.host.listeners import look_at_ports
-from tfdeploy.agent.run import keep_links
-from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names, run_paths
+from tfdeploy.agent.run import keep_links, shown_plan
+from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.keep_folders import keep_facts
 from tfdeploy.agent.run.liveness import is_live
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import holds_lock
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import HostFacts, Interpreter, LiveRun, Machine
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
@@ -43,25 +46,40 @@ PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # which the plan sets for each t
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
-def probe(call: Call) -> Dict[str, Any]:
+def probe(call: Call) -> HostFacts:
     """args as in docs/agent-protocol.md. Raises VerbError bad_argument, bad_name."""
-    args, workdir, told = call.args, call.context.workdir, call.context.host
-    job = call.name("job") if args.get("job") else None
-    low, high = _range(args.get("ports") or [1, 0])
-    python = find_program(str(args.get("python") or "python3"))
+    workdir, told = call.context.workdir, call.context.host
+    job = call.name("job") if call.flag("job") else None
+    low, high = _range(call.rows("ports") or [1, 0])
+    python = find_program(call.text("python", "python3"))
     asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
-    if args.get("gpus") != "none":
+    if call.text("gpus") != "none":
         asked["gpus"] = start_gpus()
-    facts = _machine(workdir)
-    facts["hosts_file_loopback"] = resolving_to_loopback([str(name) for name in args.get("names") or []])
-    facts["free_ports"], facts["taken_ports"] = look_at_ports(low, high, lambda: _held_ports(workdir, told))
-    returned = keep_links.of_dead_runs(workdir, job, told) if job and args.get("keep") and holds_lock(call.context, job) else []
-    facts["keep"] = keep_facts(workdir, job, list(args.get("keep") or [])) if job else []
-    facts["live_runs"] = _live_runs(workdir, job, told) if job else []
-    facts["problems"] = _problems(workdir, facts) + returned + (_damaged_runs(workdir, job) if job else [])
-    _collect(facts, asked, python, str(args.get("python") or "python3"), call.name("setup") if args.get("setup") else "")
-    facts["clock"] = time.time()
-    return facts
+    machine = _machine(workdir)
+    free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, told))
+    returned = keep_links.of_dead_runs(workdir, job, told) if job and call.flag("keep") and holds_lock(call.context, job) else []
+    keep = keep_facts(workdir, job, call.rows("keep")) if job else []
+    live_runs = _live_runs(workdir, job, told) if job else []
+    problems = _problems(machine) + returned + (_damaged_runs(workdir, job) if job else [])
+    setup = call.name("setup") if call.flag("setup") else ""
+    interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup)
+    rsync, uv = read_rsync(asked["rsync"]), read_uv(asked["uv"])
+    gpus, gpu_error = read_gpus(asked.get("gpus"))
+    return {
+        **machine,
+        **interpreter,
+        "hosts_file_loopback": resolving_to_loopback([str(name) for name in call.rows("names")]),
+        "free_ports": free_ports,
+        "taken_ports": taken_ports,
+        "keep": keep,
+        "live_runs": live_runs,
+        "problems": problems + ([problem] if problem else []),
+        "rsync": rsync,
+        "uv": uv,
+        "gpus": gpus,
+        "gpu_error": gpu_error,
+        "clock": time.time(),
+    }
 
 
 def _range(ports: Any) -> Tuple[int, int]:
@@ -70,7 +88,7 @@ def _range(ports: Any) -> Tuple[int, int]:
     return max(1, ports[0]), min(65535, ports[1])
 
 
-def _machine(workdir: str) -> Dict[str, Any]:
+def _machine(workdir: str) -> Machine:
     free = free_of(workdir)
     words = (os.environ.get("SSH_CONNECTION") or "").split()
     linger, kills = logind()
@@ -87,8 +105,6 @@ def _machine(workdir: str) -> Dict[str, Any]:
         "ssh_server_address": words[2] if len(words) == 4 and _is_address(words[2]) else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
-        "gpus": [],
-        "gpu_error": None,
         "linger": linger,
         "kill_user_processes": kills,
         "version": __version__,
@@ -112,39 +128,32 @@ def _user() -> str:
     return user_name()
 
 
-def _collect(facts: Dict[str, Any], asked: Dict[str, Optional[Asked]], python: Optional[str], wanted: str, setup: str) -> None:
-    versions, problem = read_python(asked["python"], wanted)
-    facts.update(versions, python=python if versions["python_version"] else None)
-    if problem:
-        facts["problems"].append(problem)
-    facts["environment"] = None
-    if setup and facts["python"]:
-        _enter_environment(facts, setup)
-    facts["rsync"], facts["uv"] = read_rsync(asked["rsync"]), read_uv(asked["uv"])
-    if "gpus" in asked:
-        facts["gpus"], facts["gpu_error"] = read_gpus(asked["gpus"])
-
-
-def _enter_environment(facts: Dict[str, Any], setup: str) -> None:
-    """The interpreter of the job's environment, where it is whole and runs, takes the place of the host's."""
+def _interpreter(
+    workdir: str, asked: Optional[Asked], python: Optional[str], wanted: str, setup: str
+) -> Tuple[Interpreter, Optional[str]]:
+    """(that of the job's environment, where it is whole and runs, else the host's; what is wrong with the host's)."""
+    versions, problem = read_python(asked, wanted)
+    version = versions["python_version"]
+    found: Interpreter = {**versions, "python": python if version else None, "environment": None}
+    if not setup or not python or not version:
+        return found, problem
     from tfdeploy.agent.serve import env
 
-    folder = env.find(facts["workdir"], setup, facts["python_version"], facts["python"])
-    if folder is None:
-        return
-    python = env.python_of(folder)
-    versions, problem = read_python(start_python(python), python)
-    if problem is None:
-        facts.update(versions, python=python, environment=folder)
+    folder = env.find(workdir, setup, version, python)
+    if folder is not None:
+        versions, wrong = read_python(start_python(env.python_of(folder)), env.python_of(folder))
+        if wrong is None:
+            found = {**versions, "python": env.python_of(folder), "environment": folder}
+    return found, problem
 
 
-def _live_runs(workdir: str, job: str, told: str) -> List[Dict[str, Any]]:
-    found = []
+def _live_runs(workdir: str, job: str, told: str) -> List[LiveRun]:
+    found: List[LiveRun] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
         if paths is not None and is_live(paths):
-            plan = atomic.read_json(os.path.join(paths.run_dir, "plan.json")) or {}
-            found.append({"run": run, "who": str(plan.get("operator") or "unknown"), "started": paths.state().started})
+            who = shown_plan.read(workdir, job, run)["operator"]
+            found.append({"run": run, "who": who, "started": paths.state().started})
     return found
 
 
@@ -190,17 +199,17 @@ def logind() -> Tuple[Optional[bool], bool]:
     return os.path.exists(os.path.join("/var/lib/systemd/linger", _user())), kills
 
 
-def _problems(workdir: str, facts: Dict[str, Any]) -> List[str]:
-    found = []
+def _problems(machine: Machine) -> List[str]:
+    found, workdir = [], machine["workdir"]
     if not os.path.isdir(workdir):
         found.append("the workdir %s does not exist" % workdir)
     elif not os.access(workdir, os.W_OK | os.X_OK):
         found.append("the workdir %s is not writable" % workdir)
-    if facts["free_disk_bytes"] < TINY_DISK_BYTES:
-        found.append("only %d MiB are free in %s" % (facts["free_disk_bytes"] >> 20, workdir))
-    if facts["free_inodes"] < FEW_INODES:
-        found.append("only %d inodes are free in %s" % (facts["free_inodes"], workdir))
-    if facts["kill_user_processes"] and not facts["linger"]:
+    if machine["free_disk_bytes"] < TINY_DISK_BYTES:
+        found.append("only %d MiB are free in %s" % (machine["free_disk_bytes"] >> 20, workdir))
+    if machine["free_inodes"] < FEW_INODES:
+        found.append("only %d inodes are free in %s" % (machine["free_inodes"], workdir))
+    if machine["kill_user_processes"] and not machine["linger"]:
         found.append("logind ends what you leave running at logout: run `loginctl enable-linger`")
     return found
 

@@ -12,7 +12,7 @@ import shutil
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, List
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.fsync import flush, flush_folder
@@ -23,10 +23,13 @@ from tfdeploy.agent.serve.release_retention import remove_old
 from tfdeploy.agent.serve.release_staging import Plan, Staging
 from tfdeploy.agent.serve.release_state import is_present
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Changed, Nothing, ReleaseBegun
+
 KEEP = 5
 
 
-def begin(call: Call) -> Dict[str, Any]:
+def begin(call: Call) -> ReleaseBegun:
     """{"staging", "missing": paths that have to be brought, "linked": how many files were there already, "rsync"}.
 
     Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
@@ -49,7 +52,7 @@ def begin(call: Call) -> Dict[str, Any]:
     return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": shutil.which("rsync") is not None}
 
 
-def commit(call: Call) -> Dict[str, Any]:
+def commit(call: Call) -> Changed:
     """{"changed": paths whose content is not the manifest's}; none: the release is there. Raises VerbError not_begun."""
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
     folder, final = staging_of(call), layout.release_dir(workdir, job, release)
@@ -57,20 +60,20 @@ def commit(call: Call) -> Dict[str, Any]:
         begun = release_manifest.load(folder + ".json")
         if begun is None or not os.path.isdir(folder):
             raise VerbError("not_begun", "no sync of release %s was begun here" % release, where=folder)
-        staging = Staging(folder, begun["entries"])
-        changed = staging.changed(set(begun["received"]))
+        staging = Staging(folder, begun.entries)
+        changed = staging.changed(set(begun.received))
         if changed:
             return {"changed": changed}
-        staging.settle(set(begun["lent"]))
-        flush(folder, begun["received"])
+        staging.settle(set(begun.lent))
+        flush(folder, begun.received)
         release_manifest.save(final + ".json", staging.stamped(), durable=True, release=release, time=time.time())
         _switch(folder, final)
     _remove_staging(folder)
-    remove_old(workdir, job, release, max(1, int(call.args.get("keep_releases") or KEEP)))
+    remove_old(workdir, job, release, max(1, call.whole("keep_releases", KEEP)))
     return {"changed": []}
 
 
-def abort(call: Call) -> Dict[str, Any]:
+def abort(call: Call) -> Nothing:
     _remove_staging(staging_of(call))
     return {}
 
@@ -113,7 +116,7 @@ def _adopt(folder: str) -> None:
 
 def staging_of(call: Call) -> str:
     """The staging folder that a call names, if it is one of this job's."""
-    path = str(call.args.get("staging") or "")
+    path = call.text("staging")
     folder, name = os.path.split(path)
     if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(".staging-"):
         raise VerbError("bad_name", "%r is no staging folder of this job" % path)
@@ -139,7 +142,7 @@ def _make_room(staging: Staging, plan: Plan) -> None:
 
 def _check_room(folder: str, missing: List[Entry]) -> None:
     needed, free = sum(entry.size for entry in missing), free_of(folder)
-    free_bytes, free_inodes = free["free_bytes"] or 0, free["free_inodes"]
+    free_bytes, free_inodes = free["free_bytes"], free["free_inodes"]
     details = {"needed_bytes": needed, "needed_inodes": len(missing)}
     if needed > free_bytes:
         what = "the code needs %d bytes more, and %d are free" % (needed, free_bytes)

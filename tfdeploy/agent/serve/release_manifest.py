@@ -10,7 +10,7 @@ import re
 import zlib
 
 from tfdeploy.agent import frames
-from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Optional, Set
+from tfdeploy.agent.annotations import Any, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.record import NamedTuple
@@ -26,6 +26,19 @@ class Entry(NamedTuple):
     sha256: str  # "" of a link
     target: str  # "" but of a link
     mtime_ns: int = 0  # as committed; a file with another one is no longer what the manifest says
+
+
+_KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
+
+
+class Manifest(NamedTuple):
+    """As it is remembered: shapes.ReleaseRecord."""
+
+    entries: List[Entry]
+    received: List[str]  # paths, of one that grows
+    lent: List[str]  # paths, of one that grows
+    release: Optional[str]  # of one that is whole
+    time: Optional[float]  # of one that is whole
 
 
 def unpack(blob: bytes) -> List[Entry]:
@@ -81,8 +94,20 @@ def folders(paths: Iterable[str]) -> Set[str]:
     return found
 
 
-def save(path: str, entries: List[Entry], *, durable: bool = False, **more: Any) -> None:
-    atomic.write_json(path, dict(more, v=frames.VERSION, entries=[list(entry) for entry in entries]), durable=durable)
+def save(
+    path: str,
+    entries: List[Entry],
+    *,
+    durable: bool = False,
+    received: Optional[List[str]] = None,
+    lent: Optional[List[str]] = None,
+    release: Optional[str] = None,
+    time: Optional[float] = None,
+) -> None:
+    """With these keys, as far as they are given. Raises OSError."""
+    more = {"received": received, "lent": lent, "release": release, "time": time}
+    given = {name: value for name, value in more.items() if value is not None}
+    atomic.write_json(path, {**given, "v": frames.VERSION, "entries": [list(entry) for entry in entries]}, durable=durable)
 
 
 def mentions(path: str, contents: Iterable[str]) -> bool:
@@ -95,13 +120,17 @@ def mentions(path: str, contents: Iterable[str]) -> bool:
     return any(sha256.encode("ascii") in text for sha256 in contents)
 
 
-def load(path: str) -> Optional[Dict[str, Any]]:
-    """What `save` wrote, with its entries; None where there is nothing that can be read."""
-    fields = atomic.read_json(path)
-    if fields is None:
+def load(path: str) -> Optional[Manifest]:
+    """What `save` wrote; None where there is nothing that can be read."""
+    said = atomic.read_json(path)
+    if said is None:
         return None
     try:
-        fields["entries"] = [Entry(*row) for row in fields["entries"]]
+        entries = [Entry(*row) for row in said["entries"]]
+        kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 knows no strict
     except (KeyError, TypeError):
         return None
-    return fields
+    received, lent = said.get("received", []), said.get("lent", [])
+    if (kinds and kinds != _KINDS) or not isinstance(received, list) or not isinstance(lent, list):
+        return None
+    return Manifest(entries, received, lent, said.get("release"), said.get("time"))

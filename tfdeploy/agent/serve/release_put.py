@@ -8,19 +8,22 @@ from __future__ import annotations
 import os
 import zlib
 
-from tfdeploy.agent.annotations import Any, Dict, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import write_all
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release import staging_of
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Nothing
+
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def put(call: Call) -> Dict[str, Any]:
+def put(call: Call) -> Nothing:
     """`files`: [path, bytes, mtime_ns] each, in the order of their contents in the blob (zlib). Raises bad_manifest."""
     folder = staging_of(call)
-    files = [_checked(row) for row in call.args.get("files") or ()]
+    files = [_checked(row) for row in call.rows("files")]
     contents = memoryview(_unpacked(call.blob, sum(size for _, size, _ in files)))
     for parent in {path.rpartition("/")[0] for path, _, _ in files}:
         _check_folder(folder, parent)

@@ -7,9 +7,8 @@ import shutil
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Dict, Set
-from tfdeploy.agent.host import atomic
-from tfdeploy.agent.run.find import host_names, run_names
+from tfdeploy.agent.annotations import Dict
+from tfdeploy.agent.run import unended
 
 STALE_S = 86400.0
 
@@ -24,7 +23,7 @@ def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
     staging = {name for name in times if name.startswith(".")}
     newest = sorted(times.keys() - staging, key=lambda name: times[name], reverse=True)
     stale = {name for name in staging if times[name] < time.time() - STALE_S}
-    for name in stale | set(newest[keep:]) - {current} - in_use(workdir, job):
+    for name in stale | set(newest[keep:]) - {current} - set(unended.releases(workdir, job)):
         _remove(os.path.join(folder, name))
 
 
@@ -33,18 +32,6 @@ def _changed(path: str) -> float:
         return os.stat(path).st_mtime
     except FileNotFoundError:
         return 0.0  # another host of a shared workdir removes old ones too
-
-
-def in_use(workdir: str, job: str) -> Set[str]:
-    """The releases of all runs that have not ended on some host: in a shared workdir they may be another host's."""
-    used = set()
-    for run in run_names(workdir, job):
-        for host in host_names(workdir, job, run):
-            folder = layout.host_dir(workdir, job, run, host)
-            state = atomic.read_json(os.path.join(folder, "state.json")) or {}
-            if state.get("phase") != "ended":
-                used.add(str((atomic.read_json(os.path.join(folder, "part.json")) or {}).get("release")))
-    return used
 
 
 def _remove(release: str) -> None:

@@ -5,19 +5,18 @@ A file that is shared with an older release (one inode, several names) is never 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
 import stat
 
 from tfdeploy.agent.annotations import Dict, List, Optional, Set, Tuple
+from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.release_manifest import Entry
 
-_BLOCK_BYTES = 1 << 20
 _BEING_WRITTEN = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}$", re.DOTALL)  # as rsync names it: .NAME.Xa7Xc2
 FEW = 64  # so few contents are looked for in a manifest's bytes before it is taken apart
 
@@ -127,7 +126,8 @@ class Staging:
             if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
                 continue
             release = manifest[: -len(".json")] + "/"
-            for entry in (release_manifest.load(manifest) or {}).get("entries", ()):
+            said = release_manifest.load(manifest)
+            for entry in said.entries if said is not None else ():
                 key = (entry.kind, entry.sha256)
                 if key in wanted and _is_as_committed(release + entry.path, entry):
                     by_content.setdefault(key, release + entry.path)
@@ -173,22 +173,7 @@ def _kept_as_half(root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dic
 
 def content_of(path: str, size: int) -> Optional[str]:
     """The sha256 of a file of exactly that size; None: there is none."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
-            return None
-        digest = hashlib.sha256()
-        while True:
-            block = os.read(fd, _BLOCK_BYTES)
-            if not block:
-                return digest.hexdigest()
-            digest.update(block)
-    finally:
-        os.close(fd)
+    return file_sum.of_first(path, size, whole=True)
 
 
 def _is_shared(path: str) -> bool:

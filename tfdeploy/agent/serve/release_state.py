@@ -9,13 +9,16 @@ import os
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, List, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Tuple
 from tfdeploy.agent.ownership import check_owner
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.seen import OTHERS_WRITE
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release_manifest import Entry
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Present
 
 _BUSY = ".nfs"  # a file that was removed on a file server while somebody had it open
 
@@ -36,11 +39,11 @@ def damage(workdir: str, job: str, release: str) -> List[str]:
     manifest = release_manifest.load(folder + ".json")
     if manifest is None or not os.path.isdir(folder):
         return [release]
-    entries = manifest.pop("entries")
+    entries = manifest.entries
     found = compare(folder, entries, workdir)
     if found.touched and not found.damaged:
         times = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in entries]
-        release_manifest.save(folder + ".json", times, **{name: value for name, value in manifest.items() if name != "v"})
+        release_manifest.save(folder + ".json", times, release=manifest.release, time=manifest.time)
     return found.damaged
 
 
@@ -92,7 +95,7 @@ def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
     return found
 
 
-def state(call: Call) -> Dict[str, Any]:
+def state(call: Call) -> Present:
     return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
 
 

@@ -9,22 +9,25 @@ import os
 import signal
 import time
 
-from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, List
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
 from tfdeploy.agent.errors import NAME, VerbError
-from tfdeploy.agent.host import processes, reserved_space
-from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
 from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
-from tfdeploy.agent.run.folder import NoPart, RunPaths
+from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call, Verb
 from tfdeploy.agent.serve.run_prepare import alone, clear_away, prepare
 from tfdeploy.agent.serve.run_watch import watch
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Aborted, Ended, Nothing, Survivor
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL to nothing left
@@ -35,7 +38,7 @@ LOOK_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
 
-def start(call: Call) -> Dict[str, Any]:
+def start(call: Call) -> Nothing:
     paths = run_status.paths_of(call)
     state = paths.state()
     if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
@@ -52,7 +55,7 @@ def _supervised(paths: RunPaths) -> bool:
     return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
 
 
-def renew(call: Call) -> Dict[str, Any]:
+def renew(call: Call) -> Nothing:
     """The launch is alive: what is prepared or started waits for its next word as long again."""
     paths = run_status.paths_of(call)
     _refuse_other_plan(call, paths)
@@ -63,11 +66,11 @@ def renew(call: Call) -> Dict[str, Any]:
 
 
 def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
-    if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
+    if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
         raise VerbError("unknown_run", "run %s of this host was prepared by another launch" % paths.run)
 
 
-def commit(call: Call) -> Dict[str, Any]:
+def commit(call: Call) -> Nothing:
     paths = run_status.paths_of(call)
     if _is_committed(paths):
         return {}
@@ -83,18 +86,18 @@ def commit(call: Call) -> Dict[str, Any]:
 
 
 def _is_committed(paths: RunPaths) -> bool:
-    return bool((read_json(paths.file("knowledge.json")) or {}).get("committed")) and _phase(paths) != "started"
+    return paths.says_committed() and _phase(paths) != "started"
 
 
-def abort(call: Call) -> Dict[str, Any]:
+def abort(call: Call) -> Aborted:
     """Ends all of it. `purge`: removes the run's folder when nothing of it is alive. `plan_digest`: of whoever rolls back;
     a run of that name by another plan is not theirs, and nothing is touched. `host`: a prepare that goes on is stopped first."""
     _stop_preparing(call)
     try:
         paths = run_status.paths_of(call)
-        if call.args.get("plan_digest") not in (None, paths.part().plan_digest):
+        if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
             return {}
-        reason, purge = str(call.args.get("reason") or "rolled back"), bool(call.args.get("purge"))
+        reason, purge = call.text("reason", "rolled back"), call.flag("purge")
         if _phase(paths) != "ended" or _lingers(paths):
             _say_the_end(paths, "abort", reason=reason)
         left = _end(paths, paths.part().stop_grace_s, reason)
@@ -108,8 +111,8 @@ def abort(call: Call) -> Dict[str, Any]:
 
 
 def _stop_preparing(call: Call) -> None:
-    host, digest = call.args.get("host"), str(call.args.get("plan_digest"))
-    if not isinstance(host, str) or not NAME.match(host):
+    host, digest = call.text("host"), str(call.args.get("plan_digest"))
+    if not NAME.match(host):
         return  # a control machine of before
     paths = RunPaths(layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host))
     if not in_doubt.is_in_doubt(paths):
@@ -119,11 +122,10 @@ def _stop_preparing(call: Call) -> None:
         in_doubt.forget_abort(paths)
 
 
-def stop(call: Call) -> Dict[str, Any]:
+def stop(call: Call) -> Ended:
     """TERM to the whole tree, grace, KILL, verify. "messenger": its minder stays to tell hosts that are away."""
     begun = time.monotonic()
-    said = call.args.get("grace_s")
-    given = float(said) if isinstance(said, (int, float)) else None
+    given = call.number("grace_s")
     try:
         paths = run_status.paths_of(call)
     except VerbError as error:
@@ -156,7 +158,7 @@ def _say_the_end(paths: RunPaths, word: str, **fields: Any) -> None:
 
 def _lingers(paths: RunPaths) -> bool:
     """Its minder still waits for its peers; it goes once it is told, for then they are told too."""
-    return is_locked(paths.file("minder.lock"))
+    return is_locked(paths.minder_lock)
 
 
 def _phase(paths: RunPaths) -> str:
@@ -176,14 +178,14 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
     pause = 0.002
     while not reached():
         if time.monotonic() > deadline:
-            raise VerbError("agent", "the run's minder does not answer", where=paths.file("minder.log"))
+            raise VerbError("agent", "the run's minder does not answer", where=paths.minder_log)
         if not liveness.is_live(paths) and not reached():
             return
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 
 
-def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
+def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Survivor]:
     """Waits for the minder to end the run; where there is none, does it. Returns the survivors."""
     tasks = [spec.task for spec in paths.part().tasks]
     begun = time.monotonic()
@@ -191,7 +193,7 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Dict[str, Any]]:
     pause = 0.005
     _thaw(paths, tasks, signal.SIGCONT)
     while _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline:
-        if not is_locked(paths.file("minder.lock")) and end_without_minder(paths, grace_s, reason):
+        if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - begun >= UNHEARD_S:
             _thaw(paths, tasks, signal.SIGKILL)
@@ -222,14 +224,12 @@ def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
 def _lives(paths: RunPaths, tasks: List[str]) -> bool:
     """Something runs, or a supervisor is about to start it. One that only cannot write how it ended does not count."""
     coming = [task for task in tasks if paths.status(task).state == "pending"]
-    return any(is_locked(task_processes.supervisor_lock(paths, task)) for task in coming) or bool(
-        task_processes.members(paths, tasks)[0]
-    )
+    return any(is_locked(paths.supervisor_lock(task)) for task in coming) or bool(task_processes.members(paths, tasks)[0])
 
 
 def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
     """Does it under the minder's lock, so that none comes in between. False: one did."""
-    lock = take_lock(paths.file("minder.lock"))
+    lock = take_lock(paths.minder_lock)
     if lock is None:
         return False
     try:
@@ -251,7 +251,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             leftovers.restore_links(paths)
             state.left_files = leftovers.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
-            reserved_space.write_json(paths.file("state.json"), wire.to_wire(state))
+            paths.write_state(state)
             leftovers.settle(paths)
         return True
     finally:
@@ -263,7 +263,7 @@ def _supervisors_end(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
     for task in tasks:
         tell_supervisor(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
-    while time.monotonic() < deadline and any(is_locked(task_processes.supervisor_lock(paths, task)) for task in tasks):
+    while time.monotonic() < deadline and any(is_locked(paths.supervisor_lock(task)) for task in tasks):
         time.sleep(0.02)
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import socket
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import run_control, run_status
 from tfdeploy.agent.serve.call import Call, Verb
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Links, ShutPort
 
 MANY = 16  # hosts; of more not every host tries every port: a kernel's table of neighbours is full at 1024, in a lab for all
 NEXT = 3  # of so many that come after it each host tries the ports then,
@@ -33,15 +35,18 @@ class _Port(NamedTuple):
     def is_shut(self, said: str) -> bool:
         return said != OPEN and (said != CLOSED or not self.task)
 
+    def shut(self, why: str) -> ShutPort:
+        return {"host": self.host, "task": self.task, "address": self.address, "why": why}
 
-def links(call: Call) -> Dict[str, Any]:
+
+def links(call: Call) -> Links:
     """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: which were tried, and what is not reached from here."""
     paths = run_status.paths_of(call)
     run_control.refuse_ended(paths, also=("ending",))
     part = paths.part()
     asked = _asked(part)
     ports = _ports(part, asked)
-    shut: List[Dict[str, str]] = []
+    shut: List[ShutPort] = []
     for first in range(0, len(ports), reach.AT_ONCE):
         shut += _shut_ports(ports[first : first + reach.AT_ONCE])
     unreached = {each["host"] for each in shut}
@@ -68,17 +73,17 @@ def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
     return ports
 
 
-def _shut_ports(ports: List[_Port]) -> List[Dict[str, str]]:
+def _shut_ports(ports: List[_Port]) -> List[ShutPort]:
     """Those that are shut when asked twice: the first packet on a way may be lost."""
     for _ in range(2):
         said = reach.try_ports(port.address for port in ports)
         ports = [port for port in ports if port.is_shut(said[port.address])]
-    return [dict(port._asdict(), why=said[port.address]) for port in ports]
+    return [port.shut(said[port.address]) for port in ports]
 
 
-def _astray(ports: List[_Port], paths: RunPaths) -> List[Dict[str, str]]:
+def _astray(ports: List[_Port], paths: RunPaths) -> List[ShutPort]:
     """Those mesh ports at which somebody else answers: a name or an address that leads to another host, or out of the run."""
-    certs = read_json(paths.file("mesh.json"))
+    certs = paths.certificates()
     if not certs or not ports:
         return []
     client = tls.contexts(certs)[1]
@@ -88,7 +93,7 @@ def _astray(ports: List[_Port], paths: RunPaths) -> List[Dict[str, str]]:
         said[port.host] = _who(port, client, handshake_gate.token(certs["ca"], port.host))
 
     reach.ask_all(ask, ports, 2 * ANSWER_S)
-    return [dict(port._asdict(), why=said[port.host]) for port in ports if said.get(port.host)]
+    return [port.shut(said[port.host]) for port in ports if said.get(port.host)]
 
 
 def _who(asked: _Port, client: Any, token: str) -> str:

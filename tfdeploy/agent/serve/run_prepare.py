@@ -15,19 +15,24 @@ import time
 from contextlib import contextmanager
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterator, Optional
-from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes, sockets
-from tfdeploy.agent.host.atomic import read_json, write_json
+from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.ownership import NotOurs, check
-from tfdeploy.agent.run import check_files, find, in_doubt, leftovers, liveness, task_processes
+from tfdeploy.agent.run import check_files, find, in_doubt, leftovers, liveness, shown_plan, task_processes
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths, agent_command
-from tfdeploy.agent.serve import release_state, run_program, run_wanted
+from tfdeploy.agent.serve import prepare_args, release_state, run_program, run_wanted
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.error_codes import NO_LOCKS
+from tfdeploy.agent.serve.prepare_args import Given
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Prepared
+    from tfdeploy.agent.shapes import MinderAnswer
 
 MINDER_WITHIN_S = 20.0
 PEERS_TOLD_S = 3.0
@@ -35,9 +40,9 @@ LOOK_S = 0.1
 SAME_WITHIN_S = 600.0  # a slow disk's copy of a large release
 
 
-def prepare(call: Call) -> Dict[str, Any]:
-    given = _given(call)
-    part = _part(given.get("part"))
+def prepare(call: Call) -> Prepared:
+    given = prepare_args.given(call)
+    part = prepare_args.part(given)
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
     check(paths.workdir, *layout.of_job(part.job))
     _check_owner(paths)
@@ -59,41 +64,6 @@ def _check_owner(paths: RunPaths) -> None:
         paths.check_owner("tasks")
     except NotOurs as error:
         raise VerbError("refused", error.what, where=error.path, next=error.next + ", or launch with another --name") from error
-
-
-def _given(call: Call) -> Dict[str, Any]:
-    """`part`, `plan`, `secrets` and `certs`. In a blob: what is this host's own, and behind it what all hosts of the run share,
-    the plan, and of each host's part what it does not say itself."""
-    if not call.blob:
-        return call.args
-    try:
-        text, rest = wire.unpack_first(call.blob)
-        own, shared = json.loads(text), json.loads(wire.unpack(rest))
-        return dict(own, plan=dict(shared["plan"]), part=dict(own["part"], **shared["part"]))
-    except (wire.WireError, ValueError, KeyError, TypeError) as error:
-        raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
-
-
-def _part(fields: Any) -> wire.HostPart:
-    try:
-        part = wire.from_wire(wire.HostPart, fields)
-    except (TypeError, AttributeError) as error:
-        raise VerbError("bad_part", "the host's part of the plan cannot be read: %s" % error) from error
-    names = [part.run, part.job, part.host, part.release] + [spec.role for spec in part.tasks] + list(part.links.values())
-    for name in names:
-        if not isinstance(name, str) or not NAME.match(name):
-            raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))
-    for path in list(part.keep) + list(part.links):
-        if os.path.isabs(path) or ".." in path.split("/") or os.path.normpath(path) != path or path == ".":
-            raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
-    for spec in part.tasks:
-        if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
-            raise VerbError("bad_part", "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index))
-        try:
-            wire.whole_words(spec, part.texts)
-        except ValueError as error:
-            raise VerbError("bad_part", "%s: %s" % (spec.task, error)) from error
-    return part
 
 
 @contextmanager
@@ -152,8 +122,8 @@ def _content(path: str) -> bytes:
 
 def _is_there(paths: RunPaths, part: wire.HostPart) -> bool:
     """This run is prepared already, by this very plan. What a dying prepare left half done is cleared away."""
-    there = read_json(paths.file("part.json"))
-    same = there is not None and there.get("plan_digest") == part.plan_digest
+    there = paths.plan_digest()
+    same = there == part.plan_digest
     if same and liveness.is_live(paths) and not paths.word("abort"):
         return True
     if there is None and liveness.was_committed(paths):
@@ -184,7 +154,7 @@ def is_rolled_back(paths: RunPaths) -> bool:
 def clear_away(paths: RunPaths) -> None:
     """Only after the minder is gone: it writes there. It has nothing left to do but to tell its peers."""
     deadline = time.monotonic() + PEERS_TOLD_S
-    while is_locked(paths.file("minder.lock")) and time.monotonic() < deadline:
+    while is_locked(paths.minder_lock) and time.monotonic() < deadline:
         time.sleep(0.02)
     minder = task_processes.minder(paths)
     if minder is not None:
@@ -204,12 +174,13 @@ def _clear_other(other: RunPaths, plan_digest: str) -> None:
     deadline = time.monotonic() + MINDER_WITHIN_S
     while time.monotonic() < deadline:
         with unless_preparing(other) as nobody:
-            there = read_json(other.file("part.json"))
-            if not os.path.isdir(other.host_dir) or (there is not None and there.get("plan_digest") == plan_digest):
+            there = other.plan_digest()
+            if not os.path.isdir(other.host_dir) or there == plan_digest:
                 return
             if nobody:
-                over = other.state().phase == "ended" and is_rolled_back(other) if there else not liveness.was_committed(other)
-                if not over:
+                if there is not None and other.state().phase != "ended":
+                    break
+                if not (is_rolled_back(other) if there is not None else not liveness.was_committed(other)):
                     break
                 leftovers.remove(other)
                 return
@@ -224,9 +195,9 @@ def refuse_live_run(paths: RunPaths) -> None:
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host) or not _is_alive(other):
             continue
-        plan = read_json(os.path.join(other.run_dir, "plan.json")) or {}
-        details = {"run": run, "who": plan.get("operator", "unknown"), "when": plan.get("created")}
-        what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, details["who"])
+        plan = shown_plan.read(paths.workdir, paths.job, run)
+        details = {"run": run, "who": plan["operator"], "when": plan["created"]}
+        what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, plan["operator"])
         raise VerbError("live_run", what, next="tfdeploy stop %s" % run, details=details)
     _refuse_strays(paths)
 
@@ -268,12 +239,12 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 # --- doing it
 
 
-def _carry_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
+def _carry_out(paths: RunPaths, part: wire.HostPart, given: Given, wanted: Callable[[], None]) -> None:
     try:
         _begin(paths)
-        _lay_out(paths, part, args, wanted)
+        _lay_out(paths, part, given, wanted)
         wanted()
-        _write_secrets(paths, part, args)
+        _write_secrets(paths, part, given)
         start_minder(paths, part, wanted)
         wanted()
     except BaseException as error:
@@ -296,33 +267,32 @@ def _begin(paths: RunPaths) -> None:
         leftovers.let_go(lock)
 
 
-def _lay_out(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any], wanted: Callable[[], None]) -> None:
+def _lay_out(paths: RunPaths, part: wire.HostPart, given: Given, wanted: Callable[[], None]) -> None:
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, wanted)
     for spec in part.tasks:
         run_workdir.make_private(paths.task_dir(spec.task))
     _check_programs(paths, part)
-    write_json(os.path.join(paths.run_dir, "plan.json"), args.get("plan") or {}, durable=True)
+    shown_plan.write(paths.workdir, paths.job, paths.run, given.plan)
     paths.keep_room(part)
     try:
-        os.mkfifo(paths.file("minder.fifo"), 0o600)
+        os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
         raise VerbError("refused", "%s: %s" % (paths.workdir, error.strerror), where=paths.workdir, next=NO_LOCKS) from error
 
 
-def _write_secrets(paths: RunPaths, part: wire.HostPart, args: Dict[str, Any]) -> None:
+def _write_secrets(paths: RunPaths, part: wire.HostPart, given: Given) -> None:
     """Last of all, so that a death before leaves none. A folder without part.json is half done."""
-    write_json(paths.file("env.json"), args.get("secrets") or {})
-    write_json(paths.file("mesh.json"), args.get("certs") or {})
-    write_json(paths.file("part.json"), wire.to_wire(part), durable=True)
+    paths.write_secrets(given.secrets, given.certs)
+    paths.write_part(part)
 
 
 def start_minder(paths: RunPaths, part: wire.HostPart, wanted: Callable[[], None] = lambda: None) -> None:
     """Returns once it holds all ports. It is detached: nobody's child, with no file of ours open."""
     reading, writing = os.pipe()
     try:
-        with open(paths.file("minder.log"), "ab") as log:
+        with open(paths.minder_log, "ab") as log:
             command = agent_command("minder", paths.host_dir, str(writing))
             starter = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing], start_new_session=True
@@ -340,10 +310,10 @@ def start_minder(paths: RunPaths, part: wire.HostPart, wanted: Callable[[], None
         owner = sockets.owner(port) or _holder(paths.workdir, port, paths.host) or "unknown"
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
     if not answer.get("ok"):
-        raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.file("minder.log"))
+        raise VerbError("agent", "the run's minder did not start: %s" % _last_words(paths), where=paths.minder_log)
 
 
-def _answer(reading: int, wanted: Callable[[], None]) -> Dict[str, Any]:
+def _answer(reading: int, wanted: Callable[[], None]) -> MinderAnswer:
     text = b""
     deadline = time.monotonic() + MINDER_WITHIN_S
     while not text.endswith(b"\n") and time.monotonic() < deadline:
@@ -358,12 +328,15 @@ def _answer(reading: int, wanted: Callable[[], None]) -> Dict[str, Any]:
         answer = json.loads(text.decode("ascii"))
     except ValueError:
         return {}
-    return answer if isinstance(answer, dict) else {}
+    if not isinstance(answer, dict):
+        return {}
+    port = answer.get("port")
+    return {"port": port} if isinstance(port, int) else {"ok": bool(answer.get("ok"))}
 
 
 def _last_words(paths: RunPaths) -> str:
     try:
-        with open(paths.file("minder.log"), "rb") as log:
+        with open(paths.minder_log, "rb") as log:
             lines = log.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
     except OSError:
         lines = []
@@ -375,8 +348,7 @@ def _holder(workdir: str, port: int, told: str) -> Optional[str]:
     for job in job_names(workdir):
         for run in run_names(workdir, job):
             other = find.run_paths(workdir, job, run, told)
-            fields = read_json(other.file("part.json")) if other is not None else None
-            if other is None or fields is None or not liveness.is_live(other):
+            if other is None or not other.is_whole() or not liveness.is_live(other):
                 continue
             part = other.part()
             ports = [spec.port or spec.own_port for spec in part.tasks] + [one.port for one in part.mesh if one.host == part.host]
@@ -388,6 +360,5 @@ def _holder(workdir: str, port: int, told: str) -> Optional[str]:
 def _no_room(error: OSError, paths: RunPaths) -> VerbError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return VerbError("disk", "the run's folder cannot be made: %s" % error, where=error.filename or paths.run_dir)
-    about = os.statvfs(paths.workdir)
-    free = about.f_bavail * about.f_frsize
+    free = free_of(paths.workdir)["free_bytes"]
     return VerbError("disk", "no room for the run: %d bytes are free" % free, where=paths.workdir, details={"free_bytes": free})

@@ -5,10 +5,8 @@ Only a committed run that has not ended here, and only the job's latest on this 
 
 from __future__ import annotations
 
-import os
-
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Dict, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import check_files, find, liveness
 from tfdeploy.agent.run.folder import RunPaths
@@ -16,8 +14,11 @@ from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_prepare import alone, refuse_live_run, start_minder
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Resumed
 
-def resume(call: Call) -> Dict[str, Any]:
+
+def resume(call: Call) -> Resumed:
     """{"resumed": False}: it was minded all the time."""
     paths = run_status.paths_of(call)
     with alone(paths):
@@ -35,12 +36,12 @@ def resume(call: Call) -> Dict[str, Any]:
 
 def _later_run(paths: RunPaths) -> Optional[str]:
     """A run of the job that was prepared here after this one."""
-    own = os.stat(paths.file("part.json")).st_mtime
+    own = paths.prepared()
     for run in find.run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host):
             continue
-        if os.stat(other.file("part.json")).st_mtime > own:
+        if other.prepared() > own:
             return run
     return None
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import unwritten_ends
-from tfdeploy.agent.run.find import boot_id, damaged, job_names, run_names, run_paths
+from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_left, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import DamagedHere, KnownHere, Nothing, Standing
 
 OVER = ("ended", "lost")
 MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
@@ -32,7 +35,7 @@ def paths_of(call: Call) -> RunPaths:
     if paths is None and (said := damaged(call.context.workdir, job, run)):
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, said)
         raise VerbError("unknown_run", what, next="remove that folder there once nothing of the run is alive")
-    if paths is None or atomic.read_json(paths.file("part.json")) is None:
+    if paths is None or not paths.is_whole():
         raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
     paths.check_owner("tasks")
     return paths
@@ -48,9 +51,9 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         return status
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
         return _lost(status, "host rebooted")
-    if status.state != "pending" and not is_locked(os.path.join(paths.task_dir(task), "supervisor.lock")):
+    if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
         status = paths.status(task)  # it may have ended in between
-        minded = is_locked(paths.file("minder.lock"))
+        minded = is_locked(paths.minder_lock)
         return status if status.state in OVER else _lost(status, "its supervisor died" if minded else NOBODY)
     if status.state == "pending" and is_left(paths):
         return _lost(status, NOBODY)
@@ -69,13 +72,13 @@ def _as_its_minder_says(paths: RunPaths, status: wire.TaskStatus, state: wire.Ho
 
 def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
     """How the attempt before ended, or whose death began the gang's round. None: that was not taken down."""
-    count = state.restarts.get(status.task, {})
-    died = count.get("attempt") == status.attempt - 1 and "how" in count
-    alone = died and count.get("round") == status.round  # since the gang's round began
+    count = state.restarts.get(status.task)
+    how = count.get("how") if count is not None and count.get("attempt") == status.attempt - 1 else None
+    alone = how is not None and count is not None and count.get("round") == status.round  # since the gang's round began
     of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     if of_gang and not alone and state.round is not None and state.round["n"] == status.round:
         return "the gang started again: %s" % state.round.get("reason")
-    return "started again: %s" % count["how"] if died else None
+    return None if how is None else "started again: %s" % how
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:
@@ -87,8 +90,8 @@ def writes_no_more(paths: RunPaths, task: str) -> bool:
     peer = next((one for one in part.peers if one.task == task), None)
     if state.phase == "ended" or peer is None or part.restart_max == 0 or not peer.on_death:
         return True
-    told = state.ended_tasks.get(task, {})
-    return not peer.gang and bool(told.get("final", True)) and told.get("attempt", 0) >= status.attempt
+    told = state.ended_tasks.get(task)
+    return told is not None and not peer.gang and told.get("final", True) and told.get("attempt", 0) >= status.attempt
 
 
 def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
@@ -99,10 +102,14 @@ def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
     return [task_status(paths, spec.task) for spec in paths.part().tasks]
 
 
-def describe(paths: RunPaths) -> Dict[str, Any]:
+def describe(paths: RunPaths) -> Standing:
     """The value of run.status."""
+    return _described(paths, paths.state())
+
+
+def _described(paths: RunPaths, state: wire.HostRunState) -> Standing:
     return {
-        "host_state": wire.to_wire(paths.state()),
+        "host_state": wire.to_wire(state),
         "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
         "live": is_live(paths),
         "left": is_left(paths),
@@ -110,51 +117,60 @@ def describe(paths: RunPaths) -> Dict[str, Any]:
     }
 
 
-def runs(call: Call) -> List[Dict[str, Any]]:
+def runs(call: Call) -> List[KnownHere]:
     """Newest first. Of past runs only the newest ones tell how all tasks of all hosts ended, and what files they left; others
     how the deciding ones did."""
     workdir = call.context.workdir
-    jobs = [call.name("job")] if call.args.get("job") else job_names(workdir)
-    found = []
+    jobs = [call.name("job")] if call.flag("job") else job_names(workdir)
+    found: List[Tuple[float, KnownHere, wire.HostRunState]] = []
     for job in jobs:
         for run in run_names(workdir, job):
             paths = run_paths(workdir, job, run, call.context.host)
             if paths is not None:
-                prepared = os.stat(paths.file("part.json")).st_mtime
-                found.append((prepared, run, dict(describe(paths), run=run, job=job)))
+                state = paths.state()
+                found.append((paths.prepared(), {**_described(paths, state), "run": run, "job": job}, state))
             elif damaged(workdir, job, run):
-                found.append((0.0, run, _damaged_row(workdir, job, run)))
-    rows = [row for _, _, row in sorted(found, key=lambda entry: entry[:2], reverse=True)]
-    _shorten([row for row in rows if not row["live"]], call)
-    return rows
+                found.append((0.0, *_damaged_row(workdir, job, run)))
+    found.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
+    _shorten([(row, state) for _, row, state in found if not row["live"]], call)
+    return [row for _, row, _ in found]
 
 
-def _shorten(rows: List[Dict[str, Any]], call: Call) -> None:
+def _shorten(rows: List[Tuple[KnownHere, wire.HostRunState]], call: Call) -> None:
     told = short = 0
-    for row in rows:
-        state = row["host_state"]
-        told += len(state["ended_tasks"]) + len(state["left_files"])
-        if told > MOST_ENDINGS and state["ended_tasks"]:
+    for row, state in rows:
+        told += len(state.ended_tasks) + len(state.left_files)
+        if told > MOST_ENDINGS and state.ended_tasks:
             paths = run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
             deciding = [peer.task for peer in paths.part().peers if peer.deciding] if paths is not None else []
             short += len(deciding)
-            kept = {task: state["ended_tasks"][task] for task in deciding if task in state["ended_tasks"]}
-            state["ended_tasks"] = kept if short <= MOST_ENDINGS else {}
+            kept = {task: state.ended_tasks[task] for task in deciding if task in state.ended_tasks}
+            state.ended_tasks = kept if short <= MOST_ENDINGS else {}
         if told > MOST_ENDINGS:
-            state["left_files"] = []
+            state.left_files = []
+            row["host_state"] = wire.to_wire(state)
 
 
-def _damaged_row(workdir: str, job: str, run: str) -> Dict[str, Any]:
-    state = wire.to_wire(wire.HostRunState(run, job, "_"))  # nothing of it is known
-    about = {"run": run, "job": job, "damaged": damaged(workdir, job, run)}
-    return dict(about, host_state=state, tasks=[], live=False, left=False, committed=False)
+def _damaged_row(workdir: str, job: str, run: str) -> Tuple[KnownHere, wire.HostRunState]:
+    state = wire.HostRunState(run, job, "_")  # nothing of it is known
+    row: DamagedHere = {
+        "run": run,
+        "job": job,
+        "damaged": damaged(workdir, job, run),
+        "host_state": wire.to_wire(state),
+        "tasks": [],
+        "live": False,
+        "left": False,
+        "committed": False,
+    }
+    return row, state
 
 
-def run_status(call: Call) -> Dict[str, Any]:
+def run_status(call: Call) -> Standing:
     return describe(paths_of(call))
 
 
-def run_plan(call: Call) -> Dict[str, Any]:
+def run_plan(call: Call) -> Nothing:
     """An item with the packed plan.json, unless its sha256 is the one that is known there already."""
     import hashlib
 
@@ -165,7 +181,7 @@ def run_plan(call: Call) -> Dict[str, Any]:
     except OSError as error:
         what = "the plan of run %s cannot be read here: %s" % (paths.run, error.strerror)
         raise VerbError("unknown_run", what, where=paths.run_dir) from error
-    if call.args.get("unless") != hashlib.sha256(plan).hexdigest():
+    if call.text("unless") != hashlib.sha256(plan).hexdigest():
         call.item({}, wire.pack(plan))
     return {}
 

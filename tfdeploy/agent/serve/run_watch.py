@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.run import liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import changes, run_status
 from tfdeploy.agent.serve.call import Call
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Fields, Nothing
 
-def watch(call: Call) -> Dict[str, Any]:
+
+def watch(call: Call) -> Nothing:
     """Ends when the run has ended on this host, or when nobody of it is left to say so."""
     paths = run_status.paths_of(call)
     tasks = [spec.task for spec in paths.part().tasks]
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
     news = changes.of_run(paths, tasks)
-    seen: Dict[str, Dict[str, Any]] = {}
+    seen: Dict[str, Fields] = {}
     try:
         while not (news.any() and _send_news(call, paths, tasks, seen)) and not call.cancelled.is_set():
             watcher.wait(call.cancelled)
@@ -26,7 +29,7 @@ def watch(call: Call) -> Dict[str, Any]:
     return {}
 
 
-def _send_news(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Dict[str, Any]]) -> bool:
+def _send_news(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields]) -> bool:
     """Items for all that changed. True: that was the last of it."""
     # Whether it is over is asked first: what is then read is the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)

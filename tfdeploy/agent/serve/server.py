@@ -16,13 +16,16 @@ import time
 
 from tfdeploy import __version__
 from tfdeploy.agent import AGENT_DIR, frames, layout, ownership
-from tfdeploy.agent.annotations import Any, BinaryIO, Callable, Deque, Dict, List, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, Callable, Deque, Dict, List, Mapping, Tuple
 from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host import atomic
-from tfdeploy.agent.run.find import boot_id
+from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import complaint
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Hello
+    from tfdeploy.agent.shapes import Unchecked
 
 MOST_THREADS = 256  # what comes beyond waits for its turn
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
@@ -53,7 +56,7 @@ class Server:
         self._outgoing = outgoing
         self._writing = threading.Lock()
         self._running: Dict[Any, threading.Event] = {}
-        self._waiting: Deque[Tuple[Any, Dict[str, Any], bytes]] = collections.deque()
+        self._waiting: Deque[Tuple[object, Unchecked, bytes]] = collections.deque()
         self._counting = threading.Lock()
 
     def run(self) -> None:
@@ -71,7 +74,7 @@ class Server:
             elif "id" in header:
                 self._start(header["id"], header, blob)
 
-    def send(self, header: Dict[str, Any], blob: bytes = b"") -> None:
+    def send(self, header: Mapping[str, object], blob: bytes = b"") -> None:
         """One frame, whole. Raises SessionGone."""
         frame = frames.encode_frame(header, blob)
         with self._writing:
@@ -103,7 +106,7 @@ class Server:
         if cancelled is not None:
             cancelled.set()
 
-    def _start(self, number: Any, header: Dict[str, Any], blob: bytes) -> None:
+    def _start(self, number: Any, header: Unchecked, blob: bytes) -> None:
         with self._counting:
             if len(self._running) >= MOST_THREADS and header.get("verb") != "ping":
                 self._waiting.append((number, header, blob))
@@ -111,14 +114,14 @@ class Server:
             cancelled = self._running[number] = threading.Event()
         _begin(lambda: self._answer(number, header, blob, cancelled))
 
-    def _answer(self, number: Any, header: Dict[str, Any], blob: bytes, cancelled: threading.Event) -> None:
-        def item(fields: Dict[str, Any], content: bytes = b"") -> None:
+    def _answer(self, number: Any, header: Unchecked, blob: bytes, cancelled: threading.Event) -> None:
+        def item(fields: Mapping[str, object], content: bytes = b"") -> None:
             self.send({"id": number, "item": fields}, content)
 
         try:
             answer = self._outcome(header, Call(self.context, header.get("args") or {}, blob, item, cancelled))
             try:
-                self.send(dict(answer, id=number))
+                self.send({**answer, "id": number})
             except (TypeError, ValueError, frames.WireError) as error:
                 self.send({"id": number, "error": complaint(error)})
         except SessionGone:
@@ -126,7 +129,7 @@ class Server:
         finally:
             self._next(number)
 
-    def _outcome(self, header: Dict[str, Any], call: Call) -> Dict[str, Any]:
+    def _outcome(self, header: Unchecked, call: Call) -> Mapping[str, object]:
         try:
             self._check_owner(call.args)
             return {"value": find_verb(header.get("verb"))(call)}
@@ -135,7 +138,7 @@ class Server:
         except Exception as error:  # noqa: BLE001 - whatever a verb did wrong, the other side is told
             return {"error": complaint(error)}
 
-    def _check_owner(self, args: Dict[str, Any]) -> None:
+    def _check_owner(self, args: Unchecked) -> None:
         """Whatever a verb reads or writes of a job lies below these. Raises NotOurs."""
         job = args.get("job")
         if isinstance(job, str) and NAME.match(job):
@@ -181,7 +184,7 @@ def sweep_beside(context: Context) -> None:
         return
 
 
-def hello(context: Context) -> Dict[str, Any]:
+def hello(context: Context) -> Hello:
     """What the control side learns of this host before it asks for anything."""
     return {
         "version": __version__,

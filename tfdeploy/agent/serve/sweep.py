@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import in_doubt, leftovers, liveness
@@ -39,8 +38,8 @@ def _sweep_one(paths: RunPaths) -> None:
 
 
 def _bring_to_an_end(paths: RunPaths) -> None:
-    whole = read_json(paths.file("part.json")) is not None
-    if is_locked(paths.file("minder.lock")) or (whole and liveness.is_live(paths)):
+    whole = paths.is_whole()
+    if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
         return  # its minder waits for the launch, or ends it
     if not liveness.was_committed(paths):
         if not whole or paths.state().started is None:

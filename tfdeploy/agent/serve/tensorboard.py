@@ -12,15 +12,18 @@ import socket
 import subprocess
 import time
 
-from tfdeploy.agent.annotations import Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.host.sockets import listens
+from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import BoardEnd
 
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
 TRIES = 3  # somebody took the port in between
@@ -28,7 +31,7 @@ _SAID_BYTES = 16 << 10
 _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
 
 
-def tensorboard(call: Call) -> Dict[str, Any]:
+def tensorboard(call: Call) -> BoardEnd:
     """An item {"port"} once it listens; then until it is cancelled. Value {"code", "said"} where it ended by itself.
 
     Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (did not come up: its last words).
@@ -36,7 +39,7 @@ def tensorboard(call: Call) -> Dict[str, Any]:
     paths = paths_of(call)
     if not os.path.isdir(paths.cwd):
         raise VerbError("unknown_run", "the working directory of run %s is gone here" % paths.run, where=paths.cwd)
-    python = _python(str(call.args.get("python") or _planned_python(paths)))
+    python = _python(call.text("python") or _planned_python(paths))
     for left in reversed(range(TRIES)):
         board = _Board(python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex()))
         try:
@@ -54,8 +57,7 @@ def tensorboard(call: Call) -> Dict[str, Any]:
 
 def _planned_python(paths: RunPaths) -> str:
     """As the plan on this host says it of this host."""
-    plan = read_json(os.path.join(paths.run_dir, "plan.json")) or {}
-    return next((str(host["python"]) for host in plan.get("hosts", ()) if host.get("host") == paths.host), "python3")
+    return shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host) or "python3"
 
 
 def _python(wanted: str) -> str:

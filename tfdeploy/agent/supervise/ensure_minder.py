@@ -11,7 +11,6 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 
 MIND_S = 1.5
@@ -40,12 +39,12 @@ class Ground:
 
 def mind(paths: RunPaths) -> None:
     """Starts a minder again if it has died while its run has not ended."""
-    if is_locked(paths.file("minder.lock")) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
+    if is_locked(paths.minder_lock) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
         return
     # Not as the subreaper: the minder is to be nobody's child, so that it never counts as part of a task.
     processes.become_subreaper(False)
     try:
-        with open(paths.file("minder.log"), "ab") as log:
+        with open(paths.minder_log, "ab") as log:
             subprocess.call(
                 agent_command("minder", paths.host_dir), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -59,7 +58,7 @@ def stand_by(paths: RunPaths, part: wire.HostPart) -> None:
     """What comes after this end is the minder's, and it may die before it has done it: somebody sees to it that there is one
     until the run has ended here or another supervisor lives. Not this process: its end says that the attempt is over."""
     mind(paths)
-    locks = [task_processes.supervisor_lock(paths, spec.task) for spec in part.tasks]
+    locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
     if not _is_last(paths, locks) or os.fork() > 0:
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -16,19 +16,17 @@ import time
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
-from tfdeploy.agent.host import oom, processes, reserved_space
-from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.host import oom, processes
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log import lastwords
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.redact import Mask
 from tfdeploy.agent.run import clock, task_processes
-from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
 from tfdeploy.agent.supervise.ensure_minder import MIND_S, Ground, mind, stand_by
 from tfdeploy.agent.supervise.readiness import Readiness
 
-STOP_FILE = "stop.json"
 LEFTOVER_GRACE_S = 2.0  # for what the program left running when it ended by itself
 _READ_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -47,7 +45,7 @@ class Supervisor:
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
         self.log_began = self.log.end
         self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
-        self.secrets = {name: str(text) for name, text in (read_json(paths.file("env.json")) or {}).items()}
+        self.secrets = paths.secrets()
         self.mask = Mask(self.secrets.values())
         self.ready = Readiness(self.spec)
         self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
@@ -208,8 +206,8 @@ class Supervisor:
         self.asked = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
-        said = read_json(os.path.join(self.folder, STOP_FILE)) or {}
-        self._end_within(float(said.get("grace_s", self.part.stop_grace_s)))
+        order = self.paths.stop_order(self.spec.task)
+        self._end_within(self.part.stop_grace_s if order is None else order["grace_s"])
 
     def _end_within(self, grace_s: float) -> None:
         kill_at = time.monotonic() + grace_s
@@ -244,10 +242,9 @@ class Supervisor:
         self._restore_links()
         status = self.status
         if self.stopping:
-            said = read_json(os.path.join(self.folder, STOP_FILE)) or {}
-            failed = said.get("outcome") == "failed"
-            status.outcome = "failed" if failed else "stopped"
-            status.reason = said.get("reason", "its supervisor was told to end it")
+            order = self.paths.stop_order(self.spec.task)
+            status.outcome = "failed" if order is not None and order["outcome"] == "failed" else "stopped"
+            status.reason = NO_REASON if order is None else order["reason"]
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
@@ -280,9 +277,8 @@ class Supervisor:
         return self.saved
 
     def _journal(self, what: str, **fields: object) -> None:
-        line = dict(fields, v=wire.VERSION, time=time.time(), what=what, attempt=self.attempt)
         try:
-            reserved_space.append_line(os.path.join(self.folder, "journal"), line)
+            self.paths.journal(self.spec.task, what, fields, attempt=self.attempt)
         except OSError:
             pass  # full: the status matters more
 
@@ -292,7 +288,7 @@ def main(argv: List[str]) -> int:
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner(os.path.relpath(paths.task_dir(argv[1]), paths.host_dir))
-    lock = take_lock(task_processes.supervisor_lock(paths, argv[1]))
+    lock = take_lock(paths.supervisor_lock(argv[1]))
     if lock is None:
         return 0
     if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from tfdeploy.agent import shapes as inner
 from tfdeploy.agent import wire
 from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Name, Number, Path, Plain, Seconds, TaskName, Text
 
@@ -39,6 +40,32 @@ class Ending(msgspec.Struct):
     reason: Text | None = None
 
 
+class Health(msgspec.Struct):
+    word: Text
+    attempt: Count
+    reason: Text
+    since: Seconds
+
+
+class RestartCount(msgspec.Struct):
+    attempt: Count
+    count: Count
+    quick: Count
+    delay_s: Seconds
+    round: Count | None = None
+    how: Text | None = None
+
+
+class GangRound(msgspec.Struct):
+    n: Count
+    time: Seconds
+    task: TaskName
+    count: Count
+    quick: Count
+    delay_s: Seconds
+    reason: Text | None = None
+
+
 _Endings = Annotated[dict[TaskName, Ending], Meta(max_length=MOST_ROWS)]
 _SHOWN: dict[str, Any] = {"run": Name, "task": TaskName, "host": Name}
 _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may be
@@ -58,12 +85,15 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may
         "phase": Phase,
         "first_death": Ending | None,
         "ended_tasks": _Endings,
+        "health": Annotated[dict[TaskName, Health], Meta(max_length=MOST_ROWS)],
+        "restarts": Annotated[dict[TaskName, RestartCount], Meta(max_length=MOST_ROWS)],
+        "round": GangRound | None,
         "left_files": Annotated[list[Path], Meta(max_length=MOST_ROWS)],
     },
 }
 _BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Plain}
 
-_NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)}  # that agents do not load
+_NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(inner)  # that agents do not load
 
 
 @cache

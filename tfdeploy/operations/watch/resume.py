@@ -74,8 +74,8 @@ def _how_it_is(fleet: Fleet, plan: Plan) -> str:
         return "stopped"
     if any(state.abort_reason or state.first_death for state in states):
         return "ended"
-    outcomes = {}
+    outcomes: dict[str, str | None] = {}
     for answer, state in zip(answers.values(), states, strict=True):
-        outcomes.update({task: fields.get("outcome") for task, fields in state.ended_tasks.items()})
+        outcomes.update({task: ending["outcome"] for task, ending in state.ended_tasks.items()})
         outcomes.update({status.task: status.outcome for status in answer.tasks})
     return "ended" if plan.deciding and all(outcomes.get(task) == "succeeded" for task in plan.deciding) else "goes on"

@@ -1,0 +1,36 @@
+"""plan.json, the plan of a run as it lies on a host: written by run.prepare, given back as it is, and asked for a few words.
+
+The control side has the whole of it: tfdeploy/model/hostplan.py. Whoever looks here wants a word for people, and goes without.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+from tfdeploy.agent.host.atomic import read_json, write_json
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import ShownPlan, Unchecked
+
+
+def write(workdir: str, job: str, run: str, plan: Unchecked) -> None:
+    """Raises OSError."""
+    write_json(layout.plan_file(workdir, job, run), plan, durable=True)
+
+
+def read(workdir: str, job: str, run: str) -> ShownPlan:
+    """What it does not say, because it is damaged or gone, is as if nobody knew. Raises OSError."""
+    said = read_json(layout.plan_file(workdir, job, run)) or {}
+    names = said.get("data")
+    return {
+        "operator": str(said.get("operator") or "unknown"),
+        "created": said.get("created"),
+        "data": [str(name) for name in names] if isinstance(names, dict) else None,
+    }
+
+
+def planned_python(workdir: str, job: str, run: str, host: str) -> Optional[str]:
+    """The interpreter of that host, if the plan says it. Raises OSError."""
+    said = (read_json(layout.plan_file(workdir, job, run)) or {}).get("hosts")
+    hosts = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
+    return next((str(each["python"]) for each in hosts if each.get("host") == host and "python" in each), None)

@@ -1,0 +1,61 @@
+"""What run.prepare is given, and the host's part in it, checked before anything is done with it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import TYPE_CHECKING
+from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.record import NamedTuple
+from tfdeploy.agent.serve.call import Call
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Unchecked
+
+
+class Given(NamedTuple):
+    """The arguments: objects of JSON. Of these only the part is looked into here."""
+
+    part: Unchecked
+    plan: Unchecked
+    secrets: Unchecked
+    certs: Unchecked
+
+
+def given(call: Call) -> Given:
+    """In a blob: what is this host's own, and behind it what all hosts of the run share, the plan, and of each host's part what
+    it does not say itself. Raises VerbError bad_part."""
+    if not call.blob:
+        return Given(call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs"))
+    try:
+        text, rest = wire.unpack_first(call.blob)
+        own, shared = json.loads(text), json.loads(wire.unpack(rest))
+        part, plan = dict(own["part"], **shared["part"]), dict(shared["plan"])
+        return Given(part, plan, dict(own.get("secrets") or {}), dict(own.get("certs") or {}))
+    except (wire.WireError, ValueError, KeyError, TypeError) as error:
+        raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
+
+
+def part(given: Given) -> wire.HostPart:
+    """Its part, checked. Raises VerbError bad_part, bad_name."""
+    try:
+        part = wire.from_wire(wire.HostPart, given.part)
+    except (TypeError, AttributeError) as error:
+        raise VerbError("bad_part", "the host's part of the plan cannot be read: %s" % error) from error
+    names = [part.run, part.job, part.host, part.release] + [spec.role for spec in part.tasks] + list(part.links.values())
+    for name in names:
+        if not isinstance(name, str) or not NAME.match(name):
+            raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))
+    for path in list(part.keep) + list(part.links):
+        if os.path.isabs(path) or ".." in path.split("/") or os.path.normpath(path) != path or path == ".":
+            raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
+    for spec in part.tasks:
+        if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
+            raise VerbError("bad_part", "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index))
+        try:
+            wire.whole_words(spec, part.texts)
+        except ValueError as error:
+            raise VerbError("bad_part", "%s: %s" % (spec.task, error)) from error
+    return part
