@@ -85,8 +85,9 @@ def positive(text: str) -> int:
 
 def duration(text: str) -> float:
     """Seconds from 20, 20s, 5m, 1h, 2d."""
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    from tfdeploy.model.units import SECONDS
+
+    number, unit = (text[:-1], SECONDS[text[-1]]) if text[-1:] in SECONDS else (text, 1.0)
     try:
         value = float(number) * unit
     except ValueError:

@@ -12,10 +12,10 @@ from tfdeploy.config.node import Node, nearest
 from tfdeploy.model.allowed import PROGRAM, USER, VARIABLE, is_host_path, is_hostname, is_ip, is_text
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.ranges import MAX_NAMES, unfold
+from tfdeploy.model.units import SECONDS
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = (
     {"B": 1}
     | {p + "B": 1000**n for n, p in enumerate("kMGT", 1)}
@@ -144,7 +144,7 @@ def gpus(node: Node) -> Gpus:
 
 
 def seconds(node: Node) -> float:
-    value = _amount(node, "a duration with its unit", _SECONDS, "write it as 5s, 2m or 1h")
+    value = _amount(node, "a duration with its unit", SECONDS, "write it as 5s, 2m or 1h")
     if value > 86400 * 365:
         raise node.wrong("at most 365d")
     return value

@@ -19,7 +19,7 @@ from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import Wish, role_hosts
+from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program.source import Program
 
@@ -34,7 +34,7 @@ def mode(job: Job) -> Mode:
     return job.mode
 
 
-def roles(inventory: Inventory, job: Job, options: Options, wished: Mapping[str, Wish]) -> None:
+def roles(inventory: Inventory, job: Job, options: Options, wished: Mapping[str, RoleRequest]) -> None:
     """Whether inventory, job and options name roles that the mode can use. Raises ConfigError with the rule."""
     takes = rules(job.mode).takes
     for role in job.roles:
@@ -210,7 +210,7 @@ def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:
     return ConfigError(what, where=where, next=f"{next}, or choose another mode")
 
 
-def _one_process(job: Job, worker: Wish | None) -> None:
+def _one_process(job: Job, worker: RoleRequest | None) -> None:
     asked = max((worker.total or 0, worker.per_host or 0)) if worker else 0
     if worker is not None and asked > 1:
         raise ConfigError(
@@ -239,7 +239,7 @@ def _by_number(job: Job) -> None:
             )
 
 
-def _one_chief(inventory: Inventory, chief: Wish | None) -> None:
+def _one_chief(inventory: Inventory, chief: RoleRequest | None) -> None:
     if chief is None:
         return
     several = len(chief.hosts) > 1 and chief.because == ""

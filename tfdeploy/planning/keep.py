@@ -17,7 +17,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.planning import checks
 from tfdeploy.planning.cluster.placement import Seat, decider, place
-from tfdeploy.planning.cluster.role_requests import Wish
+from tfdeploy.planning.cluster.role_requests import RoleRequest
 from tfdeploy.planning.options import Options
 
 CLOCK_SLACK_S = 1.0
@@ -68,7 +68,7 @@ def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...]
 
 
 def seat_tasks(
-    wished: Mapping[str, Wish], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], job: Job, options: Options
+    wished: Mapping[str, RoleRequest], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], job: Job, options: Options
 ) -> tuple[tuple[Seat, ...], Going]:
     """The placement, and where training goes on: the deciding task goes to the host that holds the newest `keep`; where
     every worker reads the checkpoints, they go to all of them instead.

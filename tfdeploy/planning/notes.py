@@ -13,12 +13,12 @@ from tfdeploy.planning import checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import Wish
+from tfdeploy.planning.cluster.role_requests import RoleRequest
 
 _BY_DEFAULT = {"one": ", one per GPU, one on a host without", "all": ", one per host, with all its GPUs"}
 
 
-def counts(inventory: Inventory, mode: Mode, wished: Mapping[str, Wish], seats: tuple[Seat, ...]) -> tuple[str, ...]:
+def counts(inventory: Inventory, mode: Mode, wished: Mapping[str, RoleRequest], seats: tuple[Seat, ...]) -> tuple[str, ...]:
     """How many tasks of each role, and who asked for that many; roles that this mode leaves unused."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
     said = [f"{role}: {count[role]}{_asked(wish, used)}" for role, wish in wished.items()]
@@ -29,7 +29,7 @@ def counts(inventory: Inventory, mode: Mode, wished: Mapping[str, Wish], seats: 
     return (*said, *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused))
 
 
-def _asked(wish: Wish, mode: Rules) -> str:
+def _asked(wish: RoleRequest, mode: Rules) -> str:
     if wish.because:
         return f", on a worker host, since {wish.because}" if wish.of != wish.role else f" by {wish.because}"
     if mode.single:

@@ -20,7 +20,7 @@ from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import Called
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import Wish, role_hosts, wishes
+from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts, wishes
 from tfdeploy.planning.keep import Going
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import (
@@ -62,7 +62,7 @@ class _Asked:
 class _Placed:
     """Which task runs on which host. `used`: the facts of the hosts that get a task; `hosts`: all that were probed."""
 
-    wished: dict[str, Wish]
+    wished: dict[str, RoleRequest]
     hosts: dict[str, Host]
     seats: tuple[Seat, ...]
     going: Going
@@ -269,7 +269,7 @@ def _notes(asked: _Asked, placed: _Placed, read: _Read, laid: _LaidOut, commande
     )
 
 
-def wished_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, Wish]:
+def wished_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
     """What each role is asked for. Raises UsageError for a mode or roles that make no cluster, before any host is asked."""
     checks.mode(job)
     wished = wishes(inventory, job, options)

@@ -16,7 +16,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.modes import Rules
 from tfdeploy.planning.cluster import gpus
-from tfdeploy.planning.cluster.role_requests import Wish
+from tfdeploy.planning.cluster.role_requests import RoleRequest
 
 ANY_NUMBER = 1 << 30
 
@@ -37,7 +37,7 @@ class Seat:
 
 
 def place(
-    wished: Mapping[str, Wish], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], first: Mapping[str, str]
+    wished: Mapping[str, RoleRequest], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], first: Mapping[str, str]
 ) -> tuple[Seat, ...]:
     """Every task with its host, in the order of ROLES. `first`: role -> host that must get the role's task 0.
 
@@ -64,12 +64,12 @@ def deciding(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
     return (decider(seats).task,)
 
 
-def _turn(wish: Wish) -> tuple[bool, bool, int]:
+def _turn(wish: RoleRequest) -> tuple[bool, bool, int]:
     """Who picks GPUs first: the chief, then roles whose `gpus` the job names, then workers, then evaluators."""
     return (wish.role != "chief", not wish.gpus, ROLES.index(wish.role))
 
 
-def _with_gpus(wished: Mapping[str, Wish]) -> list[str]:
+def _with_gpus(wished: Mapping[str, RoleRequest]) -> list[str]:
     return list(dict.fromkeys(name for wish in wished.values() if wish.role != "ps" for name in wish.hosts))
 
 
@@ -78,7 +78,7 @@ class _Round:
 
     def __init__(
         self,
-        wish: Wish,
+        wish: RoleRequest,
         hosts: Mapping[str, Host],
         facts: Mapping[str, HostFacts],
         free: dict[str, list[int]],

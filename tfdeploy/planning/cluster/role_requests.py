@@ -19,7 +19,7 @@ FLAGS = {"ps": "--ps", "worker": "--workers"}
 
 
 @dataclass(frozen=True)
-class Wish:
+class RoleRequest:
     """What is asked of one role. `total` None: `per_host` on each host, or the contract's own count. `of`: the role of the
     inventory whose hosts these are."""
 
@@ -56,7 +56,7 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in there))
 
 
-def wishes(inventory: Inventory, job: Job, options: Options) -> dict[str, Wish]:
+def wishes(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
     """What each role of the cluster is asked for; a role that nobody asks for, or that the mode cannot use, is left out."""
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
@@ -68,7 +68,7 @@ def wishes(inventory: Inventory, job: Job, options: Options) -> dict[str, Wish]:
     return _chief_apart(found) if mode.all_decide else found
 
 
-def _wish(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None) -> Wish:
+def _wish(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None) -> RoleRequest:
     of = role
     if role == mode.lead and not role_hosts(inventory, role):
         of = "worker"
@@ -79,10 +79,10 @@ def _wish(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: in
     if total is None and rule.per_host is None:
         because = f"no host has the role {role}" if of != role else ""
         total = 1 if hosts and (role in SINGLE or mode.single) else None
-    return Wish(role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of, mode.ranks)
+    return RoleRequest(role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of, mode.ranks)
 
 
-def _chief_apart(found: Mapping[str, Wish]) -> dict[str, Wish]:
+def _chief_apart(found: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
     """Where the chief trains like a worker, with all GPUs of its host, that host has no worker beside it."""
     chief = found["chief"].hosts[:1] if "chief" in found else ()
     worker = found.get("worker")
