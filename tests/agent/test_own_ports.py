@@ -188,11 +188,11 @@ def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch:
     mine = wire.HostPart(run="r", job="j", mode="plain", host="n9", plan_digest="d", release="c", peers=peers, stall_after_s=60.0)
     asked: list[str] = []
 
-    def knock(at: Iterable[str]) -> dict[str, str]:
+    def tried(at: Iterable[str]) -> dict[str, str]:
         asked.extend(at)
         return dict.fromkeys(asked, "open")
 
-    monkeypatch.setattr(monitor.reach, "try_ports", knock)
+    monkeypatch.setattr(monitor.reach, "try_ports", tried)
     rounds = monitor.Monitor(RunPaths(str(tmp_path)), mine, None, SignsAnswer(), lambda: None)
     facts = diagnose.Facts(host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={})
     assert rounds._all_about(facts, set(), 1.0).ports == {"worker:1": "open"}
