@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import REPOSITORY, Tfdeploy
-from jobs import open_gate, write_job
-from remains import assert_nothing_left
 
+from support.lab.commandline import REPOSITORY, Tfdeploy
+from support.lab.jobs import open_gate, write_job
+from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
