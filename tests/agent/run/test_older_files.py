@@ -183,7 +183,7 @@ def test_certificates_are_whole_or_none(paths: RunPaths) -> None:
     Path(paths.file("mesh.json")).write_text('{"ca": "A", "cert": "B", "key": "C"}')
     assert paths.certificates() == {"ca": "A", "cert": "B", "key": "C"}
     Path(paths.file("mesh.json")).write_text('{"ca": "A"}')
-    with pytest.raises(ValueError, match="mesh.json is damaged"):
+    with pytest.raises(ValueError, match=r"mesh\.json is damaged"):
         paths.certificates()
 
 
@@ -199,7 +199,7 @@ def test_a_manifest_of_another_shape_is_none(tmp_path: Path) -> None:
         assert (release_manifest.load(str(path)) is not None) == whole
 
 
-# --- what checks knows the shapes
+# --- the check knows the shapes
 
 
 @pytest.mark.parametrize("name", sorted(check_files.NEEDED))
