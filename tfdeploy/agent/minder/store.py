@@ -9,7 +9,7 @@ import os
 import random
 import time
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Set
 from tfdeploy.agent.host.atomic import forget_halves
 from tfdeploy.agent.mesh import shared_state
@@ -44,7 +44,7 @@ class StateStore:
         if wrong is not None:  # what hangs on others' words comes again, and what was counted is counted anew
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.round = self.state.first_death = None
-            self.journal("forgot", why="state.json: %s" % wrong)
+            self.journal("forgot", why="%s: %s" % (layout.STATE, wrong))
         said = self.paths.known()
         if said is None:
             return
