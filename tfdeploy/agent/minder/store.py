@@ -9,12 +9,13 @@ import os
 import random
 import time
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Set
 from tfdeploy.agent.host.atomic import forget_halves
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import restart, unminded
+from tfdeploy.agent.run import check_files
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class StateStore:
     def remember(self) -> None:
         """What a minder before this one knew."""
         tidy(self.paths)
+        wrong = check_files.misfit(wire.HostRunState, wire.to_wire(self.state))
+        if wrong is not None:  # what hangs on others' words comes again, and what was counted is counted anew
+            self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
+            self.state.round = self.state.first_death = None
+            self.journal("forgot", why="%s: %s" % (layout.STATE, wrong))
         said = self.paths.known()
         if said is None:
             return

@@ -42,9 +42,9 @@ def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
     folder = layout.host_dir(workdir, job, run, host)
     said, part = _look(os.path.join(folder, layout.PART), wire.HostPart)
     if said is not None or part is None:
-        return said or "part.json: is gone"
+        return said or "%s: is gone" % layout.PART
     if (part["run"], part["job"]) != (run, job):
-        return "part.json: is of run %s of job %s" % (part["run"], part["job"])
+        return "%s: is of run %s of job %s" % (layout.PART, part["run"], part["job"])
     said = _look(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
     for task in part.get("tasks", ()):
         if said is None:

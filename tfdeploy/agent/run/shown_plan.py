@@ -18,6 +18,12 @@ def write(workdir: str, job: str, run: str, plan: Unchecked) -> None:
     write_json(layout.plan_file(workdir, job, run), plan, durable=True)
 
 
+def content(workdir: str, job: str, run: str) -> bytes:
+    """The whole of it, as it is. Raises OSError."""
+    with open(layout.plan_file(workdir, job, run), "rb") as file:
+        return file.read()
+
+
 def read(workdir: str, job: str, run: str) -> ShownPlan:
     """What it does not say, because it is damaged or gone, is as if nobody knew. Raises OSError."""
     said = read_json(layout.plan_file(workdir, job, run)) or {}

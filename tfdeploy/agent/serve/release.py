@@ -44,7 +44,7 @@ def begin(call: Call) -> ReleaseBegun:
         _make_room(staging, plan)
         missing = [entry.path for entry in plan.missing + staging.fill(plan)]
         lent = sorted(plan.sources.keys() - set(missing))
-        release_manifest.save(folder + ".json", entries, received=missing, lent=lent)
+        release_manifest.save(release_manifest.of(folder), entries, received=missing, lent=lent)
     except (VerbError, OSError):
         if plan.is_new:
             _remove_staging(folder)
@@ -57,7 +57,7 @@ def commit(call: Call) -> Changed:
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
     folder, final = staging_of(call), layout.release_dir(workdir, job, release)
     if not is_present(workdir, job, release):
-        begun = release_manifest.load(folder + ".json")
+        begun = release_manifest.load(release_manifest.of(folder))
         if begun is None or not os.path.isdir(folder):
             raise VerbError("not_begun", "no sync of release %s was begun here" % release, where=folder)
         staging = Staging(folder, begun.entries)
@@ -66,7 +66,8 @@ def commit(call: Call) -> Changed:
             return {"changed": changed}
         staging.settle(set(begun.lent))
         flush(folder, begun.received)
-        release_manifest.save(final + ".json", staging.stamped(), durable=True, release=release, time=time.time())
+        stamped = staging.stamped()
+        release_manifest.save(release_manifest.of(final), stamped, durable=True, release=release, time=time.time())
         _switch(folder, final)
     _remove_staging(folder)
     remove_old(workdir, job, release, max(1, call.whole("keep_releases", KEEP)))
@@ -106,7 +107,7 @@ def _adopt(folder: str) -> None:
     parent, own = os.path.split(folder)
     mine = own.rpartition("-")[0]
     for name in os.listdir(parent):
-        if name.rpartition("-")[0] != mine or name == own or name.endswith(".json"):
+        if name.rpartition("-")[0] != mine or name == own or name.endswith(release_manifest.SUFFIX):
             continue
         other = os.path.join(parent, name)
         if not os.path.isdir(folder):
@@ -125,8 +126,7 @@ def staging_of(call: Call) -> str:
 
 def _remove_staging(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    if os.path.exists(folder + ".json"):
-        os.unlink(folder + ".json")
+    release_manifest.forget(folder)
 
 
 def _make_room(staging: Staging, plan: Plan) -> None:

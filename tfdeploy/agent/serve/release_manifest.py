@@ -6,6 +6,7 @@ Pure but for reading and writing the remembered form. A path that could lead out
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
 
@@ -15,6 +16,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.record import NamedTuple
 
+SUFFIX = ".json"
 MOST_BYTES = 512 << 20  # of an unpacked manifest: a million files and more
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -92,6 +94,19 @@ def folders(paths: Iterable[str]) -> Set[str]:
             found.add(folder)
             folder = folder.rpartition("/")[0]
     return found
+
+
+def of(folder: str) -> str:
+    """Where the manifest of a release, or of one that grows, lies."""
+    return folder + SUFFIX
+
+
+def forget(folder: str) -> None:
+    """From here on it is no release any more. Raises OSError."""
+    try:
+        os.unlink(of(folder))
+    except FileNotFoundError:
+        pass
 
 
 def save(

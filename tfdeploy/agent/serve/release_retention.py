@@ -9,6 +9,8 @@ import time
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict
 from tfdeploy.agent.run import unended
+from tfdeploy.agent.serve import release_manifest
+from tfdeploy.agent.serve.release_manifest import SUFFIX
 
 STALE_S = 86400.0
 
@@ -18,7 +20,7 @@ def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
     folder = layout.releases_dir(workdir, job)
     times: Dict[str, float] = {}
     for entry in os.scandir(folder):
-        name = entry.name[: -len(".json")] if entry.name.endswith(".json") else entry.name
+        name = entry.name[: -len(SUFFIX)] if entry.name.endswith(SUFFIX) else entry.name
         times[name] = max(times.get(name, 0.0), _changed(entry.path))
     staging = {name for name in times if name.startswith(".")}
     newest = sorted(times.keys() - staging, key=lambda name: times[name], reverse=True)
@@ -35,8 +37,5 @@ def _changed(path: str) -> float:
 
 
 def _remove(release: str) -> None:
-    try:
-        os.unlink(release + ".json")  # first: from here on it is no release any more
-    except FileNotFoundError:
-        pass
+    release_manifest.forget(release)  # first
     shutil.rmtree(release, ignore_errors=True)

@@ -125,7 +125,7 @@ class Staging:
                 break
             if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
                 continue
-            release = manifest[: -len(".json")] + "/"
+            release = manifest[: -len(release_manifest.SUFFIX)] + "/"
             said = release_manifest.load(manifest)
             for entry in said.entries if said is not None else ():
                 key = (entry.kind, entry.sha256)
@@ -188,7 +188,7 @@ def _manifests_newest_first(folder: str) -> List[str]:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".json") and not entry.name.startswith("."):
+            if entry.name.endswith(release_manifest.SUFFIX) and not entry.name.startswith("."):
                 found.append((entry.stat().st_mtime_ns, entry.path))
     return [path for _, path in sorted(found, reverse=True)]
 

@@ -36,14 +36,14 @@ def is_present(workdir: str, job: str, release: str) -> bool:
 def damage(workdir: str, job: str, release: str) -> List[str]:
     """The paths of it that are not as committed; none: it is there and whole. New times are remembered. Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
-    manifest = release_manifest.load(folder + ".json")
+    manifest = release_manifest.load(release_manifest.of(folder))
     if manifest is None or not os.path.isdir(folder):
         return [release]
     entries = manifest.entries
     found = compare(folder, entries, workdir)
     if found.touched and not found.damaged:
         times = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in entries]
-        release_manifest.save(folder + ".json", times, release=manifest.release, time=manifest.time)
+        release_manifest.save(release_manifest.of(folder), times, release=manifest.release, time=manifest.time)
     return found.damaged
 
 

@@ -6,15 +6,13 @@ that is gone, are lost.
 
 from __future__ import annotations
 
-import os
-
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.record import replace
-from tfdeploy.agent.run import unwritten_ends
+from tfdeploy.agent.run import shown_plan, unwritten_ends
 from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_left, is_live, was_committed
@@ -176,8 +174,7 @@ def run_plan(call: Call) -> Nothing:
 
     paths = paths_of(call)
     try:
-        with open(os.path.join(paths.run_dir, "plan.json"), "rb") as file:
-            plan = file.read()
+        plan = shown_plan.content(paths.workdir, paths.job, paths.run)
     except OSError as error:
         what = "the plan of run %s cannot be read here: %s" % (paths.run, error.strerror)
         raise VerbError("unknown_run", what, where=paths.run_dir) from error
