@@ -1,5 +1,5 @@
-"""Frames on the one channel between both sides; control sees them as part of `wire`. Loaded by every `serve`: it
-imports as little as it can, for a core that many hosts may share.
+"""Frames on the one channel between both sides. Every `serve` loads this module, and many hosts may share a core: it imports
+as little as it can.
 
 One frame is  !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes).
 A long `args`, `value` or `item` travels packed: the header names it in `packed`, and the blob is zlib of its JSON.
@@ -15,7 +15,6 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mappi
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-VERSION = 1
 GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before us
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20

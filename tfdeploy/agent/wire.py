@@ -1,8 +1,8 @@
-"""What both sides speak: frames, verbs' values, status files, journal records. Versioned, once.
+"""What both sides speak: values of verbs, status files, journal records. Versioned, once.
 
-Standard library only, Python 3.8 syntax. The control side imports this module and `layout` of the
-agent and no other. A value travels as the JSON of its fields; unknown fields are ignored when read, so that an old
-agent and a new tfdeploy (or the reverse) still understand each other.
+The control side imports of the agent this module, `frames`, `layout` and `shapes`, and no other. A value travels as the
+JSON of its fields. A reader leaves out fields that it does not know, so that an old agent and a new tfdeploy (or the
+reverse) still understand each other.
 """
 
 from __future__ import annotations
@@ -11,44 +11,14 @@ import json
 import os
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple, Type, V
-from tfdeploy.agent.frames import (
-    GREETING,
-    HEARTBEAT_S,
-    MAX_BLOB_BYTES,
-    MAX_HEADER_BYTES,
-    MAX_PACKED_BYTES,
-    SILENCE_S,
-    VERSION,
-    WireError,
-    encode_frame,
-    pack,
-    read_exactly,
-    read_frame,
-    unpack,
-    unpack_first,
-)
-from tfdeploy.agent.record import field, record, replace
+from tfdeploy.agent.record import field, record
+from tfdeploy.agent.record import replace as replace  # for the control side
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Death, Ending, GangRound, Health, PlanWord, RestartCount, Unchecked
 
-__all__ = [  # the frames, and replace for its records, are seen through this module too
-    "GREETING",
-    "HEARTBEAT_S",
-    "MAX_BLOB_BYTES",
-    "MAX_HEADER_BYTES",
-    "MAX_PACKED_BYTES",
-    "SILENCE_S",
-    "VERSION",
-    "WireError",
-    "encode_frame",
-    "pack",
-    "read_exactly",
-    "read_frame",
-    "replace",
-    "unpack",
-    "unpack_first",
-]
+
+VERSION = 1
 
 # --- words ------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.folding import fold_names
@@ -104,9 +104,9 @@ def _ask(session: Session, sought: Sought, known: HeldPlan | None) -> HeldPlan:
         return known
     try:
         with _one_at_a_time:
-            content = wire.unpack(packed or b"", MOST_BYTES)
+            content = frames.unpack(packed or b"", MOST_BYTES)
             plan = read_shown(content, sought.run, sought.job, sought.metrics)
-    except (wire.WireError, ValueError) as error:
+    except (frames.WireError, ValueError) as error:
         what = f"the plan of {sought.run} that it holds is refused: {printable(str(error))[:300]}"
         raise HostFailed(what, where=host, next=f"--exclude {host} leaves it out") from error
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.agent.cluster import NewClient, NewCluster
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import for_hosts, read_shown
@@ -74,7 +74,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: NewClient, hosts
     client, which = serve(), {"job": JOB, "run": RUN}
     before = peak_mib(client.process.pid)
     own = json.dumps({"part": part, "secrets": {}, "certs": here.certs["n1"]}).encode()
-    blob = wire.pack(own) + wire.pack(shared)
+    blob = frames.pack(own) + frames.pack(shared)
     assert client.call("run.prepare", blob, **which)["value"] == {"prepared": True}
     try:
         folder = Path(layout.run_dir(str(tmp_path), JOB, RUN))
@@ -85,8 +85,8 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: NewClient, hosts
         assert whole > 60 and sum(files.values()) < 2 and len(blob) < 1 << 18 and len(own) < 1 << 16
         item, packed = client.frame(client.ask("run.plan", **which))
         assert item["item"] == {} and len(packed) < 1 << 18
-        assert plan_from_file(wire.unpack(packed)) == for_hosts(plan)
-        assert len(read_shown(wire.unpack(packed), RUN, JOB, {}).tasks) == HOSTS + 1
+        assert plan_from_file(frames.unpack(packed)) == for_hosts(plan)
+        assert len(read_shown(frames.unpack(packed), RUN, JOB, {}).tasks) == HOSTS + 1
         assert client.call("run.start", **which)["value"] == {}
         for role in ("ps", "worker"):
             told = folder / "cwd" / f"told.{role}"
@@ -99,9 +99,9 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: NewClient, hosts
 
 
 def test_what_is_not_whole_is_refused(serve: NewClient) -> None:
-    own, shared = wire.pack(b'{"part":{"run":"r","job":"large"}}'), wire.pack(b'{"plan":{},"part":{}}')
-    halves = (b"x", own[:-3], own, own + b"x", own + shared[:-3], own + wire.pack(b"[]"), own + wire.pack(b"{}"))
-    for blob in (*halves, wire.pack(b"[]") + shared, wire.pack(b"{}") + shared, own + shared):
+    own, shared = frames.pack(b'{"part":{"run":"r","job":"large"}}'), frames.pack(b'{"plan":{},"part":{}}')
+    halves = (b"x", own[:-3], own, own + b"x", own + shared[:-3], own + frames.pack(b"[]"), own + frames.pack(b"{}"))
+    for blob in (*halves, frames.pack(b"[]") + shared, frames.pack(b"{}") + shared, own + shared):
         assert serve().call("run.prepare", blob, run="r", job=JOB)["error"]["code"] == "bad_part"
 
 

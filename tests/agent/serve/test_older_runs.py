@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.frames import unpack
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
-from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire, unpack
+from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
 from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.planform import plan_from_file
 from tfdeploy.model.status import run_view

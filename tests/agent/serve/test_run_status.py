@@ -15,7 +15,7 @@ import pytest
 
 from support.agent.client import make_run
 from support.agent.cluster import NewClient
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import check_files, find
 from tfdeploy.agent.serve import run_status
@@ -137,7 +137,7 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: NewClient, tmp_pat
     assert [row["run"] for row in client.call("runs")["value"]] == ["new", "middle", "old"]
     assert client.call("runs", job="other")["value"] == []
     header, blob = client.frame(client.ask("run.plan", job="job", run="new"))
-    assert header["item"] == {} and wire.unpack(blob) == b'{"run": "new"}'
+    assert header["item"] == {} and frames.unpack(blob) == b'{"run": "new"}'
     known = client.ask("run.plan", job="job", run="new", unless=sha256(b'{"run": "new"}').hexdigest())
     assert client.frame(known)[0]["value"] == {}
     assert client.call("run.plan", job="job", run="old")["error"]["code"] == "unknown_run"

@@ -11,7 +11,7 @@ import pytest
 from support.agent.client import make_run
 from support.agent.cluster import NewClient
 from tfdeploy import __version__
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import find
 
@@ -20,7 +20,7 @@ WITHIN_S = 20.0
 
 def test_it_greets_and_says_where_it_is(serve: NewClient, tmp_path: Path, agent_dir: str) -> None:
     client = serve(SSH_CONNECTION="192.0.2.1 1 192.0.2.2 22")
-    assert client.greeting == wire.GREETING + b"\n"
+    assert client.greeting == frames.GREETING + b"\n"
     assert client.hello["workdir"] == str(tmp_path) and client.hello["agent"] == os.path.basename(agent_dir)
     assert client.hello["version"] == __version__ and client.hello["boot_id"] == find.boot_id()
     assert client.hello["ssh_connection"] == "192.0.2.1 1 192.0.2.2 22" and client.hello["pid"] == client.process.pid

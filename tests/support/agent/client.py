@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.run import find
 
 WITHIN_S = 20.0
@@ -23,7 +23,7 @@ class Client:
         assert self.process.stdin and self.process.stdout
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.greeting = self.stdout.readline()
-        frame = wire.read_frame(self.stdout)
+        frame = frames.read_frame(self.stdout)
         assert frame is not None
         self.hello = frame[0]["hello"]
         self.number = 0
@@ -33,13 +33,13 @@ class Client:
 
     def _read(self) -> None:
         while True:
-            frame = wire.read_frame(self.stdout)
+            frame = frames.read_frame(self.stdout)
             if frame is None:
                 return
             self.frames[frame[0]["id"]].put(frame)
 
     def write(self, header: dict[str, Any], blob: bytes = b"") -> None:
-        self.stdin.write(wire.encode_frame(header, blob))
+        self.stdin.write(frames.encode_frame(header, blob))
         self.stdin.flush()
 
     def ask(self, verb: str, blob: bytes = b"", **args: Any) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames, wire
 from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.planform import plan_to_file
@@ -126,7 +126,7 @@ def _standing(host: str, _: Any = None) -> dict[str, Any]:
 def _plan(host: str, args: dict[str, Any]) -> Said:
     text = json.dumps(plan_to_file(for_hosts(the_plan()))).encode()
     known = args.get("unless") == hashlib.sha256(text).hexdigest()
-    return Said([] if known else [({}, wire.pack(text))], {})
+    return Said([] if known else [({}, frames.pack(text))], {})
 
 
 def _watch(host: str, _: Any) -> Said:

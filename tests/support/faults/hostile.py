@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.faults.honest import Said, honest
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.agent.channel import FramedChannel
@@ -170,7 +170,7 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
         lambda: [struct.pack("!II", chance.choice([1 << 31, 0, 7]), chance.choice([0, 1 << 31])) + b"{}"],
     ]
     ways += [
-        lambda: [*items, frame({"id": number, "packed": "value"}, wire.pack(json.dumps(spoil(chance, said.value)).encode()))],
+        lambda: [*items, frame({"id": number, "packed": "value"}, frames.pack(json.dumps(spoil(chance, said.value)).encode()))],
         lambda: [*items, frame({"id": number, "packed": chance.choice(PACKED)}, chance.choice(BLOBS))],
         lambda: [*[frame({"id": number, "item": item}, chance.choice(BLOBS)) for item, _ in said.items], end],
     ]
@@ -212,7 +212,7 @@ class LyingChannel(FramedChannel):
                 self._frames.feed(said)
                 for each in self._frames.take():
                     self._hand_out(each)
-            except wire.WireError as error:
+            except frames.WireError as error:
                 self._lose(HostUnreachable(f"what the host sends is not our agent's: {error}", where=self._host))
         if last:
             self._lose(HostUnreachable("the connection ended", where=self._host))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.answers.verb import Flow
@@ -53,7 +53,7 @@ class Answer(list[Any]):
     def __init__(self, plan: Any, unless: str | None) -> None:
         text = json.dumps(plan).encode() if not isinstance(plan, bytes) else b""
         known = bool(text) and hashlib.sha256(text).hexdigest() == unless
-        super().__init__([] if known else [({}, wire.pack(text) if text else plan)])
+        super().__init__([] if known else [({}, frames.pack(text) if text else plan)])
 
     def close(self) -> None:
         return None
@@ -99,10 +99,10 @@ LIES: dict[str, Any] = {
     "no object": ["plan"],
     "nothing at all": b"",
     "garbage": b"\x1b]0;owned\x07",
-    "half of it": wire.pack(json.dumps(told()).encode())[:-9],
+    "half of it": frames.pack(json.dumps(told()).encode())[:-9],
     "a gigabyte": zlib.compress(bytes(1 << 30), 9),
-    "nested too deep": wire.pack(b'{"hosts":' + b"[" * 100_000),
-    "half a number": wire.pack(b'{"created": NaN}'),
+    "nested too deep": frames.pack(b'{"hosts":' + b"[" * 100_000),
+    "half a number": frames.pack(b'{"created": NaN}'),
     "null": None,
     "another run": told(run="digits-2"),
     "another job": told(job="other"),

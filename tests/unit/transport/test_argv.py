@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused
 from tfdeploy.transport.agent import archive, bootstrap
 from tfdeploy.transport.agent.frames import Frames
@@ -149,7 +149,7 @@ def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> 
 
 @given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=50)), max_size=6), st.integers(1, 40))
 def test_frames_come_whole_out_of_any_pieces(sent: list[tuple[dict[str, int], bytes]], size: int) -> None:
-    data = b"".join(wire.encode_frame(header, blob) for header, blob in sent)
+    data = b"".join(frames.encode_frame(header, blob) for header, blob in sent)
     frames = Frames(data[:size])
     found = list(frames.take())
     for at in range(size, len(data), size):
@@ -168,5 +168,5 @@ TOO_DEEP = [b"[" * 100_000, b'{"a": ' * 100_000]
 
 @pytest.mark.parametrize("foreign", [b"HTTP/1.1 400 Bad Request", *map(frame_of, NOT_OURS + TOO_DEEP)])
 def test_foreign_bytes_are_no_frames(foreign: bytes) -> None:
-    with pytest.raises(wire.WireError):
+    with pytest.raises(frames.WireError):
         list(Frames(foreign).take())

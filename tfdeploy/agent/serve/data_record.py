@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from tfdeploy.agent import frames
+from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.host import atomic
 
@@ -24,7 +24,7 @@ def begun(folder: str) -> float:
 
 def mark(folder: str) -> None:
     """Ours, and a sync begins. Raises OSError."""
-    marker: DataMarker = {"v": frames.VERSION, "time": time.time(), "name": os.path.basename(folder)}
+    marker: DataMarker = {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)}
     atomic.write_json(_marker(folder), marker)
 
 
@@ -34,12 +34,12 @@ def read(folder: str) -> Optional[DataRecord]:
     if said is None:
         return None
     time_s = said["time"] if isinstance(said.get("time"), (int, float)) else 0.0
-    return {"v": frames.VERSION, "time": time_s, "digest": str(said.get("digest"))}
+    return {"v": wire.VERSION, "time": time_s, "digest": str(said.get("digest"))}
 
 
 def write(folder: str, digest: str) -> None:
     """Raises OSError."""
-    record: DataRecord = {"v": frames.VERSION, "digest": digest, "time": time.time()}
+    record: DataRecord = {"v": wire.VERSION, "digest": digest, "time": time.time()}
     atomic.write_json(_record(folder), record, durable=True)
 
 

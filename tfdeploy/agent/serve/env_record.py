@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from tfdeploy.agent import frames
+from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.serve.env_install import is_pin
@@ -27,7 +27,7 @@ def read(folder: str) -> Optional[EnvironmentRecord]:
     packages = said.get("packages")
     pins = packages.items() if isinstance(packages, dict) else ()
     return {
-        "v": frames.VERSION,
+        "v": wire.VERSION,
         "time": said["time"] if isinstance(said.get("time"), (int, float)) else 0.0,
         "by": "pip" if said.get("by") == "pip" else "uv",
         "python": str(said.get("python")),
@@ -37,7 +37,7 @@ def read(folder: str) -> Optional[EnvironmentRecord]:
 
 def write(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
     """Raises OSError."""
-    record: EnvironmentRecord = {"v": frames.VERSION, "time": time.time(), "by": by, "python": python, "packages": packages}
+    record: EnvironmentRecord = {"v": wire.VERSION, "time": time.time(), "by": by, "python": python, "packages": packages}
     atomic.write_json(of(folder), record)
 
 

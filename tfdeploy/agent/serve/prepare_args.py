@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.record import NamedTuple
@@ -30,11 +30,11 @@ def given(call: Call) -> Given:
     if not call.blob:
         return Given(call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs"))
     try:
-        text, rest = wire.unpack_first(call.blob)
-        own, shared = json.loads(text), json.loads(wire.unpack(rest))
+        text, rest = frames.unpack_first(call.blob)
+        own, shared = json.loads(text), json.loads(frames.unpack(rest))
         part, plan = dict(own["part"], **shared["part"]), dict(shared["plan"])
         return Given(part, plan, dict(own.get("secrets") or {}), dict(own.get("certs") or {}))
-    except (wire.WireError, ValueError, KeyError, TypeError) as error:
+    except (frames.WireError, ValueError, KeyError, TypeError) as error:
         raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
 
 

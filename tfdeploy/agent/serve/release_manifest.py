@@ -10,7 +10,7 @@ import os
 import re
 import zlib
 
-from tfdeploy.agent import frames
+from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
@@ -122,7 +122,7 @@ def save(
     """With these keys, as far as they are given. Raises OSError."""
     more = {"received": received, "lent": lent, "release": release, "time": time}
     given = {name: value for name, value in more.items() if value is not None}
-    atomic.write_json(path, {**given, "v": frames.VERSION, "entries": [list(entry) for entry in entries]}, durable=durable)
+    atomic.write_json(path, {**given, "v": wire.VERSION, "entries": [list(entry) for entry in entries]}, durable=durable)
 
 
 def mentions(path: str, contents: Iterable[str]) -> bool:

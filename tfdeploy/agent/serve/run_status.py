@@ -6,7 +6,7 @@ that is gone, are lost.
 
 from __future__ import annotations
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
@@ -179,7 +179,7 @@ def run_plan(call: Call) -> Nothing:
         what = "the plan of run %s cannot be read here: %s" % (paths.run, error.strerror)
         raise VerbError("unknown_run", what, where=paths.run_dir) from error
     if call.text("unless") != hashlib.sha256(plan).hexdigest():
-        call.item({}, wire.pack(plan))
+        call.item({}, frames.pack(plan))
     return {}
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames, wire
 from tfdeploy.errors import Refused
 from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.job import Secret
@@ -25,15 +25,15 @@ def prepare_blobs(plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[st
     certs = certificates(plan.run, parts)
     revealed = {name: secret.reveal() for name, secret in secrets.items()}
     shared = _text({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
-    packed = wire.pack(shared)
+    packed = frames.pack(shared)
 
     def blob(host: str) -> bytes:
         own = _text({"part": wire.to_wire(parts[host]), "secrets": revealed, "certs": certs[host]})
-        long_bytes, most_bytes = len(own) + len(shared), wire.MAX_PACKED_BYTES
+        long_bytes, most_bytes = len(own) + len(shared), frames.MAX_PACKED_BYTES
         if long_bytes > most_bytes:
             what = f"the plan has {long_bytes:,} bytes, and a host takes at most {most_bytes:,}"
             raise Refused(what, where=host, next="write the long words of `command` and `env` to files of the code")
-        return wire.pack(own) + packed
+        return frames.pack(own) + packed
 
     return blob
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import paramiko
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
@@ -66,7 +66,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
         if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
             packed = agent_zip()
             talk.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
-        talk.line(wire.GREETING)
+        talk.line(frames.GREETING)
     return talk.pump, talk.rest
 
 

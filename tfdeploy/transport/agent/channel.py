@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import paramiko
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
 from tfdeploy.model.answers.reading import BadShape, read
@@ -132,7 +132,7 @@ class FramedChannel:
                 return  # lost: nothing to cancel there
 
     def _send(self, header: dict[str, object], blob: bytes = b"") -> None:
-        data = wire.encode_frame(header, blob)
+        data = frames.encode_frame(header, blob)
         try:
             with self._sending:
                 self._channel.sendall(data)
@@ -150,8 +150,8 @@ class FramedChannel:
                     hello = frame.header.get("hello")
                     if isinstance(hello, dict):
                         return hello
-                    raise wire.WireError("no hello")
-            except wire.WireError as error:
+                    raise frames.WireError("no hello")
+            except frames.WireError as error:
                 raise HostUnreachable(f"what answers is not our agent: {error}", where=self._host) from error
             if not self._more(max(0.1, deadline - time.monotonic())) or time.monotonic() > deadline:
                 raise self._gone()
@@ -173,7 +173,7 @@ class FramedChannel:
                     break
             else:
                 return
-        except wire.WireError as foreign:
+        except frames.WireError as foreign:
             error = HostUnreachable(f"what the host sends is not our agent's: {foreign}", where=self._host)
         except (OSError, EOFError, paramiko.SSHException) as broken:
             error = HostUnreachable(f"the connection ended: {clean(str(broken).encode())}", where=self._host)
@@ -211,10 +211,10 @@ class FramedChannel:
             self._stuck = None
             if now < self._ping_due:
                 return
-            frame = wire.encode_frame({"id": 0, "verb": PING.name, "args": {}})
+            frame = frames.encode_frame({"id": 0, "verb": PING.name, "args": {}})
             if self._channel.out_window_size > len(frame):
                 self._channel.sendall(frame)
-                self._ping_due = now + min(wire.HEARTBEAT_S, HURRIED_PING_S if self._hurried else wire.HEARTBEAT_S)
+                self._ping_due = now + min(frames.HEARTBEAT_S, HURRIED_PING_S if self._hurried else frames.HEARTBEAT_S)
                 self._pinged = time.time()
             self._ping_sent = self._ping_sent or now
         finally:

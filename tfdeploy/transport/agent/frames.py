@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.model.answers.reading import weight_bytes
 
 _HEAD = struct.Struct("!II")
@@ -41,7 +41,7 @@ class Frames:
         self._have += len(data)
 
     def take(self) -> Iterator[Frame]:
-        """The frames that are whole by now. Raises wire.WireError on foreign bytes."""
+        """The frames that are whole by now. Raises frames.WireError on foreign bytes."""
         if self._have < self._need:
             return
         data = b"".join(self._parts)
@@ -49,8 +49,8 @@ class Frames:
         try:
             while len(data) - at >= _HEAD.size:
                 header_bytes, blob_bytes = _HEAD.unpack_from(data, at)
-                if header_bytes > wire.MAX_HEADER_BYTES or blob_bytes > wire.MAX_BLOB_BYTES:
-                    raise wire.WireError(f"a frame of {header_bytes} + {blob_bytes} bytes is not ours")
+                if header_bytes > frames.MAX_HEADER_BYTES or blob_bytes > frames.MAX_BLOB_BYTES:
+                    raise frames.WireError(f"a frame of {header_bytes} + {blob_bytes} bytes is not ours")
                 end = at + _HEAD.size + header_bytes + blob_bytes
                 if len(data) < end:
                     self._need = end - at
@@ -66,7 +66,7 @@ class Frames:
 
 
 def _refuse(word: str) -> float:
-    raise wire.WireError(f"a frame with the number {word}")
+    raise frames.WireError(f"a frame with the number {word}")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
@@ -76,9 +76,9 @@ def _header(text: bytes) -> dict[str, Any]:
     try:
         header = _DECODER.decode(text.decode("ascii"))
     except ValueError as error:
-        raise wire.WireError("a frame that is not JSON") from error
+        raise frames.WireError("a frame that is not JSON") from error
     except RecursionError as error:
-        raise wire.WireError("a frame that is nested too deep") from error
+        raise frames.WireError("a frame that is nested too deep") from error
     if not isinstance(header, dict):
-        raise wire.WireError("a frame that is not an object")
+        raise frames.WireError("a frame that is not an object")
     return header

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import BadShape, read, read_text
@@ -138,8 +138,8 @@ def checked_frame(frame: Frame | None, field: str, cls: type[V], verb: str, host
     if frame is None or frame.header.get("packed") != field:
         return checked(frame.header.get(field) if frame else None, cls, verb, host)
     try:
-        return read_text(wire.unpack(frame.blob, MOST_PACKED_BYTES), cls)
-    except (BadShape, wire.WireError) as error:
+        return read_text(frames.unpack(frame.blob, MOST_PACKED_BYTES), cls)
+    except (BadShape, frames.WireError) as error:
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 

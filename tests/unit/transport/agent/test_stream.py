@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer
 from tfdeploy.model.answers.files import Missing
 from tfdeploy.transport.agent.frames import Frame, Frames
@@ -21,7 +21,7 @@ LONG = [f"folder/{number:06}" for number in range(100_000)]
 
 
 def taken(header: dict[str, Any], blob: bytes = b"") -> Frame:
-    (frame,) = Frames(wire.encode_frame(header, blob)).take()
+    (frame,) = Frames(frames.encode_frame(header, blob)).take()
     return frame
 
 
@@ -50,12 +50,12 @@ def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
     [
         b"",
         b"garbage",
-        wire.pack(b'{"missing": []}')[:-1],
-        wire.pack(b"[1"),
-        wire.pack(b'{"missing": 3}'),
-        wire.pack(b"[" * 10**6),
-        wire.pack(b'{"missing": ["\\udcff", NaN]}'),
-        wire.pack(b'{"missing": ["\\udcff", 3]}'),
+        frames.pack(b'{"missing": []}')[:-1],
+        frames.pack(b"[1"),
+        frames.pack(b'{"missing": 3}'),
+        frames.pack(b"[" * 10**6),
+        frames.pack(b'{"missing": ["\\udcff", NaN]}'),
+        frames.pack(b'{"missing": ["\\udcff", 3]}'),
     ],
 )
 def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
@@ -79,21 +79,21 @@ def test_a_gigabyte_is_not_unpacked() -> None:
 @pytest.mark.parametrize("size", [0, 1, 999, 1000])
 def test_unpacking_is_exact_to_the_byte(size: int) -> None:
     content = bytes(range(250)) * 4
-    assert wire.unpack(wire.pack(content[:size]), 1000) == content[:size]
-    with pytest.raises(wire.WireError, match="more than 1000"):
-        wire.unpack(wire.pack(content + b"x"), 1000)
+    assert frames.unpack(frames.pack(content[:size]), 1000) == content[:size]
+    with pytest.raises(frames.WireError, match="more than 1000"):
+        frames.unpack(frames.pack(content + b"x"), 1000)
 
 
 def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
-    with pytest.raises(wire.WireError, match="not ours"):
+    with pytest.raises(frames.WireError, match="not ours"):
         list(Frames(struct.pack("!II", (1 << 20) + 1, 0)).take())
-    with pytest.raises(wire.WireError, match="too large"):
-        wire.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
-    assert json.loads(wire.unpack(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)) == {"a": "x" * (1 << 20)}
+    with pytest.raises(frames.WireError, match="too large"):
+        frames.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
+    assert json.loads(frames.unpack(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)) == {"a": "x" * (1 << 20)}
 
 
 @pytest.mark.parametrize(
-    ("blob", "kind"), [(wire.pack(b'{"code": "locked", "what": "no"}'), AgentError), (b"x", BadAnswer), (b"", BadAnswer)]
+    ("blob", "kind"), [(frames.pack(b'{"code": "locked", "what": "no"}'), AgentError), (b"x", BadAnswer), (b"", BadAnswer)]
 )
 def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
     answer = Reply("n1", lambda full: None)
