@@ -141,7 +141,9 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: NewCl
 def test_two_tasks_in_one_folder_that_both_replace_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
-    words = f"sleep 0.$TFDEPLOY_TASK_INDEX; {WIPES['removes it']}; echo $TFDEPLOY_TASK_INDEX > out/logs/model"
+    own_turn = '[ "$(cat out/logs/model)" = "$((TFDEPLOY_TASK_INDEX - 1))" ]'
+    waits = f"[ $TFDEPLOY_TASK_INDEX = 0 ] || until {own_turn}; do sleep 0.01; done 2>/dev/null"
+    words = f"{waits}; {WIPES['removes it']}; echo $TFDEPLOY_TASK_INDEX > out/logs/model"
     tasks = {f"worker:{n}": ("n1", ["sh", "-c", words]) for n in range(3)}
     cluster.launch("r1", tasks, keep=["out/logs"], finish_grace_s=10.0)
     cluster.wait_ended("r1")
