@@ -150,11 +150,11 @@ def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> 
 @given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=50)), max_size=6), st.integers(1, 40))
 def test_frames_come_whole_out_of_any_pieces(sent: list[tuple[dict[str, int], bytes]], size: int) -> None:
     data = b"".join(frames.encode_frame(header, blob) for header, blob in sent)
-    frames = Frames(data[:size])
-    found = list(frames.take())
+    taken = Frames(data[:size])
+    found = list(taken.take())
     for at in range(size, len(data), size):
-        frames.feed(data[at : at + size])
-        found += frames.take()
+        taken.feed(data[at : at + size])
+        found += taken.take()
     assert [(frame.header, frame.blob) for frame in found] == sent
 
 
