@@ -15,9 +15,9 @@ from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder
-from tfdeploy.model.heard import unheard
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.uninformed import uninformed
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.launching import prepare_blobs
@@ -120,4 +120,4 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
     ],
 )
 def test_who_has_not_heard(states: list[wire.HostRunState], found: Any) -> None:
-    assert unheard({each.host: each for each in states}) == found
+    assert uninformed({each.host: each for each in states}) == found

@@ -1,4 +1,4 @@
-"""`tfdeploy docs`: the reference of the two files, printed from what validation reads."""
+"""`tfdeploy docs`: the reference of the two files, printed from the tables that validation reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Flags(CommonFlags):
 def add(subparsers: Any) -> None:
     text = "the reference of the two files"
     parser = subparsers.add_parser("docs", help=text, description="The keys of inventory and job file, and the placeholders.")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 from tfdeploy.cli.options import duration
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def add(subparsers: Any) -> None:
         description="One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host.",
     )
     parser.add_argument("--timeout", type=duration, metavar="60s", help="give up on a host after so long")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.errors import TfdeployError, UsageError, worst
     from tfdeploy.operations.execute import execute
     from tfdeploy.ui.reports import show_next
@@ -43,8 +43,8 @@ def run(flags: Flags) -> int:
 
     if not flags.after:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
-    inventory = setting.inventory_here(flags)
-    with setting.open_fleet(flags) as fleet:
+    inventory = context.inventory_here(flags)
+    with context.open_fleet(flags) as fleet:
         results = execute(fleet, inventory.hosts, tuple(flags.after), timeout_s=flags.timeout)
     rows = [_row(host, result) for host, result in results.items()]
     if flags.json:

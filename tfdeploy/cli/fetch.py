@@ -1,4 +1,4 @@
-"""`tfdeploy fetch`: checkpoints, files that programs left, and logs, back to this machine; or `keep` on to another host."""
+"""`tfdeploy fetch`: checkpoints, files that programs left, and logs, back to this machine; or `keep` to another host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import OfRun, carried_out_by
+from tfdeploy.cli.flags import OfRun, finish_parser
 from tfdeploy.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--onto", metavar="HOST", help="with --keep: copy the newest keep to that host, where a launch goes on from it"
     )
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
@@ -62,8 +62,8 @@ def run(flags: Flags) -> int:
 
         _refuse_more(flags)
         return onto(flags, flags.onto)
-    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
-        plan, only, odd = setting.run_meant(flags, fleet)
+    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        plan, only, plan_code = context.chosen_run(flags, fleet)
         to = Path(flags.to) if flags.to else _own_folder() / plan.run
         fetched = fetch(fleet, plan, FetchOptions(to, tuple(flags.parts or PARTS), flags.overwrite, only), emit)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
@@ -73,9 +73,9 @@ def run(flags: Flags) -> int:
         ok = all(row["ok"] for row in rows)
         print(json.dumps({"run": plan.run, "ok": ok, "to": str(to.resolve()), "keep_from": fetched.keep_from, "hosts": rows}))
     else:
-        _say(flags, plan, fetched, rows, to)
-    setting.say_unasked(flags, unasked)
-    return worst([odd, *(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
+        _show(flags, plan, fetched, rows, to)
+    context.show_unasked(flags, unasked)
+    return worst([plan_code, *(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
 
 
 def _refuse_more(flags: Flags) -> None:
@@ -88,7 +88,7 @@ def _refuse_more(flags: Flags) -> None:
 
 
 def _own_folder() -> Path:
-    """./fetched, which no sync takes for code."""
+    """./fetched, with a .gitignore so that no sync sends it as code."""
     folder = Path("fetched")
     try:
         folder.mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ def _row(host: str, result: Brought | TfdeployError) -> FetchRow:
     }
 
 
-def _say(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:
+def _show(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:
     from tfdeploy.ui.reports import show_fetch, show_next
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of

@@ -1,4 +1,4 @@
-"""What was typed, as one frozen record per verb, read once from argparse's namespace. No verb sees the namespace.
+"""The command line as one frozen record per verb, read once from argparse's namespace. No verb sees the namespace.
 
 `CommonFlags` holds the common flags of the contract; a verb's own record adds its own flags to them.
 """
@@ -21,9 +21,9 @@ _COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
 
 @dataclass(frozen=True, kw_only=True)
 class CommonFlags:
-    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--` (None: there is no `--`)."""
+    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--` (None: no `--`)."""
 
-    unbounded: ClassVar[str | None] = None  # why the verb refuses --limit and --exclude; None: it honours them
+    unbounded: ClassVar[str | None] = None  # why the verb refuses --limit and --exclude; None: it takes them
     takes_words: ClassVar[bool] = False  # whether words may stand behind `--`
 
     inventory: str | None = None
@@ -40,12 +40,12 @@ class CommonFlags:
 
     @property
     def bounded(self) -> bool:
-        """Whether only some of the hosts are meant."""
+        """Whether --limit or --exclude selects hosts."""
         return self.limit is not None or self.exclude is not None
 
     def typed(self, text: str) -> str:
-        """`text` with the -i and -j of this command line in every tfdeploy command that it names: it can be typed as it stands.
-        What the environment says is left to the environment."""
+        """`text` with the -i and -j of this command line added to every tfdeploy command in it, so that it can be typed as it
+        stands. Values that the environment gives are not added."""
         given = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
         words = [word for flag, value, name in given if value and value != env_default(name) for word in (flag, value)]
         if not words:
@@ -53,17 +53,17 @@ class CommonFlags:
         return _COMMAND.sub(lambda found: f"{found[0]} {shlex.join(words)}" if _reads_files(found[1]) else found[0], text)
 
     def nexts(self, results: Mapping[str, object]) -> list[str]:
-        """What to type next, by what the hosts' errors among `results` say."""
+        """What to type next, from the errors among `results` (by host)."""
         from tfdeploy.errors import TfdeployError
         from tfdeploy.model.nexts import fold_nexts
 
-        said = {host: result.next for host, result in results.items() if isinstance(result, TfdeployError)}
-        return [self.typed(text) for text in fold_nexts(said)]
+        next_by_host = {host: result.next for host, result in results.items() if isinstance(result, TfdeployError)}
+        return [self.typed(text) for text in fold_nexts(next_by_host)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfRun(CommonFlags):
-    """Of a verb about one run. `wanted`: its id or a unique prefix."""
+    """Flags of a verb about one run. `wanted`: the run's id or a unique prefix."""
 
     wanted: str | None = None
 
@@ -71,19 +71,22 @@ class OfRun(CommonFlags):
 F = TypeVar("F", bound=CommonFlags)
 
 
-def carried_out_by(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
-    """The last word of a verb's `add`: the common flags, and what was typed goes to `run` as one `record`."""
+def finish_parser(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
+    """Ends a verb's `add`: adds the common flags, and makes `run` get the command line as one `record`."""
     common(parser)
-    runs(parser, record, run)
+    set_handler(parser, record, run)
 
 
-def runs(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
-    """The same without the common flags."""
+def set_handler(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
+    """Makes `run` get the command line as one `record`."""
     parser.set_defaults(run=lambda namespace, after: run(read(record, parser.prog, namespace, after)))
 
 
 def read(record: type[F], prog: str, namespace: argparse.Namespace, after: Sequence[str] | None) -> F:
-    """The verb's record. Raises UsageError: a flag or words that the verb does not take. A field that no flag fills is a bug."""
+    """The verb's record.
+
+    Raises UsageError on a flag or words that the verb does not take, TypeError on a field that no flag fills.
+    """
     given: dict[str, Any] = vars(namespace)
     if after is not None and not record.takes_words:
         raise UsageError(f"nothing may stand behind --: {shlex.join(after)}", where=prog, next=f"{prog} --help")
@@ -94,7 +97,7 @@ def read(record: type[F], prog: str, namespace: argparse.Namespace, after: Seque
 
 
 def common_flags(words: Sequence[str]) -> CommonFlags:
-    """The common flags among all words of a command line, whatever verb it has; where they cannot be read, none."""
+    """The common flags in a command line of any verb; the defaults where they cannot be read."""
     parser = Parser(add_help=False)
     try:
         common(parser)

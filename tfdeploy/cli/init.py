@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import MODES
 
@@ -41,7 +41,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--mode", choices=MODES, help="how the tasks train together (default async)")
     parser.add_argument("--command", metavar="LINE", help="the program's words (default: python and the program found here)")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
@@ -66,7 +66,7 @@ def run(flags: Flags) -> int:
 
 
 def _answer(flags: Flags, given: str | None, question: str, default: str) -> str:
-    """What was said on the command line, else on the terminal, else the default."""
+    """The value from the command line, else the answer on the terminal, else the default."""
     if given is not None or flags.yes or flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return given if given is not None else default
     print(f"{question} [{default}]: ", end="", file=sys.stderr, flush=True)
@@ -99,7 +99,7 @@ def _program(folder: Path) -> str:
 
 
 def _check(texts: dict[Path, str]) -> None:
-    """Whether tfdeploy will read what it is about to write. Raises UsageError that names the flag."""
+    """Checks that tfdeploy can read the texts before it writes them. Raises UsageError that names the flag."""
     from tfdeploy import config
 
     with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as place:

@@ -1,4 +1,4 @@
-"""`tfdeploy inventory`: hosts, roles and settings as understood, and where each came from. Contacts nobody."""
+"""`tfdeploy inventory`: hosts, roles and settings as understood, and where each came from. Contacts no host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 if TYPE_CHECKING:
     from tfdeploy.config import Understood
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add(subparsers: Any) -> None:
     text = "print hosts, roles and settings as understood"
     parser = subparsers.add_parser("inventory", help=text, description="What the inventory says, and where. Contacts nobody.")
-    carried_out_by(parser, CommonFlags, run)
+    finish_parser(parser, CommonFlags, run)
 
 
 def run(flags: CommonFlags) -> int:
@@ -37,16 +37,16 @@ def run(flags: CommonFlags) -> int:
 
 def _of_job(flags: CommonFlags) -> str | None:
     """The job file's `inventory:`, where there is a job file."""
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
 
-    job = setting.job_here(flags)
+    job = context.job_here(flags)
     return job.inventory if job else None
 
 
 def as_json(inventory: Inventory, understood: Understood) -> dict[str, object]:
     """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles": {role: [names]}}.
 
-    A setting without a place in "from" was left out of the file.
+    A setting that is missing in "from" is not in the file.
     """
     from dataclasses import asdict
 
@@ -62,7 +62,7 @@ def as_json(inventory: Inventory, understood: Understood) -> dict[str, object]:
 
 
 def origin(understood: Understood, host: Host, key: str) -> str | None:
-    """file:line of the setting, with " (defaults)" where it stands there; None: left out."""
+    """file:line of the setting, with " (defaults)" where it is set under `defaults:`; None: not in the file."""
     given = understood.given[host.name].get(key)
     if given is None:
         return None

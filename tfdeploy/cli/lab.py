@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import CommonFlags, runs
+from tfdeploy.cli.flags import CommonFlags, set_handler
 from tfdeploy.cli.options import env_default, env_true
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ACTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    """Of every `lab` verb; what a verb does not take has its default."""
+    """The flags of all `lab` verbs; a flag that a verb does not take has its default."""
 
     unbounded = "a lab is one whole; cut, heal, kill and boot name their host"
     takes_words = True
@@ -65,9 +65,9 @@ def _verb(verbs: Any, name: str, what: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=what)
     parser.add_argument("--name", default=env_default("lab-name") or "lab", help="which lab (default: lab)")
     parser.add_argument("--json", action="store_true", default=env_true("json"), help="the answer as JSON")
-    for bound in ("--limit", "--exclude"):  # known, so that they are refused by name
+    for bound in ("--limit", "--exclude"):  # parsed, so that the error names them
         parser.add_argument(bound, help=argparse.SUPPRESS)
-    runs(parser, Flags, run)
+    set_handler(parser, Flags, run)
     return parser
 
 
@@ -88,13 +88,13 @@ def run(flags: Flags) -> int:
             shared_workdir=flags.shared_workdir,
             gpus=flags.gpus,
         )
-        _say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
+        _print_note(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
         if found.kind == "isolated":
-            _say(f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its hosts are reached")
+            _print_note(f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its hosts are reached")
         return _answer(flags, found, str(found.inventory))
     if flags.lab_verb == "down":
         lab.down(flags.name)
-        _say(f"lab {flags.name} is gone")
+        _print_note(f"lab {flags.name} is gone")
         if flags.json:
             print(json.dumps({"lab": flags.name, "ok": True}))
         return 0
@@ -108,7 +108,7 @@ def _on_existing(flags: Flags, found: Lab) -> int:
         rows = [f"{row['host']}  {row['address']}:{row['port']}  {row['state']}" for row in found.status()]
         return _answer(flags, found, "\n".join(rows))
     getattr(found, flags.lab_verb)(flags.host)
-    _say(f"{flags.lab_verb}: {flags.host}")
+    _print_note(f"{flags.lab_verb}: {flags.host}")
     return _answer(flags, found, "")
 
 
@@ -135,5 +135,5 @@ def _answer(flags: Flags, found: Lab, text: str) -> int:
     return 0
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(text, file=sys.stderr)

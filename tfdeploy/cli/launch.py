@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 from tfdeploy.cli.options import positive
 from tfdeploy.model.job import MODES, Mode
 
@@ -54,22 +54,22 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--ignore-keep", action="store_true", help="start although newer checkpoints lie on another host")
     parser.add_argument("--allow-public", action="store_true", help="consent to public addresses in the cluster")
     parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
-    from tfdeploy.cli.interrupts import patiently
+    from tfdeploy.cli import context
+    from tfdeploy.cli.interrupts import interruptible_once
     from tfdeploy.cli.views import events_to, launch_view
     from tfdeploy.operations.find_run import hosts_of
     from tfdeploy.operations.launch import launch, plan_only
     from tfdeploy.operations.run_names import refuse_taken
 
     asked = asked_for(flags)
-    store = setting.store()
+    store = context.store()
     recording = nullcontext() if flags.dry_run else closing(store.recorder(asked.run))
-    with setting.open_fleet(flags) as fleet, events_to(flags.events) as recorded, recording as recorder:
-        say = launch_view(flags)
+    with context.open_fleet(flags) as fleet, events_to(flags.events) as recorded, recording as recorder:
+        show = launch_view(flags)
 
         def record(event: Any) -> None:
             for sink in (recorded, recorder):
@@ -77,8 +77,8 @@ def run(flags: Flags) -> int:
                     sink(event)
 
         def emit(event: Any) -> None:
-            if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):  # the plan that is shown says it
-                say(event)
+            if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):  # the printed plan has these notes
+                show(event)
             record(event)
 
         if flags.dry_run:
@@ -86,7 +86,7 @@ def run(flags: Flags) -> int:
             if flags.name:
                 refuse_taken(fleet, hosts_of(plan), asked.job.name, flags.name)
             return _show_plan(flags, plan)
-        with patiently():
+        with interruptible_once():
             plan = launch(asked, fleet, store, emit)
             if not flags.json:
                 print(plan.run, flush=True)
@@ -94,30 +94,30 @@ def run(flags: Flags) -> int:
 
 
 def asked_for(flags: Flags) -> Launch:
-    """All that the operator said, as one value."""
+    """The command line and what it needs, as one value. Raises TfdeployError."""
     import os
     import time
 
     from tfdeploy import config
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.model.selection import select
     from tfdeploy.operations.launch import Launch
     from tfdeploy.planning.options import Options
 
     job = _job(flags)
     now = time.time()
-    holder = setting.holder()
+    holder = context.holder()
     secrets = {} if flags.dry_run else config.read_secrets(job.secrets, os.environ)
     config.refuse_shown(job, secrets)
-    whole = setting.whole_inventory(flags, job)
+    whole = context.whole_inventory(flags, job)
     inventory = select(whole, flags.limit, flags.exclude)
     if job.keep:
         left_out = (host.name for host in whole.hosts if host not in inventory.hosts)
-        setting.say_unasked(flags, left_out, " for a newer keep")
+        context.show_unasked(flags, left_out, " for a newer keep")
     return Launch(
         inventory=inventory,
         job=job,
-        run=setting.checked_run_name(flags.name) if flags.name else setting.new_run_id(job.name, now),
+        run=context.checked_run_name(flags.name) if flags.name else context.new_run_id(job.name, now),
         now=now,
         operator=holder.words,
         holder=holder.as_json(now),
@@ -130,17 +130,17 @@ def asked_for(flags: Flags) -> Launch:
         ),
         secrets=secrets,
         sync=flags.sync,
-        agree=setting.asking(flags),
-        cache=setting.state_folder() / "trees",
+        agree=context.consent_of(flags),
+        cache=context.state_folder() / "trees",
     )
 
 
 def _job(flags: Flags) -> Job:
     from tfdeploy import config
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.errors import UsageError
 
-    job = setting.load_job(flags)
+    job = context.load_job(flags)
     if flags.after is not None:
         config.check_command(tuple(flags.after), job)
         job = replace(job, command=tuple(flags.after))
@@ -164,8 +164,15 @@ def _show_plan(flags: Flags, plan: Any) -> int:
     if flags.json:
         print(json.dumps(plan_to_json(plan), indent=2))
         return 0
-    told = describe(plan)
-    show_plan(terminal_of(sys.stdout, flags.color), told.heading, COLUMNS, told.rows, told.commands, told.notes)
+    shown = describe(plan)
+    show_plan(
+        terminal_of(sys.stdout, flags.color),
+        shown.heading,
+        COLUMNS,
+        shown.rows,
+        shown.commands,
+        shown.notes,
+    )
     return 0
 
 

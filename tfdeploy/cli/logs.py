@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfdeploy.cli.flags import OfRun, carried_out_by
+from tfdeploy.cli.flags import OfRun, finish_parser
 from tfdeploy.cli.options import duration
 from tfdeploy.errors import UsageError
 
@@ -45,11 +45,11 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--grep", metavar="RE", help="only lines that this regular expression finds")
     parser.add_argument("--timestamps", action="store_true", help="with the time (UTC) at which the host saw each line")
     parser.add_argument("--output", choices=("text", "json", "raw"), default="text", help="--json is the same as --output json")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.errors import worst
     from tfdeploy.operations.logs import followed_lines
     from tfdeploy.operations.tasklogs.stored_lines import stored_lines
@@ -57,10 +57,10 @@ def run(flags: Flags) -> int:
     from tfdeploy.ui.log_lines import LinePrinter
     from tfdeploy.ui.terminal import terminal_of
 
-    with setting.open_fleet(flags) as fleet:
-        plan, only, odd = setting.run_meant(flags, fleet)
+    with context.open_fleet(flags) as fleet:
+        plan, only, plan_code = context.chosen_run(flags, fleet)
         query = _query(flags, plan, only)
-        setting.say_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
+        context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         lost: dict[str, TfdeployError] = {}
         gone: dict[str, int] = {}
         writer = LinePrinter(
@@ -73,13 +73,13 @@ def run(flags: Flags) -> int:
         )
         lines = (followed_lines if flags.follow else stored_lines)(fleet, plan, query, lost, gone)
         complete = writer.write_all(lines, follow=flags.follow)
-        setting.say_errors(flags, lost, "no lines from here: ")
+        context.show_errors(flags, lost, "no lines from here: ")
         for label, count in gone.items() if complete else ():
             print(
                 f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)",
                 file=sys.stderr,
             )
-        return worst([odd, *(error.exit_code for error in lost.values())]) if complete else 0
+        return worst([plan_code, *(error.exit_code for error in lost.values())]) if complete else 0
 
 
 def _query(flags: Flags, plan: Plan, only: Collection[str] | None) -> LogQuery:

@@ -11,14 +11,14 @@ from typing import NoReturn
 
 
 def program() -> NoReturn:
-    """What is installed as `tfdeploy`: ends at once when main has ended. All our threads may be left as they are, and tearing
-    down an interpreter with its six hundred modules takes a fifth of a quick verb's time."""
+    """The installed command `tfdeploy`: exits at once when main has returned, without waiting for threads. Tearing down an
+    interpreter with six hundred modules would take a fifth of a quick verb's time."""
     code = main()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
-        pass  # who read it has read enough
+        pass  # the reader has closed the pipe
     except OSError as error:
         with suppress(OSError):
             os.write(2, f"what was printed is not whole: {error.strerror}\n".encode())
@@ -27,7 +27,7 @@ def program() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of the contract. Never a traceback, but for a bug (70)."""
+    """The exit code, as in tfdeploy/errors.py. Prints a traceback only for a bug (70)."""
     words = list(sys.argv[1:] if argv is None else argv)
     from tfdeploy.errors import TfdeployError
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TfdeployError as error:
         return _show(error, words)
     except KeyboardInterrupt as interrupt:
-        _deaf_to_ctrl_c()
+        _ignore_ctrl_c()
         with suppress(OSError):  # the terminal has gone
             print("interrupted", file=sys.stderr, flush=True)
         return _interrupted(interrupt)
@@ -63,15 +63,15 @@ def _bug() -> int:
 
 
 def _interrupted(interrupt: KeyboardInterrupt) -> int:
-    from tfdeploy.cli.interrupts import Signalled, die_of
+    from tfdeploy.cli.interrupts import Signalled, end_by_signal
 
     if isinstance(interrupt, Signalled):
-        die_of(interrupt.number)
+        end_by_signal(interrupt.number)
     return 130
 
 
-def _deaf_to_ctrl_c() -> None:
-    """A second one must not turn the exit code 130 into a death by signal while the process ends."""
+def _ignore_ctrl_c() -> None:
+    """A second Ctrl-C while the process ends must not replace the exit code 130 by a death by signal."""
     import signal
     import threading
 
@@ -96,7 +96,7 @@ def _run(words: list[str]) -> int:
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
     verb = words[0] if words else ""
-    if verb in VERBS:  # one verb's options are enough, and quick
+    if verb in VERBS:  # importing only this verb is quicker
         importlib.import_module("tfdeploy.cli." + MODULES.get(verb, verb)).add(verbs)
     else:
         _refuse_unknown(verb)
@@ -117,7 +117,7 @@ def _run(words: list[str]) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """What stands before and after the first `--` (None where there is no `--`)."""
+    """The words before and after the first `--` (None where there is no `--`)."""
     if "--" not in words:
         return words, None
     cut = words.index("--")
@@ -163,7 +163,7 @@ def _wants_json(words: list[str]) -> bool:
 
 
 def _silence_stdout() -> None:
-    """The reader has gone: keep the interpreter from complaining at exit."""
+    """The reader has closed the pipe: keeps the interpreter from printing an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 def onto(flags: CommonFlags, host: str) -> int:
-    """Needs the job file and the inventory, as launch does."""
-    from tfdeploy.cli import setting
+    """Copies the newest keep to `host`. Needs the job file and the inventory, as launch does."""
+    from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.model.selection import select
     from tfdeploy.operations.fetch_onto import copy_onto
 
-    job = setting.load_job(flags)
-    whole = setting.whole_inventory(flags, job)
+    job = context.load_job(flags)
+    whole = context.whole_inventory(flags, job)
     inventory = select(whole, flags.limit, flags.exclude)
     unasked = [each.name for each in whole.hosts if each not in inventory.hosts]
-    holder = setting.holder().as_json(time.time())
-    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+    holder = context.holder().as_json(time.time())
+    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
         kept = copy_onto(fleet, inventory, job, host, holder, emit)
-    setting.say_unasked(flags, unasked)
+    context.show_unasked(flags, unasked)
     if flags.json:
         print(json.dumps({"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.words}))
     elif not flags.quiet:

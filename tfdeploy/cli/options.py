@@ -22,7 +22,7 @@ _TAKE_COMMANDS = ("exec", "launch")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are ours: what, where, what to type next; nearest match for unknown flags."""
+    """argparse that raises UsageError: what, where, what to type next, the nearest match for an unknown flag."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -66,7 +66,7 @@ def env_true(flag: str) -> bool:
 
 
 def _env_color() -> str:
-    """argparse does not check defaults."""
+    """TFDEPLOY_COLOR, checked here because argparse does not check defaults."""
     color = env_default("color") or "auto"
     if color not in COLORS:
         raise UsageError(f"there is no {color!r}", where="TFDEPLOY_COLOR", next=f"one of: {', '.join(COLORS)}")
@@ -117,7 +117,7 @@ def common(parser: argparse.ArgumentParser) -> None:
 
 
 def verb_first(words: list[str]) -> list[str]:
-    """CommonFlags flags that stand before the verb, behind it. Words that begin with anything else are left as they are."""
+    """The words with the common flags before the verb moved behind it. Words that begin with anything else are unchanged."""
     known = argparse.ArgumentParser(add_help=False)
     common(known)
     takes_value = {flag: action.nargs != 0 for action in known._actions for flag in action.option_strings}

@@ -1,4 +1,4 @@
-"""`tfdeploy runs`: runs so far, as the hosts know them, also those that another control machine started."""
+"""`tfdeploy runs`: runs so far, as the hosts report them, also those that another control machine started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,20 +18,20 @@ class Flags(CommonFlags):
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("runs", help="runs so far", description="Runs so far, newest first, as the hosts know them.")
     parser.add_argument("--all", action="store_true", help="of every job, not only of this folder's")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.errors import worst
     from tfdeploy.operations.runs import list_runs
     from tfdeploy.ui.reports import show_runs
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
-    with setting.open_fleet(flags) as fleet:
-        place = setting.where_to_look(flags)
-        rows, silent = list_runs(fleet, place.hosts, setting.store(), None if flags.all or place.job is None else place.job.name)
+    with context.open_fleet(flags) as fleet:
+        scope = context.lookup_scope(flags)
+        rows, silent = list_runs(fleet, scope.hosts, context.store(), None if flags.all or scope.job is None else scope.job.name)
     damaged = {(row["run"], host): why for row in rows for host, why in row.pop("damaged", {}).items()}
     differ = {row["run"]: row.pop("differ") for row in rows if "differ" in row}
     if flags.json:
@@ -39,11 +39,11 @@ def run(flags: Flags) -> int:
     else:
         show_runs(terminal_of(sys.stdout, flags.color), rows)
         if not rows:
-            print("no runs on the hosts that were asked" if place.unasked else "no runs yet", file=sys.stderr)
+            print("no runs on the hosts that were asked" if scope.unasked else "no runs yet", file=sys.stderr)
     for (run, host), why in damaged.items():
         print(f"[{host}] the files of {run} are damaged: {clean(why)}", file=sys.stderr)
     for error in differ.values():
         print(f"{error.what}\n  next: {flags.typed(error.next or '')}", file=sys.stderr)
-    setting.say_errors(flags, silent)
-    setting.say_unasked(flags, place.unasked)
+    context.show_errors(flags, silent)
+    context.show_unasked(flags, scope.unasked)
     return worst(error.exit_code for error in silent.values())

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,29 +25,29 @@ def add(subparsers: Any) -> None:
         "The same requirements and Python give the same environment: a second setup finds it.",
         epilog="-v shows what uv or pip say on each host.",
     )
-    carried_out_by(parser, CommonFlags, run)
+    finish_parser(parser, CommonFlags, run)
 
 
 def run(flags: CommonFlags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.outcomes import split
     from tfdeploy.operations.setup import differences, setup_job
 
-    job = setting.load_job(flags)
-    inventory = setting.load_inventory(flags, job)
-    holder = setting.holder().as_json(time.time())
-    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit:
-        results = setup_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit)
+    job = context.load_job(flags)
+    inventory = context.load_inventory(flags, job)
+    holder = context.holder().as_json(time.time())
+    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        results = setup_job(fleet, inventory.hosts, job, holder, context.state_folder() / "trees", emit)
     rows = [_row(host, result) for host, result in results.items()]
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
-        told = [{"package": each.package, "versions": each.versions} for each in different]
-        print(json.dumps({"ok": ok, "hosts": rows, "differences": told}))
+        differing = [{"package": each.package, "versions": each.versions} for each in different]
+        print(json.dumps({"ok": ok, "hosts": rows, "differences": differing}))
     elif not flags.quiet or not ok:
-        _say(flags, rows, [each.words for each in different], results)
+        _show(flags, rows, [each.words for each in different], results)
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
 
 
@@ -81,7 +81,7 @@ def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
     }
 
 
-def _say(flags: CommonFlags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:
+def _show(flags: CommonFlags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:
     from tfdeploy.ui.environments import show_setup
     from tfdeploy.ui.reports import show_next
     from tfdeploy.ui.terminal import terminal_of

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +25,14 @@ def add(subparsers: Any) -> None:
         description="A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is that of ssh.",
     )
     parser.add_argument("host", metavar="HOST", help="a host of the inventory")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    """Becomes ssh: does not return."""
+    """Replaces this process by ssh: does not return."""
     import shutil
 
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.errors import Refused, UsageError
     from tfdeploy.model.selection import select
     from tfdeploy.transport.ssh.argv import shell_argv
@@ -40,7 +40,7 @@ def run(flags: Flags) -> int:
 
     if flags.json:
         raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")
-    whole = setting.whole_inventory(flags, setting.job_here(flags))
+    whole = context.whole_inventory(flags, context.job_here(flags))
     inventory = select(whole, flags.limit, flags.exclude)
     found = next((host for host in inventory.hosts if host.name == flags.host), None)
     if found is None and any(host.name == flags.host for host in whole.hosts):

@@ -1,4 +1,4 @@
-"""`tfdeploy status`: the tasks of a run, as its hosts say."""
+"""`tfdeploy status`: the tasks of a run, as its hosts report them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import OfRun, carried_out_by
+from tfdeploy.cli.flags import OfRun, finish_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,30 +28,30 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="the dashboard on a terminal, else again and again until the run ends"
     )
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.cli.views import dashboard, on_terminal
     from tfdeploy.errors import worst
     from tfdeploy.operations.status import status
     from tfdeploy.operations.watch.carry import carry, in_words
 
-    with setting.open_fleet(flags) as fleet:
-        plan, only, odd = setting.run_meant(flags, fleet)
+    with context.open_fleet(flags) as fleet:
+        plan, only, plan_code = context.chosen_run(flags, fleet)
         if flags.watch and not flags.json and on_terminal():
             dashboard(flags, fleet, plan, last=200, only=only)
-            setting.say_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
+            context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
             return 0
         while True:
             found = status(fleet, plan, only)
             _show(flags, found.view)
-            goes_on = flags.watch and _goes_on(fleet, plan, found.left)
+            resumed = flags.watch and _resume_on(fleet, plan, found.left)
             if flags.watch and found.unheard is not None:
                 print(in_words(*found.unheard) + ": told from here", file=sys.stderr)
                 carry(fleet, plan, *found.unheard)
-            if not flags.watch or (found.view.final and not goes_on):
+            if not flags.watch or (found.view.final and not resumed):
                 break
             time.sleep(2)
         if not flags.watch and found.view.state in ("running", "starting", "lost"):
@@ -61,20 +61,20 @@ def run(flags: Flags) -> int:
         if found.unheard is not None and not flags.watch:
             print(in_words(*found.unheard) + "; this tells them from here:", file=sys.stderr)
             print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
-        setting.say_errors(flags, found.errors)
-        setting.say_unasked(flags, found.view.unasked)
-        return worst([odd, _silence(plan, only, found.errors)])
+        context.show_errors(flags, found.errors)
+        context.show_unasked(flags, found.view.unasked)
+        return worst([plan_code, _unreachable_code(plan, only, found.errors)])
 
 
-def _silence(plan: Plan, only: Collection[str] | None, errors: dict[str, TfdeployError]) -> int:
-    """4 where no host answers, or the inventory lacks one of them; a host that is away is no failure of a look."""
+def _unreachable_code(plan: Plan, only: Collection[str] | None, errors: dict[str, TfdeployError]) -> int:
+    """4 where no host answers, or the inventory lacks one of those that do not; else 0: `status` may miss some hosts."""
     asked = [host for host in plan.hosts if only is None or host.host in only]
     lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
     return 4 if errors and (lacking or len(errors) == len(asked)) else 0
 
 
-def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
-    """Whether a host that lost all of the run minds it again."""
+def _resume_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
+    """Makes the run go on, on hosts where all of it is gone. Whether it may go on at one of them."""
     from tfdeploy.errors import TfdeployError
     from tfdeploy.operations.watch.resume import resume
     from tfdeploy.ui.sanitise import clean
@@ -85,7 +85,7 @@ def _goes_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
             found = resume(fleet, plan, host) or found
         except TfdeployError as error:
             print(f"[{host}] the run cannot go on here: {clean(error.what)}", file=sys.stderr)
-            found = True  # perhaps at the next look
+            found = True  # it is tried again at the next look
     return found
 
 

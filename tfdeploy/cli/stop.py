@@ -1,4 +1,4 @@
-"""`tfdeploy stop`: ends a run on all its hosts, and says what is left."""
+"""`tfdeploy stop`: ends a run on all its hosts, and prints which processes survive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import OfRun, carried_out_by
+from tfdeploy.cli.flags import OfRun, finish_parser
 from tfdeploy.cli.options import duration
 
 if TYPE_CHECKING:
@@ -33,19 +33,19 @@ def add(subparsers: Any) -> None:
     parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: this job's live run)")
     parser.add_argument("--grace", type=duration, metavar="20s", help="between TERM and KILL (default: the run's stop.grace)")
     parser.add_argument("--now", action="store_true", help="KILL at once")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.errors import worst
     from tfdeploy.operations.outcomes import split
     from tfdeploy.operations.stop import Stopped, stop
     from tfdeploy.ui.headway import Headway
     from tfdeploy.ui.terminal import terminal_of
 
-    with setting.open_fleet(flags) as fleet:
-        plan, _, _ = setting.run_meant(flags, fleet, live_first=True)
+    with context.open_fleet(flags) as fleet:
+        plan, _, _ = context.chosen_run(flags, fleet, live_first=True)
         grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
         headway = Headway(terminal_of(sys.stderr, flags.color), "stopped", len(plan.hosts))
 
@@ -63,7 +63,7 @@ def run(flags: Flags) -> int:
         if flags.json:
             print(json.dumps(_as_json(plan.run, results)))
         elif not flags.quiet:
-            _say(flags, plan.run, results)
+            _show(flags, plan.run, results)
         return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done.survivors)])
 
 
@@ -85,7 +85,7 @@ def _rows(results: Results) -> list[StopRow]:
     return rows
 
 
-def _say(flags: Flags, run: str, results: Results) -> None:
+def _show(flags: Flags, run: str, results: Results) -> None:
     from tfdeploy.errors import HostUnreachable
     from tfdeploy.model.folding import fold_names
     from tfdeploy.operations.stop import Stopped

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import CommonFlags, carried_out_by
+from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("sync", help="code and data to every host", description="Puts code and data on every host.")
-    carried_out_by(parser, CommonFlags, run)
+    finish_parser(parser, CommonFlags, run)
 
 
 def run(flags: CommonFlags) -> int:
-    from tfdeploy.cli import setting
-    from tfdeploy.cli.interrupts import LETTING_GO, patiently
+    from tfdeploy.cli import context
+    from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
     from tfdeploy.operations.sync import sync_job
 
-    job = setting.load_job(flags)
-    inventory = setting.load_inventory(flags, job)
-    holder = setting.holder().as_json(time.time())
-    with setting.open_fleet(flags) as fleet, transfer_view(flags) as emit, patiently(LETTING_GO):
-        results = sync_job(fleet, inventory.hosts, job, holder, setting.state_folder() / "trees", emit, setting.asking(flags))
+    job = context.load_job(flags)
+    inventory = context.load_inventory(flags, job)
+    holder = context.holder().as_json(time.time())
+    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit, interruptible_once(RELEASING_LOCKS):
+        results = sync_job(fleet, inventory.hosts, job, holder, context.state_folder() / "trees", emit, context.consent_of(flags))
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:
         print(json.dumps({"ok": ok, "hosts": rows}))
     elif not flags.quiet or not ok:
-        _say(flags, rows, results)
+        _show(flags, rows, results)
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
 
 
@@ -59,7 +59,7 @@ def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
     }
 
 
-def _say(flags: CommonFlags, rows: list[SyncRow], results: Mapping[str, object]) -> None:
+def _show(flags: CommonFlags, rows: list[SyncRow], results: Mapping[str, object]) -> None:
     from tfdeploy.ui.reports import show_next, show_sync
     from tfdeploy.ui.terminal import terminal_of
 

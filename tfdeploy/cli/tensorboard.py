@@ -1,4 +1,4 @@
-"""`tfdeploy tensorboard`: TensorBoard on a run's files, through the SSH session; Ctrl-C ends it on both sides."""
+"""`tfdeploy tensorboard`: TensorBoard on a run's files, through the SSH session; Ctrl-C ends it here and on the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.flags import OfRun, carried_out_by
+from tfdeploy.cli.flags import OfRun, finish_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,16 +29,16 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--host", metavar="HOST", help="another host of the run")
     parser.add_argument("--port", type=_port, metavar="N", help="the port here (default: 6006, or any that is free)")
     parser.add_argument("--open", action="store_true", help="open it in the browser")
-    carried_out_by(parser, Flags, run)
+    finish_parser(parser, Flags, run)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import setting
+    from tfdeploy.cli import context
     from tfdeploy.operations.fetch import deciding_host
     from tfdeploy.operations.tensorboard import tensorboard
 
-    with setting.open_fleet(flags) as fleet:
-        plan, only, _ = setting.run_meant(flags, fleet)
+    with context.open_fleet(flags) as fleet:
+        plan, only, _ = context.chosen_run(flags, fleet)
         _refuse_outside(only, flags.host or deciding_host(plan))
         if not flags.quiet:
             print(f"starting TensorBoard for {plan.run} ...", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The verbs of the command line. A table alone: both the parser and the flags read it."""
+"""The verbs of the command line. Only a table: both the parser and the flags read it."""
 
 from __future__ import annotations
 

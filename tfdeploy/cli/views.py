@@ -1,4 +1,4 @@
-"""Renderers put together for verbs: who is shown what of the events."""
+"""The renderers of events that verbs use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def plain_view(flags: CommonFlags) -> PlainView:
-    """Talk on stderr, one line an event; task output only where a verb asks for it."""
+    """Messages on stderr, one line an event; no task output."""
     from tfdeploy.ui.plain import PlainView
     from tfdeploy.ui.terminal import terminal_of
 
@@ -96,7 +96,7 @@ def wait_plainly(flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit) -> Ru
 
 
 def _part_of(plan: Plan, only: frozenset[str]) -> Plan:
-    """For the eye alone: the rows of these hosts."""
+    """The plan with only these hosts and their tasks, for showing."""
     hosts = tuple(host for host in plan.hosts if host.host in only)
     return replace(plan, hosts=hosts, tasks=tuple(task for task in plan.tasks if task.host in only))
 
@@ -115,7 +115,10 @@ def dashboard(
     last: int | None = None,
     only: frozenset[str] | None = None,
 ) -> int:
-    """The run on the whole terminal, or what `only` these hosts have of it. `q` leaves with 0; at the run's end its own code."""
+    """The run on the whole terminal, or what `only` these hosts have of it.
+
+    Returns the exit code: 0 when `q` leaves, at the run's end the run's own.
+    """
     from tfdeploy.model.status import exit_code
     from tfdeploy.operations.watch.follow import follow
     from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -139,10 +142,10 @@ def dashboard(
     thread = threading.Thread(target=watch, name="follow", daemon=True)
     thread.start()
     try:
-        left = board.run() == "left"
+        quit_early = board.run() == "left"
     finally:
         stop.set()
     thread.join(5)
     if "error" in seen:
         raise seen["error"]
-    return 0 if left or "view" not in seen else exit_code(seen["view"])
+    return 0 if quit_early or "view" not in seen else exit_code(seen["view"])

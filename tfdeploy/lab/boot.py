@@ -1,7 +1,7 @@
 """Brings hosts up, run as `python -m tfdeploy.lab.boot` with a JSON order on stdin; one JSON answer line on stdout.
 
-A process of its own because it forks: `lab up` may run inside a threaded program. Each host and each network is a
-forked, orphaned process, so that everything of the lab ends with its processes and nothing has a name to collide.
+It is a process of its own because it forks: `lab up` may run inside a threaded program. Each host and each network is a
+forked, orphaned process, so that a lab ends with its processes, and no two labs share a name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tfdeploy.lab import disk, firstprocess, wires
+from tfdeploy.lab import disk, firstprocess, network
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order, Outcome
 from tfdeploy.lab.syscalls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, unshare
 
@@ -21,92 +21,92 @@ HOST_NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 
 
 @dataclass
-class Newborn:
-    """A forked process that waits for the word to go on. It says one line per step."""
+class ForkedProcess:
+    """A forked process that reports one line per step and waits in between until `release` is called."""
 
     name: str
     pid: int
-    said: int
-    go: int
+    report_fd: int
+    go_fd: int
 
-    def hear(self) -> str:
-        """Its next line. Raises OSError with its reason when it failed."""
+    def read_report(self) -> str:
+        """Its next line, without the newline. Raises OSError with its reason where it failed."""
         line = b""
         while not line.endswith(b"\n"):
-            if not (byte := os.read(self.said, 1)):
-                raise OSError(f"{self.name} ended without a word")
+            if not (byte := os.read(self.report_fd, 1)):
+                raise OSError(f"{self.name} ended without a report")
             line += byte
         if line.startswith(b"!"):
             raise OSError(line[1:].decode(errors="replace").strip())
         return line.decode().strip()
 
     def release(self) -> None:
-        os.write(self.go, b"g")
+        os.write(self.go_fd, b"g")
 
 
-def newborn(name: str, namespaces: int, life: Callable[[Callable[[str], None], Callable[[], None]], None]) -> Newborn:
-    """Forks twice into `namespaces`; `life(say, wait)` runs in the orphan and must not return."""
-    said, say_to = os.pipe()
-    wait_on, go = os.pipe()
+def fork_process(name: str, namespaces: int, main: Callable[[Callable[[str], None], Callable[[], None]], None]) -> ForkedProcess:
+    """Forks twice; `main(report, wait)` runs in the orphan, inside `namespaces`, and must not return."""
+    report_fd, write_fd = os.pipe()
+    wait_fd, go_fd = os.pipe()
 
-    def say(line: str) -> None:
-        os.write(say_to, line.replace("\n", " ").encode() + b"\n")
+    def report(line: str) -> None:
+        os.write(write_fd, line.replace("\n", " ").encode() + b"\n")
 
     def wait() -> None:
-        if not os.read(wait_on, 1):
+        if not os.read(wait_fd, 1):
             os._exit(1)
 
     def child() -> None:
-        os.close(said)
-        os.close(go)
+        os.close(report_fd)
+        os.close(go_fd)
         os.setsid()
         unshare(namespaces)
-        heard, done = os.pipe()
+        first_fd, done_fd = os.pipe()
         if pid := os.fork():
-            say(str(pid))
-            os.write(done, b"g")
+            report(str(pid))
+            os.write(done_fd, b"g")
             return
-        os.close(done)
-        if not os.read(heard, 1):  # first its pid, then its own words
+        os.close(done_fd)
+        if not os.read(first_fd, 1):  # the middle process reports the pid first
             os._exit(1)
-        os.close(heard)
-        life(say, wait)
+        os.close(first_fd)
+        main(report, wait)
 
     middle = os.fork()
     if middle == 0:
         try:
             child()
         except BaseException as error:  # noqa: BLE001 - a forked child must never return into its parent's code
-            say(f"!{error}")
+            report(f"!{error}")
         finally:
             os._exit(0)
-    os.close(say_to)
-    os.close(wait_on)
+    os.close(write_fd)
+    os.close(wait_fd)
     os.waitpid(middle, 0)
-    result = Newborn(name, 0, said, go)
-    result.pid = int(result.hear())
+    result = ForkedProcess(name, 0, report_fd, go_fd)
+    result.pid = int(result.read_report())
     return result
 
 
-def _hold_network(name: str, spec: NetworkOrder) -> Newborn:
-    def life(say: Callable[[str], None], wait: Callable[[], None]) -> None:
+def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
+    def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
         firstprocess.take_over_streams(os.devnull)
-        wires.ip(["link set lo up", *spec["ip"]])
-        say("up")
+        network.ip(["link set lo up", *spec["ip"]])
+        report("up")
         wait()
-        wires.ip(spec["late"])
-        wires.tc(spec["tc"])
-        say("up")
+        network.ip(spec["late"])
+        network.tc(spec["tc"])
+        report("up")
         while True:
             signal.pause()
 
-    return newborn(name, NEWNET, life)
+    return fork_process(name, NEWNET, main)
 
 
-def _host(host: HostOrder, kept: list[int]) -> Newborn:
+def _start_host(host: HostOrder, kept: list[int]) -> ForkedProcess:
     own_disk = host["disk"]
 
-    def life(say: Callable[[str], None], wait: Callable[[], None]) -> None:
+    def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
         for handle in kept:
             if handle != host["reserved"]:
                 os.close(handle)
@@ -115,37 +115,39 @@ def _host(host: HostOrder, kept: list[int]) -> Newborn:
             disk.enter(host["name"], own_disk)
         wait()
         if own_disk is not None:
-            wires.ip(host["ip"])
-            wires.tc(host["tc"])
+            network.ip(host["ip"])
+            network.tc(host["tc"])
         sshd = firstprocess.start_sshd(host)
-        say("up")
+        report("up")
         firstprocess.reap_until_the_end(sshd)
 
-    return newborn(host["name"], HOST_NAMESPACES if own_disk is not None else 0, life)
+    return fork_process(host["name"], HOST_NAMESPACES if own_disk is not None else 0, main)
 
 
 def carry_out(order: Order) -> Outcome:
-    """Every network and host is started, or an error says why not."""
+    """Starts every network and host. `errors` of the outcome say why a host did not start. Raises OSError."""
     pids: dict[str, int] = {}
     errors: dict[str, str] = {}
-    networks = [_hold_network(name, spec) for name, spec in order["networks"].items()]
-    pids.update({network.name: network.pid for network in networks})
+    networks = [_start_network(name, spec) for name, spec in order["networks"].items()]
+    pids.update({each.name: each.pid for each in networks})
     switch = order["switch"] or pids.get("switch")
-    for network in networks:
-        network.hear()
-    hosts = [_host(host, order["kept"]) for host in order["hosts"]]
-    plugs = {**{network.name: network.pid for network in networks if network.name != "switch"}}
-    plugs.update({host["name"]: born.pid for host, born in zip(order["hosts"], hosts, strict=True) if host["disk"] is not None})
+    for each in networks:
+        each.read_report()
+    hosts = [_start_host(host, order["kept"]) for host in order["hosts"]]
+    attached = {each.name: each.pid for each in networks if each.name != "switch"}
+    attached.update(
+        {host["name"]: process.pid for host, process in zip(order["hosts"], hosts, strict=True) if host["disk"] is not None}
+    )
     if switch:
-        wires.plug(switch, order["root"], plugs, order["unplugged"], order["rate"])
-    for born in [*networks, *hosts]:
-        born.release()
-    for born in [*networks, *hosts]:
-        pids[born.name] = born.pid
+        network.attach(switch, order["root"], attached, order["unplugged"], order["rate"])
+    for process in [*networks, *hosts]:
+        process.release()
+    for process in [*networks, *hosts]:
+        pids[process.name] = process.pid
         try:
-            born.hear()
+            process.read_report()
         except OSError as error:
-            errors[born.name] = str(error)
+            errors[process.name] = str(error)
     return {"pids": pids, "errors": errors}
 
 

@@ -39,7 +39,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _open_way(root: Path, path: Path) -> None:
-    """Lets everybody search the folders down to path, in the host's own layer."""
+    """Gives every user the right to enter the folders down to path, in the host's own layer."""
     for parent in reversed((path, *path.parents)):
         inside = root / str(parent).lstrip("/")
         mode = stat.S_IMODE(inside.stat().st_mode)
@@ -73,7 +73,7 @@ def _devices(dev: Path) -> None:
 
 
 def _accounts(etc: Path, spec: DiskOrder) -> None:
-    """The host's own user, instead of whoever has that name or number on this machine."""
+    """Adds the host's own user, in place of any with that name or number on this machine."""
     user, uid = spec["user"], str(spec["uid"])
     for file, line in (("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"), ("group", f"{user}:x:{uid}:")):
         lines = (etc / file).read_text(errors="surrogateescape").splitlines()
@@ -99,7 +99,7 @@ def _lay_over_machine(folder: Path, root: Path) -> None:
 
 
 def _new_boot(root: Path) -> None:
-    """A boot id of this boot alone: by it whatever was written before a reboot is told apart."""
+    """A new boot id, by which files from before a reboot are recognised."""
     file = root / "run/boot_id"
     file.write_text(f"{uuid.uuid4()}\n")
     file.chmod(0o444)

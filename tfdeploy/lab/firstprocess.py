@@ -1,6 +1,6 @@
-"""The first process of a host: starts its sshd, adopts and reaps whatever is orphaned, and ends once nothing is left.
+"""The first process of a host: starts its sshd, adopts and reaps orphans, and ends when it has no children left.
 
-Isolated, it is PID 1 of the host's PID namespace; on loopback a subreaper, so that nothing escapes from its tree.
+Isolated, it is PID 1 of the host's PID namespace; on loopback a subreaper, so that every process of the host stays below it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _wait_until_listening(pid_file: Path, sshd: int) -> None:
 
 
 def take_over_streams(console: str) -> None:
-    """Input from nowhere, output to the host's console."""
+    """Standard input from /dev/null, output to the file `console`."""
     for path, flags, targets in (("/dev/null", os.O_RDONLY, (0,)), (console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, (1, 2))):
         handle = os.open(path, flags, 0o600)
         for target in targets:
@@ -47,7 +47,7 @@ def take_over_streams(console: str) -> None:
 
 
 def start_sshd(host: HostOrder) -> int:
-    """`host`: sshd (argv), pid_file. Returns its pid once it listens; raises OSError."""
+    """Starts the host's sshd and returns its pid once it listens. Raises OSError after LISTEN_S seconds or when it ends."""
     if os.getpid() != 1:
         adopt_orphans()
     pid_file = Path(host["pid_file"])
@@ -58,7 +58,7 @@ def start_sshd(host: HostOrder) -> int:
 
 
 def reap_until_the_end(sshd: int) -> NoReturn:
-    """Isolated, the host ends with its sshd; on loopback it waits for what sshd left."""
+    """Isolated, the host ends with its sshd; on loopback when its last process has ended."""
     while True:
         try:
             ended, _ = os.wait()

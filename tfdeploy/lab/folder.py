@@ -1,4 +1,4 @@
-"""A lab's folder: $XDG_STATE_HOME/tfdeploy/lab/<name>/ holds all that the lab is, its disks too.
+"""A lab's folder: $XDG_STATE_HOME/tfdeploy/lab/<name>/ holds all files of a lab, its disks too.
 
 lab.json inventory.yaml known_hosts id_ed25519 hosts/<host>/{console.log,host_key,sshd_config,...}. Starts and ends nothing.
 """
@@ -31,7 +31,7 @@ def labs_folder() -> Path:
 
 
 def lab_folder(name: str) -> Path:
-    """Raises UsageError for a name that is none."""
+    """The folder of that lab. Raises UsageError for a name that no lab can have."""
     if not NAME.match(name) or len(name) > 40:
         raise UsageError(f"{name!r} is no name for a lab: letters, digits, '_', '.', '-', at most 40", where="--name")
     folder = labs_folder() / name
@@ -41,8 +41,8 @@ def lab_folder(name: str) -> Path:
 
 
 @contextmanager
-def only_one(root: Path) -> Iterator[None]:
-    """One lab command at a time among the labs beside `root`. The lock is the folder above it, so it leaves no file."""
+def locked(root: Path) -> Iterator[None]:
+    """One lab command at a time for all labs of this user. The lock is on the folder above `root`, so it leaves no file."""
     handle = os.open(root.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What of this machine an isolated host needs to run a Python interpreter: its environment, its base, and the links between."""
+"""The folders that an isolated host needs to run a Python interpreter: its environment, its base, and the links between."""
 
 from __future__ import annotations
 

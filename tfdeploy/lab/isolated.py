@@ -1,5 +1,5 @@
-"""A lab of namespaces (root): each host has its own network card, disk, processes, names and users; the operator too has
-a network of its own, which reaches the hosts and nothing else. `cut` takes a cable down, `kill` is a power cut.
+"""A lab of namespaces (root): each host has its own network interface, disk, processes, names and users. The operator has
+a network of its own, which reaches the hosts and nothing else. `cut` sets a link down, `kill` is a power cut.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.lab import folder, interpreter, processes, sshd, starter, wires
+from tfdeploy.lab import folder, interpreter, network, processes, sshd, starter
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order
 from tfdeploy.lab.state import HostState
 from tfdeploy.lab.stored import StoredLab
@@ -20,11 +20,11 @@ ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
 
 class IsolatedLab(StoredLab):
-    """See seam.Lab."""
+    """See protocol.Lab."""
 
     @staticmethod
     def plan_hosts(root: Path, count: int) -> list[HostState]:
-        subnet = wires.subnet(root)
+        subnet = network.subnet(root)
         return [HostState(f"n{number}", f"{subnet}.{number}", 22) for number in range(1, count + 1)]
 
     def prepare(self) -> None:
@@ -61,7 +61,7 @@ class IsolatedLab(StoredLab):
         if holder is None or not processes.is_alive(holder):
             again = f"tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}"
             raise UsageError("the operator's network is gone", where=self.name, next=again)
-        return wires.inside(holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv])
+        return network.inside(holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv])
 
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         first = self.host(host).process
@@ -79,23 +79,23 @@ class IsolatedLab(StoredLab):
         self._set_cut(host, False)
 
     def kill(self, host: str) -> None:
-        with self.turn(host) as found:
+        with self.changing(host) as found:
             if processes.is_alive(self.state.networks.get("switch")):
-                wires.unplug(self.state.networks["switch"].pid, host)
+                network.detach(self.state.networks["switch"].pid, host)
             first = found.process
             processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
             found.process = None
 
     def boot(self, host: str) -> None:
-        with self.turn(host) as found:
+        with self.changing(host) as found:
             if not processes.is_alive(found.process):
                 self._start([found])
 
     def down(self) -> None:
-        with folder.only_one(self.root):
+        with folder.locked(self.root):
             self.reread()
             processes.end_all(self._first_processes)
-            processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_line())
+            processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_ancestry())
             folder.remove(self.root)
 
     def state_of(self, host: HostState) -> str:
@@ -104,10 +104,10 @@ class IsolatedLab(StoredLab):
         return "cut" if host.cut else "up"
 
     def _set_cut(self, name: str, cut: bool) -> None:
-        with self.turn(name) as host:
+        with self.changing(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
-                wires.set_link(self.state.networks["switch"].pid, name, up=not cut)
+                network.set_link(self.state.networks["switch"].pid, name, up=not cut)
 
     def _first_processes(self) -> set[int]:
         known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))
@@ -119,7 +119,7 @@ class IsolatedLab(StoredLab):
             return
         if not fresh:
             for host in hosts:
-                wires.unplug(self.state.networks["switch"].pid, host.name)
+                network.detach(self.state.networks["switch"].pid, host.name)
         read_only = interpreter.folders(self.state.python)
         order: Order = {
             "root": str(self.root),
@@ -134,17 +134,17 @@ class IsolatedLab(StoredLab):
 
     def _networks(self) -> dict[str, NetworkOrder]:
         return {
-            "switch": {"ip": wires.bridge_lines(), "late": [], "tc": []},
-            "operator": {"ip": [], "late": self._card(self._operator_address), "tc": []},
+            "switch": {"ip": network.bridge_lines(), "late": [], "tc": []},
+            "operator": {"ip": [], "late": self._interface(self._operator_address), "tc": []},
         }
 
     @property
     def _operator_address(self) -> str:
-        return f"{wires.subnet(self.root)}.{wires.OPERATOR}"
+        return f"{network.subnet(self.root)}.{network.OPERATOR}"
 
-    def _card(self, address: str) -> list[str]:
-        everybody = {**{host.name: host.address for host in self.state.hosts}, "operator": self._operator_address}
-        return wires.card_lines(address) + wires.neighbour_lines(str(self.root), everybody)
+    def _interface(self, address: str) -> list[str]:
+        addresses = {**{host.name: host.address for host in self.state.hosts}, "operator": self._operator_address}
+        return network.interface_lines(address) + network.neighbour_lines(str(self.root), addresses)
 
     def _write_sshd(self, host: HostState, place: Path) -> None:
         config = sshd.config(
@@ -180,8 +180,8 @@ class IsolatedLab(StoredLab):
             "console": str(place / "console.log"),
             "pid_file": "/run/sshd.pid",
             "sshd": [sshd.program("sshd", "openssh-server"), "-D", "-e", "-f", "/etc/ssh/lab_sshd_config"],
-            "ip": self._card(host.address),
-            "tc": wires.shape(wires.CARD, self.state.rate),
+            "ip": self._interface(host.address),
+            "tc": network.shape(network.INTERFACE, self.state.rate),
             "reserved": None,
         }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make_key(path: Path, comment: str) -> str:
-    """Writes path (0600) and path.pub. Returns the public line without its comment. A key that is there stays."""
+    """Writes path (0600) and path.pub. Returns the public line without its comment. An existing key is kept."""
     public_path = path.with_name(path.name + ".pub")
     if public_path.exists():
         return " ".join(public_path.read_text().split()[:2])

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypedDict
 
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.lab import folder, loopback, processes, state, wires
+from tfdeploy.lab import folder, loopback, network, processes, state
 from tfdeploy.lab.isolated import IsolatedLab
 from tfdeploy.lab.loopback import LoopbackLab
-from tfdeploy.lab.seam import Lab
+from tfdeploy.lab.protocol import Lab
 from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
@@ -19,7 +19,7 @@ DEFAULT_NAME = "lab"
 
 
 class Shape(TypedDict):
-    """What a lab that is there cannot become another of."""
+    """Settings that cannot change while a lab exists."""
 
     rate: str | None
     python: str
@@ -31,26 +31,26 @@ def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
     return IsolatedLab(root, found) if found.kind == "isolated" else LoopbackLab(root, found)
 
 
-def _create(name: str, kind: str, count: int, wishes: Shape) -> LabState:
+def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
     root = folder.lab_folder(name)
     if kind == "isolated" and os.geteuid() != 0:
         raise Refused("an isolated lab needs root", where="this machine", next=f"tfdeploy lab up {count} --kind loopback")
-    if kind == "loopback" and wishes["rate"]:
+    if kind == "loopback" and shape["rate"]:
         raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
-    most = wires.MOST_HOSTS
+    most = network.MOST_HOSTS
     if not 1 <= count <= most:
         raise UsageError(f"a lab has 1 to {most} hosts, not {count}", where="tfdeploy lab up N", next="tfdeploy lab up 3")
     hosts = loopback.hosts(root, count) if kind == "loopback" else IsolatedLab.plan_hosts(root, count)
     root.mkdir(mode=0o755, exist_ok=True)
-    return LabState(name, kind, hosts, **wishes)
+    return LabState(name, kind, hosts, **shape)
 
 
-def _refuse_another_shape(found: LabState, kind: str, count: int, wishes: Shape) -> None:
-    shape = {"hosts": len(found.hosts), "kind": found.kind, **{key: getattr(found, key) for key in wishes}}
-    for key, wish in {"hosts": count, "kind": kind, **wishes}.items():
-        if shape[key] != wish:
+def _refuse_another_shape(found: LabState, kind: str, count: int, shape: Shape) -> None:
+    existing = {"hosts": len(found.hosts), "kind": found.kind, **{key: getattr(found, key) for key in shape}}
+    for key, wanted in {"hosts": count, "kind": kind, **shape}.items():
+        if existing[key] != wanted:
             raise UsageError(
-                f"the lab {found.name!r} is there with {key} {shape[key]}, not {wish}",
+                f"the lab {found.name!r} is there with {key} {existing[key]}, not {wanted}",
                 where=str(folder.lab_folder(found.name)),
                 next=f"tfdeploy lab down --name {found.name}",
             )
@@ -66,19 +66,19 @@ def up(
     shared_workdir: bool = False,
     gpus: str | int | None = None,
 ) -> Lab:
-    """Brings a lab up; again: starts what died. rate: as tc writes it (100mbit), each way of each host's link.
+    """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each way of each host's link.
     python: the interpreter of the training programs. Raises UsageError for a lab of that name but another shape,
     Refused (root, programs, ports), HostFailed (a host did not start)."""
     if kind not in KINDS:
         raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
-    wishes: Shape = {"rate": rate, "python": python, "shared_workdir": shared_workdir, "gpus": gpus}
+    shape: Shape = {"rate": rate, "python": python, "shared_workdir": shared_workdir, "gpus": gpus}
     root = folder.lab_folder(name)
-    with folder.only_one(root):
+    with folder.locked(root):
         found = state.read(root)
         if found:
-            _refuse_another_shape(found, kind, count, wishes)
+            _refuse_another_shape(found, kind, count, shape)
         else:
-            found = _create(name, kind, count, wishes)
+            found = _create(name, kind, count, shape)
             state.save(root, found)
         lab = _lab(root, found)
         lab.prepare()
@@ -102,13 +102,13 @@ def down(name: str = DEFAULT_NAME) -> None:
     if state.read(root) or not (root.exists() or processes.marked(str(root))):
         load(name).down()
         return
-    with folder.only_one(root):
-        processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))) - processes.own_line())
+    with folder.locked(root):
+        processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))) - processes.own_ancestry())
         if root.exists():
             folder.remove(root)
 
 
 def names() -> list[str]:
-    """The labs there are."""
+    """The names of this user's labs."""
     labs = folder.labs_folder()
     return sorted(path.name for path in labs.iterdir() if (path / state.FILE).exists())

@@ -1,8 +1,8 @@
 """A lab without root: each host is an unprivileged sshd on 127.0.0.1 with a home folder and ports of its own.
 
 All hosts share this machine's network, processes and disk. A block of 16 ports belongs to a host: the first is its sshd's,
-the next ten are its `ports:`. The host's first process holds the block's first *UDP* port, which nobody serves: whoever
-else looks for a block on this machine, from whatever checkout, sees it taken, and TensorFlow does not.
+the next ten are its `ports:`. The host's first process holds the block's first port for *UDP*: other labs on this machine,
+of any checkout, see that the block is taken, while TensorFlow can use its TCP ports.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def choose_ports(root: Path, count: int) -> list[int]:
 
 
 def hosts(root: Path, count: int) -> list[HostState]:
-    """Where `count` hosts will listen."""
+    """`count` hosts with the ports that they will use. Raises Refused."""
     return [
         HostState(f"n{number}", ADDRESS, port, ports=(port + 1, port + PORTS))
         for number, port in enumerate(choose_ports(root, count), start=1)
@@ -75,7 +75,7 @@ def hosts(root: Path, count: int) -> list[HostState]:
 
 
 class LoopbackLab(StoredLab):
-    """See seam.Lab."""
+    """See protocol.Lab."""
 
     def prepare(self) -> None:
         """Writes everything that is not a process. Safe to repeat."""
@@ -114,17 +114,17 @@ class LoopbackLab(StoredLab):
         self.cut(host)
 
     def kill(self, host: str) -> None:
-        with self.turn(host) as found:
+        with self.changing(host) as found:
             self._end([found])
             found.process = None
 
     def boot(self, host: str) -> None:
-        with self.turn(host) as found:
+        with self.changing(host) as found:
             if not self._is_up(found):
                 self._start([found])
 
     def down(self) -> None:
-        with folder.only_one(self.root):
+        with folder.locked(self.root):
             self.reread()
             self._end(self.state.hosts)
             folder.remove(self.root)
@@ -156,14 +156,14 @@ class LoopbackLab(StoredLab):
         return {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}
 
     def _all(self, hosts: list[HostState]) -> set[int]:
-        """Everything of these hosts: what carries their mark, and all below their first processes."""
+        """All processes of these hosts: those with their mark, and those below their first processes."""
         whole = len(hosts) == len(self.state.hosts)
         marks = [str(self.root)] if whole else [f"{self.root}/{host.name}" for host in hosts]
         found = self._firsts(hosts).union(*(processes.marked(mark) for mark in marks))
-        return processes.with_descendants(found) - processes.own_line()
+        return processes.with_descendants(found) - processes.own_ancestry()
 
     def _end(self, hosts: list[HostState]) -> None:
-        """The first processes last: they reap."""
+        """Ends the first processes last, because they reap the others."""
         processes.end_all(lambda: self._all(hosts) - self._firsts(hosts))
         processes.end_all(lambda: self._all(hosts))
 
@@ -193,7 +193,7 @@ class LoopbackLab(StoredLab):
             return held.enter_context(reserve(host.port)).fileno()
         except OSError as error:
             raise Refused(
-                f"port {host.port} to {host.port + PORTS} of {host.name}: somebody else took one ({error.strerror})",
+                f"port {host.port} to {host.port + PORTS} of {host.name}: one is in use ({error.strerror})",
                 where="127.0.0.1",
                 next=f"tfdeploy lab down --name {self.name}, and up again",
             ) from error

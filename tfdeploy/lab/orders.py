@@ -1,4 +1,4 @@
-"""What a lab asks of the process that starts its hosts, as JSON; see `boot`."""
+"""The JSON between a lab and the process that starts its hosts; see `boot`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TypedDict
 
 
 class NetworkOrder(TypedDict):
-    """A namespace without a host: the switch, or the operator's end. Lines are words for `ip` and `tc`."""
+    """A namespace without a host: the switch, or the operator's end. Lines of `ip` and `tc` batches."""
 
-    ip: list[str]  # before it is plugged in
-    late: list[str]  # after
+    ip: list[str]  # before its link is there
+    late: list[str]  # after that
     tc: list[str]
 
 
@@ -35,7 +35,7 @@ class _HostOrder(TypedDict):
 
 
 class HostOrder(_HostOrder, total=False):
-    reserved: int | None  # the handle that holds its port; missing until that is held
+    reserved: int | None  # the file descriptor that holds its ports' block; missing until it is held
     ip: list[str]  # only of an isolated host, as `tc`
     tc: list[str]
 
@@ -43,13 +43,13 @@ class HostOrder(_HostOrder, total=False):
 class Order(TypedDict):
     root: str
     networks: dict[str, NetworkOrder]
-    switch: int | None  # the pid of one that is there
+    switch: int | None  # the pid of the switch that runs already
     unplugged: list[str]  # hosts
     rate: str | None
     hosts: list[HostOrder]
-    kept: list[int]  # handles
+    kept: list[int]  # file descriptors that hosts inherit
 
 
 class Outcome(TypedDict):
-    pids: dict[str, int]  # by name, of networks and hosts
-    errors: dict[str, str]
+    pids: dict[str, int]  # name of a network or host -> its first process
+    errors: dict[str, str]  # name -> why it did not start

@@ -20,7 +20,7 @@ POLL_S = 0.01
 
 @dataclass(frozen=True)
 class Process:
-    """One process, also after its pid has been given to another. start: clock ticks since boot."""
+    """The identity of one process, also after its pid is used again. `start`: clock ticks since boot."""
 
     pid: int
     start: int
@@ -40,7 +40,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def identify(pid: int) -> Process | None:
-    """None: it has ended (a zombie has)."""
+    """The process of that pid. None: it has ended (also as a zombie)."""
     fields = _stat(pid)
     return None if not fields or fields[0] in (b"Z", b"X") else Process(pid, int(fields[19]), boot_id())
 
@@ -69,7 +69,7 @@ def marked(root: str, *, below: bool = True) -> set[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """These and all below them, as far as they live."""
+    """The living ones of these processes and their descendants."""
     parents = {pid: int(fields[1]) for pid in _pids() if (fields := _stat(pid)) and fields[0] not in (b"Z", b"X")}
     found = set(pids) & parents.keys()
     while grown := {pid for pid, parent in parents.items() if parent in found} - found:
@@ -77,7 +77,7 @@ def with_descendants(pids: Iterable[int]) -> set[int]:
     return found
 
 
-def own_line() -> set[int]:
+def own_ancestry() -> set[int]:
     """This process and its ancestors."""
     line, pid = set(), os.getpid()
     while pid > 0 and pid not in line:
@@ -88,7 +88,7 @@ def own_line() -> set[int]:
 
 
 def send_kill(pid: int) -> None:
-    """SIGKILL through a pidfd, so that a pid which changes hands in between is safe."""
+    """SIGKILL through a pidfd, so that a process that gets the same pid meanwhile is not killed."""
     before = identify(pid)
     try:
         handle = os.pidfd_open(pid)

@@ -22,7 +22,7 @@ def program(name: str, package: str) -> str:
 
 
 def login_path() -> str:
-    """The hosts' PATH: the standard folders, and after them wherever this machine keeps rsync."""
+    """The hosts' PATH: the standard folders, and after them the folder of this machine's rsync."""
     rsync = Path(program("rsync", "rsync")).parent
     return STANDARD_PATH if str(rsync) in STANDARD_PATH.split(":") else f"{STANDARD_PATH}:{rsync}"
 

@@ -1,4 +1,4 @@
-"""Hands an order to `tfdeploy.lab.boot`, a process of its own, and takes its answer. Decides nothing."""
+"""Runs `tfdeploy.lab.boot`, a process of its own, with an order, and reads its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tfdeploy
 from tfdeploy.errors import HostFailed
 from tfdeploy.lab.folder import host_folder
 from tfdeploy.lab.orders import Order
-from tfdeploy.lab.processes import MARK, end_all, identify, marked, own_line, with_descendants
+from tfdeploy.lab.processes import MARK, end_all, identify, marked, own_ancestry, with_descendants
 from tfdeploy.lab.sshd import STANDARD_PATH
 from tfdeploy.lab.state import LabState, save
 
@@ -20,17 +20,17 @@ START_S = 120.0
 
 
 def _marked_environment(root: Path) -> dict[str, str]:
-    """Hosts inherit nothing of ours but the mark: no agent socket, no proxy, no PYTHONPATH of the caller."""
+    """Hosts inherit only the mark: no SSH agent's socket, no proxy, no PYTHONPATH of the caller."""
     return {"PATH": STANDARD_PATH, "PYTHONPATH": str(Path(tfdeploy.__file__).parents[1]), MARK: str(root), "LC_ALL": "C.UTF-8"}
 
 
 def end_strays(root: Path, state: LabState) -> None:
-    """Ends first processes that no state remembers: an `up` was killed before it could write them down."""
+    """Ends first processes that are not in the state, because an `up` was killed before it saved them."""
     known = {process.pid for process in (*state.networks.values(), *(host.process for host in state.hosts)) if process}
-    end_all(lambda: with_descendants(marked(str(root), below=False) - known) - known - own_line())
+    end_all(lambda: with_descendants(marked(str(root), below=False) - known) - known - own_ancestry())
 
 
-def last_words(root: Path, host: str) -> str:
+def console_tail(root: Path, host: str) -> str:
     try:
         return (host_folder(root, host) / "console.log").read_text(errors="replace")[-800:].strip()
     except OSError:
@@ -64,4 +64,4 @@ def start(root: Path, state: LabState, order: Order) -> None:
             state.networks[name] = process
     save(root, state)
     for name, reason in answer["errors"].items():
-        raise HostFailed(f"{name} did not start: {reason}", where=str(root), next=last_words(root, name) or None)
+        raise HostFailed(f"{name} did not start: {reason}", where=str(root), next=console_tail(root, name) or None)

@@ -1,4 +1,4 @@
-"""A lab as its folder remembers it: one JSON file, replaced as a whole. Decides nothing, starts nothing."""
+"""The state of a lab in its folder: one JSON file, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LabState:
     rate: str | None = None
     shared_workdir: bool = False
     gpus: str | int | None = None
-    networks: dict[str, Process] = field(default_factory=dict)  # isolated: who holds the switch's and the operator's
+    networks: dict[str, Process] = field(default_factory=dict)  # isolated: holders of the switch's and operator's namespaces
 
 
 def save(root: Path, state: LabState) -> None:
@@ -47,7 +47,7 @@ def _process(raw: dict[str, Any] | None) -> Process | None:
 
 
 def read(root: Path) -> LabState | None:
-    """None: nothing there, or a first write was cut short."""
+    """None: no state there, or the write of the first one was interrupted."""
     try:
         raw = json.loads((root / FILE).read_text())
     except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):

@@ -1,4 +1,4 @@
-"""What both kinds of lab share: a folder, a state that another process may have changed, and turns taken one at a time."""
+"""What both kinds of lab share: a folder, a state that another process may have changed, and a lock for changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import folder, starter
 from tfdeploy.lab import state as states
-from tfdeploy.lab.seam import HostStatus
+from tfdeploy.lab.protocol import HostStatus
 from tfdeploy.lab.state import HostState, LabState
 
 
@@ -26,7 +26,7 @@ class StoredLab:
         self.hosts = tuple(host.name for host in state.hosts)
 
     def console(self, host: str) -> str:
-        return starter.last_words(self.root, self.host(host).name)
+        return starter.console_tail(self.root, self.host(host).name)
 
     def status(self) -> list[HostStatus]:
         self.reread()
@@ -62,8 +62,8 @@ class StoredLab:
         return folder.host_folder(self.root, host.name)
 
     @contextmanager
-    def turn(self, name: str) -> Iterator[HostState]:
-        """The host, while no other lab command runs; what was changed is saved."""
-        with folder.only_one(self.root):
+    def changing(self, name: str) -> Iterator[HostState]:
+        """The host, while no other lab command runs; its changes are saved at the end."""
+        with folder.locked(self.root):
             yield self.host(name)
             states.save(self.root, self.state)

@@ -33,7 +33,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def switch_root(root: str) -> None:
-    """Makes `root` (a mount point) the root of this mount namespace, and lets go of the old one."""
+    """Makes `root` (a mount point) the root of this mount namespace, and unmounts the old one."""
     os.chdir(root)
     _checked(_libc.pivot_root(b".", b"."), "pivot_root")
     _checked(_libc.umount2(b".", ctypes.c_int(_DETACH)), "umount of the old root")
@@ -41,7 +41,7 @@ def switch_root(root: str) -> None:
 
 
 def adopt_orphans() -> None:
-    """Whatever is orphaned below this process becomes its child."""
+    """Makes this process the parent of every orphan below it."""
     _checked(_libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 

@@ -1,6 +1,6 @@
-"""What a word may look like: the allow-lists of the two files, and of what a host says of itself. Pure.
+"""Allow-lists for texts of the two files and of what a host reports. Pure.
 
-What reaches ssh, rsync, a host or a folder of this machine passes one of these; nothing that begins with `-` does.
+Every text that is given to ssh, rsync, a host or a path of this machine passes one of these; none allows a leading `-`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
 
 
 def is_name(text: str) -> bool:
-    """Of a host, job, role, data set or release."""
+    """Whether it can name a host, job, role, data set or release."""
     return bool(NAME.match(text))
 
 
 def is_run(text: str) -> bool:
-    """A job's name, its time and four letters: longer than other names."""
+    """Whether it can be a run's id: a job's name, a time and four letters, so longer than other names."""
     return bool(_RUN.match(text))
 
 

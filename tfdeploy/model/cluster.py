@@ -1,4 +1,4 @@
-"""The words of a TensorFlow cluster: its roles, its endpoints, and TF_CONFIG as each task reads it.
+"""A TensorFlow cluster: its roles, its endpoints, and TF_CONFIG as each task reads it.
 
 Pure values. Nothing here resolves a name or knows how a cluster was decided.
 """
@@ -19,7 +19,7 @@ def endpoint(address: str, port: int) -> str:
 
 
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
-    """TF_CONFIG of one task. An evaluator must not stand in the cluster: it hangs the chief, and nobody speaks to it."""
+    """TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to it, and the chief would hang."""
     return json.dumps(
         {"cluster": {name: list(tasks) for name, tasks in cluster.items()}, "task": {"type": role, "index": index}},
         separators=(",", ":"),

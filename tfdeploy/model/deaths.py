@@ -1,4 +1,4 @@
-"""The death that a run failed by: which one came first, and how it reads in words. Pure."""
+"""The death that made a run fail: which one came first, and its text. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})  # outcomes
 
 @dataclass(frozen=True)
 class Death:
-    """How one task ended that was not to end. `time`: UTC seconds of its host."""
+    """A bad end of one task. `time`: UTC seconds of its host."""
 
     task: str
     host: str | None
@@ -31,22 +31,22 @@ class Death:
 
 
 def first(deaths: Iterable[Death]) -> Death | None:
-    """The earliest in time. What is merely lost comes after what surely died."""
+    """The earliest in time. `lost` comes after every other outcome, because it is not certain."""
     return min(deaths, key=lambda death: (death.outcome == "lost", death.time or float("inf")), default=None)
 
 
-def told(states: Iterable[wire.HostRunState]) -> list[Death]:
-    """What the minders of these hosts call the cause."""
+def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
+    """The deaths that the minders of these hosts report as the cause."""
     return [_death(fields) for state in states if (fields := state.first_death) and fields.get("task")]
 
 
 def of_status(status: wire.TaskStatus) -> Death:
-    """Of a task whose own host says that it has ended badly."""
+    """The death of a task whose own host reports a bad end."""
     outcome = status.outcome or "ended"
     return Death(status.task, status.host, outcome, status.exit_code, status.signal, status.reason, status.ended)
 
 
 def _death(fields: Mapping[str, Any]) -> Death:
-    """As a minder writes it: what is not known is left out."""
+    """From a minder's fields, of which unknown ones are missing."""
     known = {name: fields.get(name) for name in ("host", "exit_code", "signal", "reason", "time")}
     return Death(task=fields["task"], outcome=fields.get("outcome") or "ended", **known)

@@ -1,4 +1,4 @@
-"""Events: the only way up. Operations emit them; the run store writes them, progress folds them."""
+"""Events: all that operations report upward. The run store writes them, progress folds them."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class _TransferFields(TypedDict):
 
 
 class TransferFields(_TransferFields, total=False):
-    done: str  # the verb in words; missing: sent
+    done: str  # the participle to show; missing: sent
 
 
 class TaskFields(TypedDict, total=False):
-    """The fields of wire.TaskStatus of which something is made here. An older agent may lack any."""
+    """The fields of wire.TaskStatus that are used here. An older agent may lack any."""
 
     task: str
     host: str
@@ -79,7 +79,7 @@ class LineFields(TypedDict):
 
 
 class NoteFields(TypedDict):
-    level: str  # info, warning, error, detail: only for somebody who asked for much
+    level: str  # info, warning, error, detail: only with --verbose
     text: str
 
 

@@ -1,6 +1,6 @@
-"""What probing found on a host. Facts go into planning; nothing there asks the host again.
+"""What probing found on a host. Planning uses these facts and never asks the host again.
 
-They are the host's words: every one is parsed or bounded when it comes in, so that nothing else reaches a plan.
+A host sends them, so every one is parsed or bounded when it is received.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.model.allowed import is_ip
-from tfdeploy.model.answers.bounds import Big, Count, Line, Name, Place, Port, Seconds, Text, Variable, Version
+from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Line, Name, Port, Seconds, Text, Variable, Version
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
@@ -35,12 +35,12 @@ class KeepFact:
     path: Text  # as in the job file
     newest: Seconds
     checkpoint: Text | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
-    step: Big | None = None
+    step: BigCount | None = None
     recorded: Seconds | None = None  # when that `checkpoint` file was written, as `newest`
 
     @property
     def time(self) -> float:
-        """What makes it newer than another: its checkpoint, where there is one, and not the log files beside it."""
+        """The time by which `keep` folders are compared: the checkpoint's where there is one, so newer log files do not count."""
         return self.newest if self.recorded is None else self.recorded
 
     def same_as(self, other: KeepFact) -> bool:
@@ -64,17 +64,17 @@ class HostFacts:
     hostname: Line
     user: Line
     home: Line
-    workdir: Place
-    python: Place | None  # the interpreter of the training program, absolute; None: not found
+    workdir: AbsolutePath
+    python: AbsolutePath | None  # the interpreter of the training program, absolute; None: not found
     python_version: Version | None
     cores: Small
     memory_bytes: Count
-    free_disk_bytes: Big
-    free_inodes: Big
+    free_disk_bytes: BigCount
+    free_inodes: BigCount
     boot_id: Line
     clock: Seconds  # host's UTC seconds when asked
-    host: Line = ""  # as the inventory calls it; not the host's word
-    clock_skew_s: Seconds = 0.0  # host minus control machine, as the session measured it; not the host's word
+    host: Line = ""  # its name in the inventory; not sent by the host
+    clock_skew_s: Seconds = 0.0  # host minus control machine, measured by the session; not sent by the host
     ssh_server_address: Line | None = None  # the server's side of SSH_CONNECTION: an IP address
     hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback here
     free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()  # of the range, in order
@@ -85,22 +85,23 @@ class HostFacts:
     tf_keras: Version | None = None  # the same
     rsync: Line | None = None  # version; None: missing
     uv: Line | None = None  # version; None: missing
-    environment: Place | None = None  # folder of the one that `setup` made for this job: `python` and versions are then its own
+    environment: AbsolutePath | None = None  # the folder that `setup` made for this job; `python` and versions are those in it
     proxies: Variables = ()  # names of proxy variables set there
     preset: Variables = ()  # names of variables set there that the plan sets for each task
     keep: Annotated[tuple[KeepFact, ...], Meta(max_length=1000)] = ()
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     linger: bool | None = None  # None: no logind
     kill_user_processes: bool = False
-    problems: Texts = ()  # what will not work here, in words
+    problems: Texts = ()  # what will not work on this host, in words
     version: Line = ""  # the agent's version
 
     def refuse_nonsense(self, ports: tuple[int, int], names: Collection[str]) -> None:
-        """Raises ValueError. `ports`: the range that was asked about; `names`: the cluster's names that were."""
+        """Raises ValueError where the facts contradict what was asked. `ports`: the range asked for; `names`: the cluster's names
+        asked for."""
         low, high = ports
         if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
             raise ValueError(f"{self.ssh_server_address!r:.200} is no address")
         if not all(low <= port <= high for port in self.free_ports):
             raise ValueError(f"free ports outside {low}-{high}")
         if not set(self.hosts_file_loopback) <= set(names):
-            raise ValueError("loopback names that nobody asked about")
+            raise ValueError("loopback names that were not asked for")

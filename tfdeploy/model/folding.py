@@ -1,4 +1,4 @@
-"""Many names in few words: n1 n2 n3 n7 -> n[1-3,7]; and things with equal content side by side. Pure."""
+"""Many names in short form: n1 n2 n3 n7 -> n[1-3,7]; and names grouped by equal content. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
 
 
 def _padded(digits: str, stems: Mapping[tuple[str, str, int], list[str]], match: re.Match[str]) -> bool:
-    """10 belongs to 08, 09 when those are there."""
+    """Whether digits without a leading zero belong to padded ones of the same width: 10 to 08 and 09."""
     return (match[1], match[3], len(digits)) in stems
 
 

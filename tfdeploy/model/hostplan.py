@@ -1,7 +1,7 @@
-"""A plan as a host holds it: what of a plan leaves this machine, and what is believed of one that a host shows. Pure.
+"""A plan on a host: the parts of a plan that are sent there, and the parts that are trusted in a plan read back. Pure.
 
-A host may be broken into. So of its plan only names, advertised addresses, ports and figures are taken, each checked
-here; how a host is reached, its interpreter and what its lines are searched for are this machine's own to say.
+A host may be broken into. So only names, advertised addresses, ports and figures are taken from its plan, each checked
+here. How a host is reached, its interpreter and the metrics' regular expressions come from this machine alone.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _SHOWN_CHARS = 2000
 
 
 def for_hosts(plan: Plan) -> Plan:
-    """Without what only this machine needs: how it reaches the hosts, its keys and its own files."""
+    """The plan without the SSH settings, which only this machine needs."""
     return replace(plan, hosts=tuple(replace(host, ssh={}) for host in plan.hosts))
 
 
-def with_ways(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """Each host of the plan as `hosts` (the inventory's) know it. One that they lack has no address: it cannot be reached."""
+def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
+    """The plan with the SSH settings of `hosts` (the inventory's). A host that it lacks gets no address."""
     known = {host.name: host for host in hosts}
-    return replace(plan, hosts=tuple(replace(each, ssh=way(known.get(each.host) or Host(each.host, ""))) for each in plan.hosts))
+    settings = {each.host: connection_settings(known.get(each.host) or Host(each.host, "")) for each in plan.hosts}
+    return replace(plan, hosts=tuple(replace(each, ssh=settings[each.host]) for each in plan.hosts))
 
 
-def way(host: Host) -> dict[str, Any]:
-    """The inventory's host as JSON gives it back: a plan equals itself after a round trip."""
-    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(host)))
-    return told
+def connection_settings(host: Host) -> dict[str, Any]:
+    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a round trip."""
+    settings: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(host)))
+    return settings
 
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
-    """What may be used of the plan.json that a host shows as that of `run`, of any version. Raises ValueError with what is
-    wrong with it.
+    """The trusted parts of a host's plan.json for `run`, of any version. Raises ValueError that says what is wrong with it.
 
-    The words of its tasks are left out. `metrics` (this machine's) stand in place of the plan's: a regular expression may
-    search for ever.
+    The tasks' commands and environments are left out. `metrics` (this machine's) replace the plan's: a hostile regular
+    expression could match for ever.
     """
     try:
         plan = _read(content)
@@ -89,7 +89,7 @@ def _read(content: bytes) -> Plan:
 
 @cache
 def _shown() -> type[Any]:
-    """A plan without what is not taken from hosts; nothing of the rest is even made of the text."""
+    """The type of a plan without the fields that are not taken from hosts, so that these are not even decoded."""
     task: Any = _shape(TaskPlan, ("argv", "env"))
     host: Any = _shape(HostPlan, ("ssh", "workdir", "python"))
     return _shape(Plan, ("command", "metrics"), tasks=tuple[task, ...], hosts=tuple[host, ...])
@@ -111,7 +111,7 @@ def _fields(struct: Any) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """For what is only shown: one bounded line, whatever a host wrote."""
+    """One printable line of bounded length, for text that is only shown."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
 
 

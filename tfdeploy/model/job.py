@@ -9,7 +9,7 @@ Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local", "
 MODES: tuple[Mode, ...] = get_args(Mode)
 Flags = Literal["auto", "classic", "none"]
 Compat = Literal["auto", "v1", "none"]
-WHEELS = "setup-wheels"  # what the wheels of `setup` are called among a job's data sets
+WHEELS = "setup-wheels"  # the name of `setup`'s wheels among a job's data sets
 Written = Literal["planned", "program"]
 StallAction = Literal["report", "restart"]
 STALL_ACTIONS: tuple[StallAction, ...] = ("report", "restart")
@@ -25,7 +25,7 @@ class RoleRule:
 
 
 class Secret:
-    """A value that no output may show. Its text is reached by `reveal`, called in one place."""
+    """A value that no output may show. Only `reveal` returns its text, and one place calls it."""
 
     __slots__ = ("_text",)
 
@@ -59,7 +59,7 @@ class Job:
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
-    cluster: Written = "planned"  # whose ClusterSpec counts where the program has one written into it
+    cluster: Written = "planned"  # which ClusterSpec is used where the program has one written into it
     setup_requirements: str | None = None
     setup_wheels: str | None = None
     secrets: tuple[str, ...] = ()  # names in the caller's environment
@@ -68,8 +68,8 @@ class Job:
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    restart_wait_s: float = 3600.0  # for a host where nobody minds the run any more
-    stall_after_s: float = 300.0  # 0: nobody looks
+    restart_wait_s: float = 3600.0  # for a host where the run has no minder any more
+    stall_after_s: float = 300.0  # 0: stalls are not looked for
     stall_action: StallAction = "report"
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30

@@ -1,6 +1,6 @@
-"""What a host says lies in one of its folders: paths, sizes, times. Checked before anything is done with it.
+"""The files that a host lists in one of its folders: paths, sizes, times. Checked before anything is done with them.
 
-Pure. A path that could lead out of the folder it is brought to does not pass, whatever the host says.
+Pure. A path that could lead out of the folder it is copied to is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 MOST_FILES = 1_000_000
 LONGEST_PATH = 4096
-RECORD = "checkpoint"  # TensorFlow's own file that names the newest checkpoint
+CHECKPOINT_RECORD = "checkpoint"  # TensorFlow's own file that names the newest checkpoint
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,24 @@ class FoundFile:
 
     @property
     def is_record(self) -> bool:
-        return self.path.rpartition("/")[2] == RECORD
+        return self.path.rpartition("/")[2] == CHECKPOINT_RECORD
 
 
 def read_rows(rows: Iterable[Any]) -> tuple[FoundFile, ...]:
-    """[path, size, mtime_ns, target or null] each, sorted by path. Raises ValueError with what is wrong with one."""
+    """[path, size, mtime_ns, target or null] each, sorted by path. Raises ValueError that says what is wrong."""
     found: dict[str, FoundFile] = {}
     for row in rows:
-        one = _read(row)
-        if one.path in found:
-            raise ValueError(f"{one.path!r} occurs twice")
-        found[one.path] = one
+        file = _read(row)
+        if file.path in found:
+            raise ValueError(f"{file.path!r} occurs twice")
+        found[file.path] = file
         if len(found) > MOST_FILES:
             raise ValueError(f"more than {MOST_FILES} files")
-    for one in found.values():
-        above = one.path.rpartition("/")[0]
+    for file in found.values():
+        above = file.path.rpartition("/")[0]
         while above:
             if above in found:
-                raise ValueError(f"{above!r} is no folder, but {one.path!r} leads through it")
+                raise ValueError(f"{above!r} is no folder, but {file.path!r} leads through it")
             above = above.rpartition("/")[0]
     return tuple(found[path] for path in sorted(found))
 
@@ -61,17 +61,17 @@ def _read(row: Any) -> FoundFile:
 
 
 def is_inside(path: str) -> bool:
-    """Relative, plain, of a length that a file system takes, and of characters that a file's name can be made of."""
+    """Whether the path is relative, without empty, `.` and `..` parts, and one that a file system can hold."""
     if len(path) > LONGEST_PATH or "\0" in path or any(word in ("", ".", "..") for word in path.split("/")):
         return False
     try:
         return bool(path.encode("utf-8", "surrogateescape"))
-    except UnicodeEncodeError:  # half of a pair
+    except UnicodeEncodeError:  # half of a surrogate pair
         return False
 
 
 def stays_inside(link: FoundFile) -> bool:
-    """Whether a link's target is in the same tree, by its words alone: `..` only at the front, and not too many."""
+    """Whether a link's target is in the same tree, by its text alone: `..` only at the front, and not too many."""
     words = (link.target or "").split("/")
     ups = next((number for number, word in enumerate(words) if word != ".."), len(words))
     rest = "/".join(words[ups:])
@@ -80,6 +80,6 @@ def stays_inside(link: FoundFile) -> bool:
 
 def newest(found: Iterable[FoundFile]) -> tuple[int, int]:
     """(mtime_ns of the newest `checkpoint` record, of the newest file), 0 where there is none. The greater pair is newer."""
-    files = [one for one in found if one.target is None]
-    records = [one.mtime_ns for one in files if one.is_record]
-    return max(records, default=0), max((one.mtime_ns for one in files), default=0)
+    files = [file for file in found if file.target is None]
+    records = [file.mtime_ns for file in files if file.is_record]
+    return max(records, default=0), max((file.mtime_ns for file in files), default=0)

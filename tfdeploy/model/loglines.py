@@ -14,5 +14,5 @@ class LogLine(NamedTuple):
     attempt: int
     stream: str  # "out" or "err"
     line: bytes
-    offset: int = 0  # in the task's log, of the line's first byte
-    ended: bool = True  # by a newline; what is cut off, or was not finished, is not
+    offset: int = 0  # of the line's first byte in the task's log
+    ended: bool = True  # by a newline; False: cut off, or not finished yet

@@ -1,4 +1,4 @@
-"""What a folder of code holds, and the release hash that names exactly this content."""
+"""The content of a folder of code, and the release hash that names exactly this content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or link. `path` is relative, with "/" between; not UTF-8: surrogateescape."""
+    """One file or link. `path` is relative, with "/" between; bytes that are not UTF-8 are surrogate escapes."""
 
     path: str
     kind: Literal["file", "exec", "link"]

@@ -1,8 +1,7 @@
 """Step, loss and steps per second of one task, read from its own output by the job's regular expressions. Pure.
 
-Lines come at any rate, so only the newest few of each quarter of a second (by the lines' own time) are ever
-matched, the newest first: the same lines give the same figures, whenever somebody looks. What TensorFlow's C++ code logs is
-no line of the program's.
+Lines come at any rate, so only the newest few of each quarter of a second (by the lines' own time) are matched, the newest
+first: the same lines always give the same figures. What TensorFlow's C++ code logs is left out.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from tfdeploy.model.tensorflow_log import own_words
+from tfdeploy.model.tensorflow_log import program_text
 
-MATCHED_CHARS = 4096  # of one line: what a regular expression of the job may be given
+MATCHED_CHARS = 4096  # of one line, at most, are given to the job's regular expressions
 WINDOW_S = 30.0  # over which steps per second are averaged
 MOST_STEPS = 10**13  # a million steps a second for four months
-MOST_STEPS_PER_S = 10**9  # a resume may jump this far at once
+MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 _BUCKETS_PER_S = 4
 _LINES_PER_BUCKET = 16
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
-SHOWN_APART = ("step", "loss")  # have columns of their own
-OTHER_STEPS = {  # a worker's own step and the one that all share, where a program prints both
+SHOWN_APART = ("step", "loss")  # metrics with a column of their own
+OTHER_STEPS = {  # a worker's own step and the shared one, where a program prints both
     "local_step": r"(?i)(?:\blocal[ _]?step|(?<!global)(?<!global_)(?<!global )\bstep(?=.*\bglobal[ _]?step\b))\b[\s=:]+(\d+)",
     "global_step": r"(?i)\bglobal[ _]?step\b[\s=:]+(\d+)",
 }
@@ -32,7 +31,7 @@ Patterns = Mapping[str, "re.Pattern[str]"]
 
 
 def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
-    """Those of `metrics` that compile and have a group; the others can match nothing."""
+    """Those of `metrics` that compile and have a group; the others are left out."""
     found = {}
     for name, text in metrics.items():
         try:
@@ -44,13 +43,13 @@ def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
     return found
 
 
-def named(metrics: Iterable[str]) -> list[str]:
+def own_metrics(metrics: Iterable[str]) -> list[str]:
     """The job's own metrics, which are shown as `name value`."""
     return [name for name in metrics if name not in SHOWN_APART]
 
 
 def last_state(line: str) -> str:
-    """Of a progress bar drawn with carriage returns, what it says last."""
+    """The last state of a progress bar that is drawn with carriage returns."""
     if "\r" not in line:
         return line
     line = line.rstrip("\r\x08")
@@ -72,7 +71,8 @@ class Measures:
         }
 
     def line(self, time: float, line: str) -> None:
-        """Hot path: a line costs an append; matching waits for the next quarter of a second."""
+        """Called for every line, so it only appends: lines are matched once their quarter of a second is over.
+        `time`: UTC seconds."""
         bucket = int(time * _BUCKETS_PER_S)
         if bucket != self._bucket:
             self._settle()
@@ -99,8 +99,8 @@ class Measures:
         return self.values().get("loss")
 
     def rate(self, until: float | None = None, name: str = "step") -> float | None:
-        """Steps per second over the last 30 s of output; 0.0 when none came for 30 s before `until`.
-        `name`: or one of OTHER_STEPS."""
+        """Steps per second over the last 30 s of output; 0.0 when no step came for 30 s before `until`. None: not known.
+        `name`: "step", or one of OTHER_STEPS."""
         samples = self._samples.get(name)
         if samples is None or len(samples) < 2:
             return None
@@ -118,7 +118,7 @@ class Measures:
                 _sample(samples, self._bucket / _BUCKETS_PER_S, found[name])
 
     def _possible(self, name: str, step: float) -> bool:
-        """Whether a program can be there. It may go back, begin anywhere, and go on from a checkpoint far ahead."""
+        """Whether `step` is possible. A program may go back, begin at any step, and go on from a checkpoint far ahead."""
         samples = self._samples[name]
         if abs(step) > MOST_STEPS or not samples:
             return abs(step) <= MOST_STEPS
@@ -130,7 +130,7 @@ class Measures:
         if not self._patterns:
             return found
         for line in reversed(self._pending):
-            text = own_words(last_state(line)[:MATCHED_CHARS])
+            text = program_text(last_state(line)[:MATCHED_CHARS])
             for name, pattern in self._patterns.items():
                 if name not in found and (match := pattern.search(text)):
                     number = _number(match[1])

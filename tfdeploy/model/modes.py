@@ -1,6 +1,6 @@
-"""What each mode is made of: one row says all that depends on the mode, and nobody else asks for a mode's name.
+"""The modes: one row says all that depends on a mode, and no other module asks for a mode's name.
 
-Values only. What the hosts need of a row travels by name: `traits` and `lockstep`.
+Values only. What the hosts need of a row is sent by name: `traits` and `lockstep`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Literal
 
 from tfdeploy.model.job import Mode
 
-# one: a GPU for each task. all: those of the host, divided by its tasks of the role. none. left: one, if others leave it.
-Share = Literal["one", "all", "none", "left"]
+# one: a GPU for each task. all: the host's GPUs, divided among its tasks of the role. none. spare: one that no other task takes.
+Share = Literal["one", "all", "none", "spare"]
 # What tfdeploy's runtime does inside the program. `runtime/task.py` has the same names.
 Trait = Literal[
     "synchronous",  # the workers make each step together, through the ps
@@ -24,33 +24,33 @@ Trait = Literal[
 
 @dataclass(frozen=True)
 class Rules:
-    """`takes`: the roles that the mode can use; others that the inventory has stay idle. `needs`: those it cannot do
-    without. `serves`: the roles whose tasks never end by themselves."""
+    """`takes`: the roles that the mode can use; other roles of the inventory stay idle. `needs`: the roles it requires.
+    `on_death`: what happens, in words. `serves`: the roles whose tasks never end by themselves."""
 
     takes: tuple[str, ...]
     needs: tuple[str, ...]
     on_death: str
     serves: tuple[str, ...] = ()
-    silent: tuple[str, ...] = ("evaluator",)  # roles that listen on no port and stand in no cluster
+    silent: tuple[str, ...] = ("evaluator",)  # roles that listen on no port and are not in the cluster
     lead: str | None = None  # a single task that goes to the first worker host where the inventory has no host for it
-    shares: tuple[tuple[str, Share], ...] = ()  # other than one GPU for each task, none for a ps
-    all_decide: bool = False  # every worker, and the chief
-    same_gpus: bool = False  # tasks that train have equally many
+    shares: tuple[tuple[str, Share], ...] = ()  # by role, where it differs from `share`'s defaults
+    all_decide: bool = False  # every worker and the chief is a deciding task
+    same_gpus: bool = False  # all tasks that train must have equally many
     single: bool = False  # one process, no cluster, no TF_CONFIG
     takes_flags: bool = False  # `flags` left out means auto
-    gang: tuple[str, ...] = ()  # the roles that start again together,
-    breaks: tuple[str, ...] = ()  # when a task of one of these dies; any other that dies starts again alone
-    supplied: bool = False  # every member of the gang reads what the chief kept, each on its own disk
+    gang: tuple[str, ...] = ()  # the roles that start again together
+    breaks: tuple[str, ...] = ()  # a death in one of these roles restarts the gang; any other task starts again alone
+    supplied: bool = False  # before the gang starts again, the chief's `keep` is copied to every member's disk
     tensorflow: bool = True  # the tasks get TF_CONFIG and tfdeploy's runtime, which mends TensorFlow where it must
-    ranks: bool = False  # equal workers by number, neighbours on a host, that meet at a port which the first binds itself
-    lockstep: bool = False  # each step waits for the slowest, so that a worker that waits is not stalled
-    shares_step: bool = False  # the workers count one step together, each at its own pace
+    ranks: bool = False  # equal workers with ranks, neighbours on one host; they meet at a port that rank 0 binds itself
+    lockstep: bool = False  # each step waits for the slowest worker, so a waiting worker is not stalled
+    shares_step: bool = False  # the workers share one step counter, each at its own pace
     traits: tuple[Trait, ...] = ()
     env: tuple[tuple[str, str], ...] = ()  # variables of every task
-    needs_keras_2: tuple[str, ...] = ()  # the strategies under which Keras 3 has no `fit`
+    needs_keras_2: tuple[str, ...] = ()  # the strategies for which Keras 3 has no `fit`
 
     def share(self, role: str) -> Share:
-        usual: dict[str, Share] = {"ps": "none", "evaluator": "left"}
+        usual: dict[str, Share] = {"ps": "none", "evaluator": "spare"}
         return {**usual, **dict(self.shares)}.get(role, "one")
 
 
@@ -142,5 +142,5 @@ RULES: dict[Mode, Rules] = {
 
 
 def rules(mode: Mode | None) -> Rules:
-    """Those of the mode; of a job without one, those of async (it is refused elsewhere)."""
+    """The rules of the mode; of async for a job without a mode, which is refused elsewhere."""
     return RULES[mode or "async"]

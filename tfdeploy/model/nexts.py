@@ -1,4 +1,4 @@
-"""What to type next, of many hosts in few lines: commands that differ only in their `--limit HOST` become one for all. Pure."""
+"""What to type next for many hosts, in few lines: commands that differ only in `--limit HOST` become one. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from tfdeploy.model.folding import fold_names
 
-MOST = 5  # lines; hosts beyond them are named, not left out
+MOST = 5  # lines; the last one names the hosts of all further texts
 
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
-    """host -> its text (None: it has none). Each thing once, in order of appearance; no host that has a text is dropped."""
+    """`nexts`: host -> its text (None: it has none). Lines in order of appearance, each once; every host with a text is named."""
     hosts: dict[tuple[str, str], list[str]] = {}
     for host, text in nexts.items():
         if text:
@@ -25,7 +25,7 @@ def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
 
 
 def _around(text: str, host: str) -> tuple[str, str]:
-    """What stands before and after the host's own name behind `--limit`; (text, "") where it is not named."""
+    """The text before and after the host's name behind `--limit`; (text, "") where the name is not there."""
     before, named, after = re.sub(rf"(--limit ){re.escape(host)}(?![\w.,\[-])", "\\1\0", text, count=1).partition("\0")
     return (before, named + after) if named else (text, "")
 

@@ -1,7 +1,7 @@
 """The placeholders of `command` and `env`: {job_name}, {data.digits}; `{{` and `}}` stand for braces.
 
-Pure text work, shared by config (are the names known?) and planning (put the values in). It knows which
-names exist, never what they stand for. Every fault is a UsageError that lists the names there are.
+Pure, shared by config (which checks the names) and planning (which fills the values in). It knows which
+names exist, not their values. Every fault is a UsageError that lists the existing names.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Placeholder:
 
 
 def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
-    """Every name that may stand between braces, for a job with these data sets and keep paths."""
+    """Every placeholder's name, for a job with these data sets and keep paths."""
     return (*NAMES, *(f"data.{name}" for name in data), *(f"keep.{path}" for path in keep))
 
 
 def parse(text: str) -> tuple[str | Placeholder, ...]:
-    """The text cut into literal pieces and placeholders. Raises UsageError on a brace that stands alone."""
+    """The text split into literal parts and placeholders. Raises UsageError on an unpaired brace."""
     parts: list[str | Placeholder] = []
     literal, end = "", 0
     for token in _TOKEN.finditer(text):
@@ -64,7 +64,7 @@ def parse(text: str) -> tuple[str | Placeholder, ...]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names in the text, in order, as often as they stand there. Raises UsageError like `parse`."""
+    """The names in the text, in order and with repetitions. Raises UsageError like `parse`."""
     return tuple(part.name for part in parse(text) if isinstance(part, Placeholder))
 
 

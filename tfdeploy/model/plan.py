@@ -24,7 +24,7 @@ class TaskPlan:
     role: str
     index: int
     host: str
-    address: str  # what the other hosts call it: "192.0.2.11:2223"; "" for a task that does not listen
+    address: str  # at which the other tasks reach it: "192.0.2.11:2223"; "" for a task that does not listen
     port: int | None
     gpus: tuple[int, ...]
     argv: tuple[str, ...]
@@ -33,7 +33,7 @@ class TaskPlan:
     why: str  # why this host, these GPUs
     serves: bool = False  # a server that never ends by itself: ended once the deciding tasks have succeeded
     on_death: str = ""  # it starts again "alone", or with the "gang"; "": the run fails
-    gang: bool = False  # one of those that start again together
+    gang: bool = False  # a member of the gang: its tasks start again together
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class HostPlan:
     """One host of the run."""
 
     host: str
-    address: str  # what the other hosts call it, without port
+    address: str  # at which the other hosts reach it, without port
     mesh_port: int
     workdir: str  # absolute on the host
     python: str
-    ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, to reach it later; never sent to a host
+    ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, by which later verbs reach it; never sent to a host
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,19 @@ class Plan:
     metrics: dict[str, str] = field(default_factory=dict)
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
     keep_from: str | None = None  # the host whose `keep` goes to all hosts of the run before the start (mirrored)
-    notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch
+    notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch for
     restart: str = "never (restart.max is 0)"  # the rule, in words
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    restart_wait_s: float = 3600.0  # then what ran on a host where nobody minds it is lost for good
-    stall_after_s: float = 0.0  # 0: nobody looks
+    restart_wait_s: float = 3600.0  # after so long without a minder, the tasks of a host are lost for good
+    stall_after_s: float = 0.0  # 0: stalls are not looked for
     stall_action: str = "report"  # model.job.StallAction
     supply_from: str | None = None  # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)
     version: int = PLAN_VERSION
 
     @property
     def digest(self) -> str:
-        """Names what hosts get of this plan: launch is idempotent by run and digest."""
+        """16 hex digits over what hosts get of this plan: launch is idempotent by run and digest."""
         sent = replace(self, hosts=tuple(replace(host, ssh={}) for host in self.hosts))
         return hashlib.sha256(_encoded(sent)).hexdigest()[:16]
 
@@ -116,5 +116,5 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(fields: Mapping[str, object]) -> Plan:
-    """Raises msgspec.ValidationError on foreign content."""
+    """Raises msgspec.ValidationError where `fields` are no plan."""
     return convert(fields, Plan)

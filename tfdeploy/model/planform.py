@@ -1,7 +1,7 @@
-"""The plan as a file and on the wire: the cluster stands in it once, and the words of the tasks name it. Pure.
+"""The plan as a file and on the wire: the cluster is written once, and the tasks refer to it. Pure.
 
-A task's command and environment repeat the cluster, so that a plan grows with the square of its hosts. Here such a word
-is a list of texts and numbers, and a number names one of the plan's `texts`: see agent/wire.word_of.
+Each task's command and environment repeat the cluster, so a plan would grow with the square of its hosts. Here such an
+argument or value is a list of texts and numbers; a number is an index into the plan's `texts`: see agent/wire.word_of.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tfdeploy.agent import wire
 from tfdeploy.model.cluster import tf_config
 from tfdeploy.model.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_json
 
-VERSION = 2  # 1: every word stands whole, as `--dry-run --json` shows it
-_LEAST_CHARS = 64  # a shorter text is not worth a name
+VERSION = 2  # 1: every argument and value stands whole, as `--dry-run --json` shows it
+_LEAST_CHARS = 64  # a shorter text is not worth a reference
 
 
 def texts_of(plan: Plan) -> tuple[str, ...]:
-    """What of the cluster many words of the tasks repeat, the longest first."""
+    """The texts of the cluster that the tasks repeat, the longest first."""
     alone = tf_config(plan.cluster, "", 0).partition(',"task"')[0]
     joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
     around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
@@ -27,30 +27,30 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda text: (-len(text), text)))
 
 
-def pack_word(word: str, texts: Iterable[str]) -> str | list[str | int]:
-    """As wire.word_of reads it."""
+def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
+    """An argument or value with its repeated texts replaced by their numbers, as wire.word_of reads it."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split(word, list(enumerate(texts)))
     return word if parts == [word] else parts
 
 
-def pack_words(words: Mapping[str, str], texts: Iterable[str]) -> dict[str, Any]:
-    return {name: pack_word(word, texts) for name, word in words.items()}
+def pack_values(words: Mapping[str, str], texts: Iterable[str]) -> dict[str, Any]:
+    return {name: pack_value(word, texts) for name, word in words.items()}
 
 
 def plan_to_file(plan: Plan) -> dict[str, Any]:
-    """Its JSON, for plan.json."""
+    """The plan's JSON, for plan.json."""
     texts = texts_of(plan)
     fields = plan_to_json(plan)
     for task in fields["tasks"]:
-        task["argv"] = [pack_word(word, texts) for word in task["argv"]]
-        task["env"] = pack_words(task["env"], texts)
+        task["argv"] = [pack_value(word, texts) for word in task["argv"]]
+        task["env"] = pack_values(task["env"], texts)
     return {**fields, "version": VERSION, "texts": list(texts)}
 
 
 def plan_from_file(content: bytes) -> Plan:
-    """Of this version or an older one. Raises ValueError or msgspec.ValidationError on foreign content."""
+    """A plan of this version or an older one. Raises ValueError or msgspec.ValidationError where `content` is no plan."""
     fields = json.loads(content)
     if not isinstance(fields, dict):
         raise ValueError("no object")

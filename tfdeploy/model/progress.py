@@ -1,7 +1,7 @@
-"""How a run comes along: a pure fold over its events. The same events give the same picture, live or replayed.
+"""The progress of a run: a pure fold over its events. The same events give the same state, live or replayed.
 
-It reads no clock: time is what the events say. A line costs about a microsecond; what lines mean (step,
-loss) is worked out when somebody looks. Nothing here is sanitised: text is as the hosts sent it.
+It reads no clock: time is the events' time. A line costs about a microsecond; step and loss are computed when
+they are read. Nothing here is sanitised: text is as the hosts sent it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.model import deaths
 from tfdeploy.model.deaths import DEATHS, Death
 from tfdeploy.model.events import Event, TaskFields, TransferFields
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, named
+from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, own_metrics
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.transfers import Transfer
@@ -26,7 +26,7 @@ from tfdeploy.model.words import stall_words
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
 _KEPT_NOTES = 100
-_TAKEN = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
+_FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
 _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
 
 
@@ -79,7 +79,7 @@ class TaskProgress:
 
     @property
     def last_line(self) -> str:
-        """What it said last; of a bar, its last state."""
+        """Its last line; of a progress bar, the last state."""
         return last_state(self.last_raw)
 
     @property
@@ -88,11 +88,11 @@ class TaskProgress:
 
     @property
     def death(self) -> Death:
-        """How it ended, of a task that is dead."""
+        """How it ended. Only for a task that is `dead`."""
         return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
 
     def apply(self, fields: TaskFields) -> None:
-        """Takes a TaskStatus's fields, unless they are older than what is known."""
+        """Takes a TaskStatus's fields, unless they are older than those it has."""
         attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
         if _order(attempt, state) < _order(self.attempt, self.state):
             return
@@ -100,24 +100,24 @@ class TaskProgress:
             self.measures.restart()
         self.attempt, self.state = attempt, state
         for name, value in fields.items():
-            if name in _TAKEN:
+            if name in _FIELDS:
                 setattr(self, name, value)
 
 
 def _order(attempt: int, state: str) -> tuple[int, int]:
-    """What comes later is greater: a task that waits to start again has ended once more than it began."""
+    """A key that grows over time. `pending` after an attempt is later than that attempt's end: the task waits to start again."""
     return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)
 
 
 class HostProgress:
-    """One host so far: its connection's last word and what is being sent to it."""
+    """One host so far: the last state of its connection, and what is being sent to it."""
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.state = ""  # connected, unreachable, failed, prepared, started, committed
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
-        self.synced = False  # it has all that it needs
+        self.synced = False  # code and data are complete there
 
     def transfer(self, what: str) -> Transfer:
         return self.transfers.setdefault(what, Transfer(what))
@@ -131,7 +131,7 @@ class RunProgress:
         self.run: str | None = None
         self.state = "starting"
         self.first_time: float | None = None
-        self.now: float | None = None  # the latest time that the control machine's events told
+        self.now: float | None = None  # the latest time in the control machine's events
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
@@ -139,7 +139,7 @@ class RunProgress:
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
         self.lines = 0
-        self.shares_step = False  # several tasks count one step together, each at its own pace: a line tells the run's pace
+        self.shares_step = False  # several tasks share one step counter, each at its own pace: the step in a line is the run's
         self._cause: str | None = None
         self._patterns: Patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS})
         if plan is not None:
@@ -162,7 +162,7 @@ class RunProgress:
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
         self._patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
-        shown = sum(task.role in TRAINERS for task in plan.tasks)  # of a run of which a part is looked at, not all
+        shown = sum(task.role in TRAINERS for task in plan.tasks)  # fewer than the run has, where only some hosts are shown
         trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
         self.shares_step = rules(plan.mode).shares_step and trainers > 1
         known, self.tasks = self.tasks, {}
@@ -174,7 +174,7 @@ class RunProgress:
             self.host(host.host)
 
     def host(self, name: str) -> HostProgress:
-        """The host of that name, from now on known."""
+        """The host of that name, added if it is new."""
         return self.hosts.setdefault(name, HostProgress(name))
 
     @property
@@ -190,22 +190,22 @@ class RunProgress:
         return self.plan.created if self.plan else self.first_time
 
     def own_rate(self, task: TaskProgress) -> float | None:
-        """Steps per second that the task makes itself; None where it does not say."""
+        """Steps per second of the task's own; None where it does not print them."""
         return task.rate_of("local_step") if self.shares_step else task.rate
 
     def shared_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Steps per second of all together; None where each task's own rate tells all, or nothing is known. `silent`: tasks that
-        have said nothing for long."""
+        """Steps per second of the shared step counter; None where there is none, or no rate is known. `silent`: tasks without
+        output for long."""
         if not self.shares_step:
             return None
-        saying = [task for task in self.tasks.values() if not self.health(task)]
-        rates = [0.0 if task.task in silent else task.rate_of("global_step") or task.rate for task in saying]
+        reporting = [task for task in self.tasks.values() if not self.health(task)]
+        rates = [0.0 if task.task in silent else task.rate_of("global_step") or task.rate for task in reporting]
         return max((rate for rate in rates if rate is not None), default=None)
 
     @property
-    def named(self) -> list[str]:
+    def own_metrics(self) -> list[str]:
         """The job's own metrics."""
-        return named(self.plan.metrics) if self.plan else []
+        return own_metrics(self.plan.metrics) if self.plan else []
 
     @property
     def final(self) -> bool:
@@ -221,20 +221,20 @@ class RunProgress:
 
     @property
     def cause(self) -> str | None:
-        """Why the run is not well, in words; as the operation says, else by the first death."""
+        """Why the run fails or failed, in words: as the operation reports it, else by the first death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
         return task.death.words if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
-        """ "unreachable", "stalled" or None; what cannot be reached keeps to itself how it is."""
+        """ "unreachable", "stalled" or None. While the host cannot be reached, that hides a stall."""
         if task.state == "ended":
             return None
         host = self.hosts.get(task.host)
         return "unreachable" if host and host.state == "unreachable" else task.health
 
     def stalled_because(self, task: TaskProgress) -> str | None:
-        """Why it is stalled, or was when last heard of."""
+        """Why it is stalled, or was when its host last answered."""
         gone = self.health(task) == "unreachable"
         return None if task.state == "ended" else stall_words(task.health_reason, task.health_since, last_known=gone)
 
@@ -269,7 +269,7 @@ class RunProgress:
 
     def _fold_transfer(self, event: Event) -> None:
         host, what = self.host(event.host or "?"), event.data.get("what", "")
-        if what == "all":  # the sum of the others, once they are done
+        if what == "all":  # the sum of the others, sent once they are done
             host.synced = True
         else:
             host.transfer(what).apply(event.time, cast("TransferFields", event.data))
@@ -279,7 +279,7 @@ class RunProgress:
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)
-        keeps = self.final and self.state not in ("succeeded", "stopped")  # what goes on again is well again
+        keeps = self.final and self.state not in ("succeeded", "stopped")  # a run that goes on again has no cause any more
         self._cause = event.data.get("cause") or (self._cause if keeps else None)
         self.left_files = event.data.get("left_files") or self.left_files
         if self.final:

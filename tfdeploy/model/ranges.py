@@ -1,6 +1,6 @@
-"""Names in ranges, n[01-16] or rack[1-2]n[1-3,7]: they unfold to names (folding.fold_names goes back).
+"""Ranges of names, n[01-16] or rack[1-2]n[1-3,7], to names (folding.fold_names is the inverse).
 
-Pure. A range is capped, so that a slip of the finger cannot name a million hosts.
+Pure. The number of names is capped, so that a typing error cannot name a million hosts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 
 
 def is_range(text: str) -> bool:
-    """Whether there are brackets with numbers in them, as opposed to a shell pattern like n[ab]."""
+    """Whether brackets hold numbers, as opposed to a shell pattern like n[ab]."""
     return any(all(_SPAN.match(span) for span in inner.split(",")) for inner in _BRACKETS.findall(text))
 
 

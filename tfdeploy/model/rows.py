@@ -1,4 +1,4 @@
-"""What the verbs answer with --json, a row for each host or run. The tables for people are made from the same rows."""
+"""What the verbs print with --json, a row for each host or run. The tables for people are made from the same rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfdeploy.errors import TfdeployError
 
 
 class HostRow(TypedDict):
-    """Of every verb that asks hosts. `error`: in words; None: there is none."""
+    """A row of any verb that asks hosts. `error`: in words; None: there is none."""
 
     host: str
     error: str | None
@@ -47,8 +47,8 @@ class FetchRow(OkRow):
     files: int
     bytes_received: int
     seconds: float | None
-    newer_here: list[str]  # changed here since, and left as they are
-    left_there: list[str]  # links that lead out, not made
+    newer_here: list[str]  # changed on this machine since the last fetch, so not overwritten
+    left_there: list[str]  # links that lead out of the folder, not made here
 
 
 class ExecRow(HostRow):

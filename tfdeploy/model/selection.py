@@ -1,4 +1,4 @@
-"""`--limit` and `--exclude`: which hosts of an inventory are meant. Pure."""
+"""`--limit` and `--exclude`: the hosts of an inventory that they select. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfdeploy.model.ranges import is_range, split_list, unfold
 
 
 def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
-    """The inventory with only the hosts (and in its roles only the names) that stay, in the file's order.
+    """The inventory with only the selected hosts, also in its roles, in the file's order.
 
-    Patterns, with commas between: a host, a range n[01-16], a shell pattern n*, a role's name (a host of
-    that name goes first). Raises UsageError: a pattern that matches nothing, or no host left.
+    Patterns, separated by commas: a host, a range n[01-16], a shell pattern n*, a role's name (a host of
+    that name wins). Raises UsageError: a pattern that matches nothing, or no host left.
     """
     names = {host.name for host in inventory.hosts}
     if limit is not None:

@@ -1,4 +1,4 @@
-"""How a run stands, from what its hosts say: their files are the truth. Pure."""
+"""The state of a run, by what its hosts report: their files are the truth. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_METRICS: Metrics = MappingProxyType({})
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. `cause` says in words why it is not (or no longer) well; `first_death` names the task it began with."""
+    """One run. `cause`: why it fails or failed, in words; `first_death`: the task that died first."""
 
     run: str
     job: str
@@ -47,9 +47,9 @@ def run_view(
     unasked: Collection[str] = (),
     metrics: Metrics = _NO_METRICS,
 ) -> RunView:
-    """Decides state and cause. `host_states`: None or absent means that the host does not know this run;
-    of an unreachable host, what was last known may be given. `unasked`: hosts that were left out on purpose, of which nothing
-    is said but what the others know. `metrics`: task -> its newest figures."""
+    """Decides state and cause. `host_states`: None or absent: the host does not know this run; of an unreachable host
+    its last known state may be given. `unasked`: hosts left out on purpose; only the other hosts report about them.
+    `metrics`: task -> its newest figures."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
     views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in silent, metrics) for t in plan.tasks)
@@ -73,7 +73,7 @@ def run_view(
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
-    """What died after the first death says so, unless it has a reason of its own."""
+    """Tasks that died after the first death get that as their reason, unless they have one."""
     began = next((view.ended for view in views if view.task == first), None)
     if began is None:
         return views
@@ -86,7 +86,7 @@ def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[Ta
 
 
 def exit_code(view: RunView) -> int:
-    """Of a finished run: 0 when it succeeded, else 1. One that still runs: 0."""
+    """0 for a run that succeeded or still runs, else 1."""
     return 1 if view.state in ("failed", "stopped", "lost") else 0
 
 

@@ -1,7 +1,7 @@
-"""How one task stands, from what its own host says and else the others. Pure.
+"""How one task stands, as its own host reports it, or else the run's other hosts. Pure.
 
-What nobody says is never guessed: it is `lost`, and of a host that does not answer `health` is "unreachable"
-beside what was last known.
+Nothing is guessed: a task that no host reports is `lost`. Where the task's host does not answer, `health` is
+"unreachable" and the other fields hold what was last known.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class TaskView:
     restarts: int = 0
     step: int | None = None
     loss: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)  # the job's own ones besides
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the job's own metrics, without step and loss
     started: float | None = None
     ended: float | None = None
     reason: str | None = None
     up: bool = False
-    log_lost_bytes: int = 0  # its host's disk was full
+    log_lost_bytes: int = 0  # lines that were not stored because its host's disk was full
 
 
 def task_view(
@@ -55,8 +55,8 @@ def task_view(
 ) -> TaskView:
     status = tasks.get(planned.task)
     if status is None or (unreachable and status.state != "ended"):
-        told = _told_by_others(planned, states) or _unminded(planned, status, states)
-        status = told or status or _unsaid(planned, host_state, states, unreachable)
+        reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
+        status = reported or status or _without_status(planned, host_state, states, unreachable)
     measured = metrics.get(planned.task, {})
     return TaskView(
         task=planned.task,
@@ -84,35 +84,37 @@ def task_view(
     )
 
 
-def _told_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskStatus | None:
-    """What the mesh told other hosts about a task whose own host does not say."""
+def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskStatus | None:
+    """What other hosts learned over the mesh about a task whose own host does not report it."""
     for state in states:
-        told = state.ended_tasks.get(planned.task)
-        if told:
+        reported = state.ended_tasks.get(planned.task)
+        if reported:
             return TaskStatus(
                 run=state.run,
                 task=planned.task,
                 host=planned.host,
                 state="ended",
-                attempt=told.get("attempt") or 1,
-                outcome=told.get("outcome"),
-                exit_code=told.get("exit_code"),
-                signal=told.get("signal"),
-                reason=told.get("reason"),
-                ended=told.get("time", told.get("ended")),
+                attempt=reported.get("attempt") or 1,
+                outcome=reported.get("outcome"),
+                exit_code=reported.get("exit_code"),
+                signal=reported.get("signal"),
+                reason=reported.get("reason"),
+                ended=reported.get("time", reported.get("ended")),
             )
     return None
 
 
-def _unminded(planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]) -> TaskStatus | None:
-    """Lost, where the other hosts have found that nobody minds the run on its host."""
+def _without_minder(planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]) -> TaskStatus | None:
+    """`lost` where other hosts have found that the run has no minder on this host."""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
     last = status or TaskStatus(run="", task=planned.task, host=planned.host)
     return wire.replace(last, state="lost", outcome="lost", up=False, reason="nobody minds it, the other hosts say")
 
 
-def _unsaid(planned: TaskPlan, host_state: HostRunState | None, states: list[HostRunState], unreachable: bool) -> TaskStatus:
+def _without_status(
+    planned: TaskPlan, host_state: HostRunState | None, states: list[HostRunState], unreachable: bool
+) -> TaskStatus:
     beginning = all(state.phase == "prepared" for state in states)
     known = host_state.phase in ("prepared", "started") if host_state else beginning and bool(states)
     if known and not unreachable:
@@ -121,7 +123,7 @@ def _unsaid(planned: TaskPlan, host_state: HostRunState | None, states: list[Hos
 
 
 class TaskRow(TypedDict):
-    """One task, as --json has it."""
+    """One task, as `--json` prints it."""
 
     task: str
     host: str

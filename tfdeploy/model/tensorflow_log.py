@@ -1,6 +1,6 @@
 """What TensorFlow's C++ code writes among a program's lines, told apart from them by its prefix. Pure.
 
-Its words are no measures: "Step 65783289095256262 cancelled" names a random id. Python's own logging (absl writes the same
+Its numbers are no measures: "Step 65783289095256262 cancelled" names a random id. Python's own logging (absl writes the same
 prefix, with a .py file in it) is the program's.
 """
 
@@ -15,7 +15,7 @@ _PREFIX = re.compile(
 )
 
 
-def own_words(line: str) -> str:
+def program_text(line: str) -> str:
     """The line up to where TensorFlow's C++ log begins in it."""
     if "] " not in line:
         return line

@@ -1,4 +1,4 @@
-"""How far one transfer to one host is: bytes, rate, time left. Pure; its clock is the events' time."""
+"""Progress of one transfer to one host: bytes, rate, time left. Pure; its clock is the events' time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Transfer:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until it is done at this rate, where that can be told."""
+        """Seconds until it is done at this rate. None: not active, or no rate yet."""
         rate = self.rate
         if not self.active or not rate:
             return None

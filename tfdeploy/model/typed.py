@@ -1,6 +1,6 @@
-"""JSON's values as typed ones, from any thread.
+"""JSON to typed values, from any thread.
 
-msgspec 0.22 learns a class at its first use, and crashes the process when two threads meet in that; so one at a time.
+msgspec 0.22 inspects a class at its first use, and crashes the process when two threads do so at once: hence the lock.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 
 V = TypeVar("V")
-one_at_a_time = threading.Lock()
+msgspec_lock = threading.Lock()
 
 
 def convert(value: Any, cls: type[V]) -> V:
-    """Raises msgspec.ValidationError on what is no such value."""
-    with one_at_a_time:
+    """Raises msgspec.ValidationError when `value` is not a `cls`."""
+    with msgspec_lock:
         return msgspec.convert(value, cls)
 
 
 def decode(text: bytes | str, cls: type[V]) -> V:
     """Raises msgspec.ValidationError, msgspec.DecodeError."""
-    with one_at_a_time:
+    with msgspec_lock:
         return msgspec.json.decode(text, type=cls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tfdeploy.agent.wire import HostRunState
-from tfdeploy.model.deaths import DEATHS, Death, first, told
+from tfdeploy.model.deaths import DEATHS, Death, first, reported
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.taskview import TaskView
 
@@ -20,25 +20,25 @@ def verdict(
     unreachable: Collection[str],
     unasked: Collection[str] = (),
 ) -> Verdict:
-    """By what the hosts that answer say. Where that does not tell, the cause names those that are silent."""
+    """Decided by the hosts that answer. Where these do not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
     death = _first_death(states, views)
     cause = death.words if death else _abort_reason(states)
     task = death.task if death else None
     if not _over(states, views, silent):
-        return _going(states, views), cause, task
+        return _unfinished_state(states, views), cause, task
     deciding = [view.outcome for view in views if view.task in plan.deciding]
     too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
     if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
         return "succeeded", None, None
-    fatal = any(s.first_death for s in states)  # a death that would have started again is none
+    fatal = any(s.first_death for s in states)  # minders report no death after which the task starts again
     if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
         return "stopped", "stopped by an operator", None
-    said = any(s.first_death or s.abort_reason for s in states)
-    if cause is not None and (said or (death and death.outcome != "lost")):
+    failed = any(s.first_death or s.abort_reason for s in states)
+    if cause is not None and (failed or (death and death.outcome != "lost")):
         return "failed", cause, task
     if cause is None or not states:
-        return "lost", _nobody_knows(states, unreachable, unasked), None
+        return "lost", _unknown_end(states, unreachable, unasked), None
     return "lost", cause, task
 
 
@@ -54,21 +54,24 @@ def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
     return state.phase == "ended" or ("lost" in here and all(s in ("ended", "lost") for s in here))
 
 
-def _going(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
+def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    first = {"pending": 0, "starting": 1}  # the attempt; what starts again does not take the run back
+    first = {
+        "pending": 0,
+        "starting": 1,
+    }  # state -> attempt; a later attempt leaves the run `running`
     coming_up = any(v.state in first and v.attempt <= first[v.state] and v.health is None for v in views)
     return "running" if committed and not coming_up else "starting"
 
 
 def _first_death(states: list[HostRunState], views: tuple[TaskView, ...]) -> Death | None:
-    """The earliest death in time: what the minders call the cause, else the tasks' own outcomes."""
+    """The earliest death that the minders report as the cause, else the earliest by the tasks' own outcomes."""
     own = [Death(v.task, v.host, v.outcome, v.exit_code, v.signal, v.reason, v.ended) for v in views if v.outcome in DEATHS]
-    return first(told(states) or own)
+    return first(reported(states) or own)
 
 
 def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
-    """The run had failed already when the operator stopped what was left of it."""
+    """Whether the run had failed already when the operator stopped the rest of it."""
     if death is None or death.outcome == "lost" or death.time is None:
         return False
     stopped = [v.ended for v in views if v.outcome == "stopped" and v.ended is not None]
@@ -80,7 +83,7 @@ def _abort_reason(states: list[HostRunState]) -> str | None:
     return min(reasons)[1] if reasons else None
 
 
-def _nobody_knows(states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]) -> str:
+def _unknown_end(states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]) -> str:
     silent = [f"cannot be reached: {', '.join(sorted(unreachable))}"] if unreachable else []
     silent += [f"not asked: {', '.join(sorted(unasked))}"] if unasked else []
     if silent:

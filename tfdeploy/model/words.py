@@ -1,4 +1,4 @@
-"""Times, outcomes and stalls in words, the same wherever they are told."""
+"""Times, outcomes and stalls in words, the same in every view."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> st
 
 
 def stall_words(reason: str | None, since: float | None, *, last_known: bool = False) -> str | None:
-    """Why a task is stalled and since when. `last_known`: of a host that cannot be reached now. None: it is not."""
+    """Why a task is stalled and since when (UTC seconds). `last_known`: its host cannot be reached now. None: not stalled."""
     if reason is None:
         return None
     when = f" (since {iso_z(round(since))})" if since is not None else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.model.answers.runs import RUNS, KnownHere
+from tfdeploy.model.answers.runs import RUNS, ListedRun
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
@@ -39,7 +39,7 @@ class KnownRun:
 def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[KnownRun], dict[str, TfdeployError]]:
     """(all runs that the hosts know, newest first; the hosts that gave no answer)."""
 
-    def ask(session: Session) -> list[KnownHere]:
+    def ask(session: Session) -> list[ListedRun]:
         return session.agent().call(RUNS, {"job": job} if job else {})
 
     answers, silent = split(fleet.each(hosts, ask))

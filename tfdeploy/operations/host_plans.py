@@ -15,7 +15,7 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.folding import fold_names
-from tfdeploy.model.hostplan import printable, read_shown, way, with_ways
+from tfdeploy.model.hostplan import connection_settings, printable, read_shown, with_connections
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.outcomes import split, together
@@ -59,7 +59,7 @@ def fetch_plan(fleet: Fleet, sought: Sought) -> tuple[Plan, dict[str, TfdeployEr
     groups = _groups(held)
     if len(groups) > 1:
         raise _differ(sought.run, groups)
-    return with_ways(next(iter(held.values())).plan, sought.hosts), errors
+    return with_connections(next(iter(held.values())).plan, sought.hosts), errors
 
 
 def plan_to_stop(fleet: Fleet, sought: Sought, silent: tuple[Host, ...] = ()) -> Plan:
@@ -69,7 +69,7 @@ def plan_to_stop(fleet: Fleet, sought: Sought, silent: tuple[Host, ...] = ()) ->
     groups = _groups(held)
     named = {each.host: each for one in held.values() for each in one.plan.hosts}
     plan = next(iter(held.values())).plan if len(groups) == 1 else _bare(sought)
-    plan = with_ways(replace(plan, hosts=tuple(named.values())), sought.hosts)
+    plan = with_connections(replace(plan, hosts=tuple(named.values())), sought.hosts)
     believed = len(groups) == 1 and len(groups[0]) > 1
     return also_on(plan, sought.holders if believed else (*sought.holders, *silent))
 
@@ -77,7 +77,7 @@ def plan_to_stop(fleet: Fleet, sought: Sought, silent: tuple[Host, ...] = ()) ->
 def also_on(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """The plan, and those of these hosts of the inventory that it does not name."""
     named = {each.host for each in plan.hosts}
-    more = (HostPlan(host.name, "", 0, "", "", way(host)) for host in hosts if host.name not in named)
+    more = (HostPlan(host.name, "", 0, "", "", connection_settings(host)) for host in hosts if host.name not in named)
     return replace(plan, hosts=(*plan.hosts, *more))
 
 

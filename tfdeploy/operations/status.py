@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
-from tfdeploy.model.heard import unheard
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, compile_patterns
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
+from tfdeploy.model.uninformed import uninformed
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
@@ -55,7 +55,9 @@ def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 def _cut_off(watch: Watch) -> tuple[str | None, tuple[str, ...]]:
     """Of the hosts that answer and where somebody minds the run."""
-    return unheard({host: state for host, state in watch.states.items() if host not in watch.errors and host not in watch.left})
+    return uninformed(
+        {host: state for host, state in watch.states.items() if host not in watch.errors and host not in watch.left}
+    )
 
 
 def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, dict[str, float]]:

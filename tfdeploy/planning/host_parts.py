@@ -9,7 +9,7 @@ from typing import Any
 from tfdeploy.agent import wire
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
-from tfdeploy.model.planform import pack_word, pack_words, texts_of
+from tfdeploy.model.planform import pack_value, pack_values, texts_of
 
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
@@ -75,8 +75,8 @@ def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) ->
         task=task.task,
         role=task.role,
         index=task.index,
-        argv=[pack_word(word, texts) for word in task.argv],
-        env=pack_words(task.env, texts),
+        argv=[pack_value(word, texts) for word in task.argv],
+        env=pack_values(task.env, texts),
         port=None if made_of.ranks else task.port,
         gpus=list(task.gpus),
         deciding=task.deciding,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.hostplan import way
+from tfdeploy.model.hostplan import connection_settings
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
@@ -67,5 +67,5 @@ def host_plan(layout: Layout, host: Host, facts: HostFacts) -> HostPlan:
         mesh_port=layout.mesh[host.name],
         workdir=facts.workdir,
         python=str(facts.python),
-        ssh=way(host),
+        ssh=connection_settings(host),
     )

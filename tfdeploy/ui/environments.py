@@ -1,6 +1,6 @@
-"""What `tfdeploy setup` shows when it is done: who has which environment, who has none and why, and what differs.
+"""What `tfdeploy setup` shows when it is done: each host's environment or error, and the differences.
 
-Input is the rows of its JSON, so that `--json` and this never tell different things.
+Input is the rows of its JSON, so that both always agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.ui.terminal import Terminal
 
 
 def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Iterable[str]) -> None:
-    """A row per host where it was made, equal others folded; then each failed host's own lines; then what differs."""
+    """A row per host where it was made; then folded: hosts that had it, failed hosts with their errors; then differences."""
     made = [host for host in hosts if host["ok"] and host["made"]]
     rows = [
         (

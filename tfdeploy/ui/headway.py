@@ -1,4 +1,4 @@
-"""How far a verb is with its hosts: one line that is written anew on a terminal, and a line now and then elsewhere."""
+"""How many hosts a verb is done with: on a terminal one line that is overwritten, elsewhere a line every 10 s."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tfdeploy.ui.amounts import count
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal
 
-FIRST_S = 2.0  # a verb that is quicker says nothing of it
+FIRST_S = 2.0  # a verb that is quicker prints nothing
 EVERY_S = 10.0
 EVERY_ON_TERMINAL_S = 0.2
 
 
 class Headway:
-    """`told`: "stopped" for "stopped 160 of 200 hosts ..."."""
+    """`verb`: "stopped" for "stopped 160 of 200 hosts ..."."""
 
-    def __init__(self, terminal: Terminal, told: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._terminal, self._told, self._total, self._clock = terminal, told, total, clock
+    def __init__(self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._terminal, self._verb, self._total, self._clock = terminal, verb, total, clock
         self._done: set[str] = set()
         self._next = clock() + FIRST_S
         self._shown = False
@@ -32,20 +32,20 @@ class Headway:
         self._write(f"{self.words} ...", stays=self._terminal.width is None)
 
     def again(self, hosts: dict[str, str]) -> None:
-        """Says that these hosts are asked once more, and why the first of them."""
+        """Prints that these hosts (host -> why) are asked once more, with the reason of the first."""
         first, why = next(iter(hosts.items()))
         others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
         self._write(f"{self.words}; {first}{others} once more: {clean(why)}", stays=True)
 
     def end(self) -> None:
-        """Takes the line away that is written anew."""
+        """Removes the overwritten line."""
         if self._shown:
             self._terminal.write("\r\x1b[K")
         self._shown = False
 
     @property
     def words(self) -> str:
-        return f"{self._told} {len(self._done)} of {count(self._total, 'host')}"
+        return f"{self._verb} {len(self._done)} of {count(self._total, 'host')}"
 
     def _write(self, text: str, *, stays: bool) -> None:
         self.end()

@@ -1,7 +1,7 @@
-"""Events as JSON lines: for programs, for replays, and as the seam by which tests act between two steps.
+"""Events as JSON lines: for programs, for replays, and for tests that act between two steps.
 
-If the file is a FIFO, each line is waited for until the reader has taken all of it, its newline too: a reader
-that leaves the newline holds tfdeploy exactly there. A reader that goes away ends the writing, never the run.
+If the file is a FIFO, the writer waits until the reader has read the whole line with its newline: a reader
+that leaves the newline stops tfdeploy exactly there. When the reader closes the FIFO, writing ends and the run goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EventsFile:
     """Callable with an Event, from any thread: appends it as one line and flushes."""
 
     def __init__(self, path: Path) -> None:
-        """A FIFO is opened once somebody reads it. Raises UsageError when it cannot be opened."""
+        """Opening a FIFO waits for its reader. Raises UsageError when the file cannot be opened."""
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -77,7 +77,7 @@ class EventsFile:
 
 
 def unread_bytes(fd: int) -> int:
-    """What lies in the pipe behind `fd`, not yet read."""
+    """How many bytes are in the pipe of `fd`, not yet read."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
     return count[0]

@@ -1,7 +1,7 @@
 """Stored lines of tasks to text, JSON or raw bytes, in big batches: `tfdeploy logs`.
 
-In text every line is sanitised; a batch that is printable ASCII throughout (nearly all are) costs one check
-together. A reader that goes away ends it quietly.
+In text every line is sanitised; one check passes a whole batch that is printable ASCII, as nearly all are.
+When the reader closes the pipe, printing ends without an error.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Output = Literal["text", "json", "raw"]
 LINE_CHARS = 1 << 20
 _BATCH_LINES = 1000
 _BATCH_BYTES = 4 << 20  # lines may be a megabyte each
-_FEW_LINES = 16  # between two looks at how many bytes wait
+_FEW_LINES = 16  # between two checks of how many bytes are pending
 _FLUSH_S = 0.03
 _BYTES = attrgetter("line")
 
 
 class LinePrinter:
-    """Writes LogLines to a file descriptor. `labels`: the "task@host" to be expected, for aligned prefixes."""
+    """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned prefixes."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class LinePrinter:
         self._failed: OSError | None = None
 
     def write_all(self, lines: Iterable[LogLine], *, follow: bool = False) -> bool:
-        """False when the reader went away before the end. `follow`: lines may be slow to come; each is
-        written within 30 ms all the same."""
+        """False when the reader closed the pipe before the end. `follow`: each line is written within 30 ms, however
+        slowly lines come. Raises OSError."""
         stop = threading.Event()
         flusher = threading.Thread(target=self._flush_every, args=(stop,), daemon=True, name="log flush") if follow else None
         if flusher:
@@ -124,7 +124,7 @@ class LinePrinter:
         return prefix
 
     def _iso(self, time: float) -> str:
-        """With milliseconds always; many lines share the time of the chunk that they came in."""
+        """UTC seconds as text, always with milliseconds. The last one is kept: many lines share their chunk's time."""
         if time != self._stamp[0]:
             text = iso_z(time) or ""
             self._stamp = time, text if "." in text else text[:-1] + ".000Z"

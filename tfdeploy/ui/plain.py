@@ -1,8 +1,8 @@
-"""Events as plain lines, one each: for pipes, logs of CI jobs, and terminals that want no dashboard.
+"""Events as plain lines, one each: for pipes, logs of CI jobs, and terminals without the dashboard.
 
-Talk goes to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text"). Foreign text
-is sanitised. Any thread may hand in events; each is written whole. A stream that fails, its reader gone or its disk full, is
-written to no more: what is shown never ends or holds up what is done.
+Messages go to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text"). Foreign text
+is sanitised. Any thread may pass events; each is written whole. A stream that fails (its reader is gone, its disk
+full) is not written to again, and the operation goes on.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class PlainView:
 
     def __init__(
         self,
-        talk: Terminal | None = None,
+        messages: Terminal | None = None,
         lines: TextIO | None = None,
         *,
         quiet: bool = False,
         verbose: bool = False,
         color_lines: bool = False,
     ) -> None:
-        self.talk = talk or terminal_of(sys.stderr)
+        self.messages = messages or terminal_of(sys.stderr)
         self.lines = None if lines is None else Terminal(lines, None, color_lines)
         self.quiet, self.verbose = quiet, verbose
         self._lock = threading.Lock()
-        self._said: dict[str, str] = {}
+        self._last_text: dict[str, str] = {}
         self._failed: list[TextIO] = []
         self._label_width = 0
 
@@ -49,7 +49,7 @@ class PlainView:
                 return
             text, style = self._words(event)
             if text:
-                self._write(self.talk, self.talk.paint(text, style) + "\n")
+                self._write(self.messages, self.messages.paint(text, style) + "\n")
 
     def _write(self, where: Terminal, text: str) -> None:
         if not any(where.stream is failed for failed in self._failed):
@@ -70,12 +70,12 @@ class PlainView:
         self._write(self.lines, f"{label} | {clean(event.data['line'])}\n")
 
     def _words(self, event: Event) -> tuple[str, str]:
-        """What there is to say, and in which style; "" for nothing new."""
+        """The text to print and its style; "" where it repeats the last text or is not to be shown."""
         text, style = event_words(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
-        if not text or (event.kind != "note" and self._said.get(key) == text):
+        if not text or (event.kind != "note" and self._last_text.get(key) == text):
             return "", ""
-        self._said[key] = text
+        self._last_text[key] = text
         if self.quiet and "red" not in style and "yellow" not in style:
             return "", ""
         return text, style
@@ -84,7 +84,7 @@ class PlainView:
 def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
     """One line for an event (any kind but "line"), sanitised, and its style; ("", "") where it is not worth one."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
-    text, style = _SAYERS[event.kind](event, event.data, verbose) if event.kind in _SAYERS else ("", "")
+    text, style = _FORMATTERS[event.kind](event, event.data, verbose) if event.kind in _FORMATTERS else ("", "")
     return (where + clean(text) if text else ""), style
 
 
@@ -151,8 +151,8 @@ def _note(event: Event, data: NoteFields, verbose: bool) -> tuple[str, str]:
     return (text if level == "info" else f"{level}: {text}"), _LEVEL_STYLE.get(level, "")
 
 
-_Sayer = Callable[[Event, Any, bool], tuple[str, str]]  # Any: the data of its own kind of event
-_SAYERS: dict[str, _Sayer] = {
+_Formatter = Callable[[Event, Any, bool], tuple[str, str]]  # Any: the data of its own kind of event
+_FORMATTERS: dict[str, _Formatter] = {
     "step": _step,
     "host": _host,
     "transfer": _transfer,

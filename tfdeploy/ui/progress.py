@@ -1,6 +1,6 @@
-"""How a sync comes along: on a terminal a bar per host and one for the whole, elsewhere one line per host.
+"""The progress of a sync: on a terminal a bar per host and one for all hosts, elsewhere one line per host.
 
-Events come from any thread; rich's refresh thread alone draws, at most 8 times a second.
+Events come from any thread; only rich's refresh thread draws, at most 8 times a second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GONE = (OSError, SystemExit)  # the terminal was closed; rich makes SystemExit 
 
 
 class SyncView:
-    """`with SyncView() as emit: sync(..., emit)`. `terminal`: where to (default: stderr)."""
+    """`with SyncView() as emit: sync(..., emit)`. `terminal`: where it is drawn (default: stderr)."""
 
     def __init__(self, terminal: Terminal | None = None, *, quiet: bool = False, verbose: bool = False) -> None:
         self.terminal = terminal or terminal_of(sys.stderr)
@@ -46,10 +46,10 @@ class SyncView:
             if self._bars is None:
                 self._plain(event)
             elif text:
-                self._bars.say(text, style)
+                self._bars.print_line(text, style)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """What is moving (then what is done) as far as there is room, and the whole as the last row."""
+        """A row per host, active ones first, as many as fit; the last row is the sum."""
         with self._lock:
             hosts = [host for host in self.progress.hosts.values() if host.transfers]
             done = sum(host.synced for host in self.progress.hosts.values())
@@ -88,7 +88,7 @@ class _Bars:
             self, console=self.console, refresh_per_second=8, transient=True, redirect_stdout=False, redirect_stderr=False
         )
 
-    def say(self, text: str, style: str) -> None:
+    def print_line(self, text: str, style: str) -> None:
         from rich.text import Text
 
         with suppress(*_GONE):

@@ -1,6 +1,6 @@
 """What each verb shows when it is done, for people: status, runs, sync, stop, exec, check and the plan.
 
-Input is a RunView or the rows of the contract's JSON, so that `--json` and this never tell different things.
+Input is a RunView or the rows of the verbs' JSON, so that both always agree.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from tfdeploy.ui.terminal import Terminal
 
 Fields = Mapping[str, Any]
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
-_NARROWEST = 20  # columns for what is told beside a label
+_NARROWEST = 20  # columns for the text beside a label
 
 
 def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[str], str] = str) -> None:
-    """Heading, a row per task, the cause, what cannot be reached. `typed`: a command as it is to be typed."""
+    """Heading, a row per task, the cause, what cannot be reached. `typed`: makes a command complete, so that it can be typed."""
     lasted = in_seconds((view.ended or now) - view.started)
     when = f"for {lasted}" if not view.final else f"after {lasted}"
     style = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}.get(
         view.state, "bold yellow"
     )
-    _say(terminal, f"{view.run}  {view.mode}  ", view.state, style, f" {when}")
+    _write_line(terminal, f"{view.run}  {view.mode}  ", view.state, style, f" {when}")
     headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
     rows = [_task_row(task) for task in view.tasks]
     kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
     _show_tasks(terminal, [headers[i] for i in kept], [[row[i] for i in kept] for row in rows])
     if view.cause:
-        _tell(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
+        _write_wrapped(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
     if view.unreachable:
-        _say(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
+        _write_line(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
     for task in view.tasks:
         if task.log_lost_bytes:
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
-            _say(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
+            _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     show_left_files(terminal, view.left_files)
     if view.state == "failed" and view.first_death:
-        _tell(terminal, "next: ", typed(f"tfdeploy logs {view.run} --task {view.first_death} -n 100"), "")
+        _write_wrapped(terminal, "next: ", typed(f"tfdeploy logs {view.run} --task {view.first_death} -n 100"), "")
 
 
 def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -> None:
@@ -59,25 +59,25 @@ def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -
         return
     show_rows(terminal, headers[:-1], [row[:-1] for row in rows])
     for tasks, reason in fold_equal({row[0]: row[-1] for row in rows if row[-1]}):
-        _tell(terminal, f"{fold_names(tasks)}: ", reason)
+        _write_wrapped(terminal, f"{fold_names(tasks)}: ", reason)
 
 
 def task_state(task: TaskView) -> str:
-    """'running', 'unreachable', 'failed: 1', 'killed: 9': the one word that matters most."""
+    """'running', 'unreachable', 'failed: 1', 'killed: 9': the health, else the outcome, else the state."""
     if task.health:
         return task.health
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
 
 
 def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]]) -> None:
-    """What the program wrote outside `keep`, and the line that would carry it over."""
+    """The files that the program wrote outside `keep`, and the line of the job file that would keep them."""
     for host, paths in left.items():
         shown = ", ".join(clean(path, 60) for path in paths[:5])
         more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-        _say(terminal, f"left on {clean(host)}: ", f"{shown}{more}", "")
+        _write_line(terminal, f"left on {clean(host)}: ", f"{shown}{more}", "")
     tops = sorted({clean(path.split("/")[0], 60) for paths in left.values() for path in paths if "/" in path})
     if tops:
-        _say(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
+        _write_line(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
 
 
 def show_runs(terminal: Terminal, rows: Iterable[RunRow]) -> None:
@@ -99,7 +99,7 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     ]
     show_rows(terminal, ["host", "sync", "sent", "took", ""], rows)
     if same:
-        _say(terminal, f"{fold_names(same)}: ", "had everything already", "")
+        _write_line(terminal, f"{fold_names(same)}: ", "had everything already", "")
 
 
 def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
@@ -121,13 +121,13 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
         for paths, words in told:
             if paths:
                 more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-                _say(terminal, f"{clean(h['host'])}: {words}: ", ", ".join(paths[:5]) + more, "yellow")
+                _write_line(terminal, f"{clean(h['host'])}: {words}: ", ", ".join(paths[:5]) + more, "yellow")
 
 
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Hosts with the same result in one line, survivors each on their own."""
     for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
-        _say(terminal, f"{fold_names(names)}: ", words, "" if words == "stopped" else "bold red")
+        _write_line(terminal, f"{fold_names(names)}: ", words, "" if words == "stopped" else "bold red")
     rows = [(h["host"], *_survivor(each)) for h in hosts for each in h["survivors"]]
     show_rows(terminal, ["host", "alive", "state", "command"], rows)
 
@@ -162,7 +162,7 @@ def show_checks(terminal: Terminal, hosts: Sequence[Fields]) -> None:
     bad = [(h["host"], c["check"], c["detail"], c["fix"]) for h in hosts for c in h["checks"] if not c["ok"]]
     show_rows(terminal, ["host", "check", "found", "do this"], bad)
     if well:
-        _say(terminal, f"{fold_names(well)}: ", "ok", "green")
+        _write_line(terminal, f"{fold_names(well)}: ", "ok", "green")
 
 
 def show_plan(
@@ -173,9 +173,9 @@ def show_plan(
     commands: Iterable[tuple[str, str]],
     notes: Iterable[str],
 ) -> None:
-    """`launch --dry-run`: what would run where, how, and why."""
+    """`launch --dry-run`: the heading, a row per task, the commands, the notes."""
     for name, text in heading:
-        _tell(terminal, f"{name:<9} ", text, "bold")
+        _write_wrapped(terminal, f"{name:<9} ", text, "bold")
     terminal.write("\n")
     show_rows(terminal, columns, rows)
     terminal.write("\n")
@@ -210,7 +210,7 @@ def _error(host: Mapping[str, object]) -> str:
 
 
 def _text(error: object) -> str:
-    """An error's own words, whether it is text or the contract's object."""
+    """An error's text, from text or from the JSON of an error."""
     if isinstance(error, Mapping):
         inner = error.get("error", error)
         return str(inner.get("what", inner)) if isinstance(inner, Mapping) else str(inner)
@@ -223,8 +223,8 @@ def _when(started: object) -> str:
     return str(started or "")
 
 
-def _tell(terminal: Terminal, label: str, text: str, style: str = "") -> None:
-    """All of it, in as many lines as it takes. The label is ours, the text foreign."""
+def _write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:
+    """The whole text, wrapped. The label is trusted, the text is sanitised."""
     width = terminal.width or 1 << 30
     label = cut(label, width - 1)
     indent = " " * (len(label) if width - len(label) >= _NARROWEST else 2)
@@ -234,8 +234,8 @@ def _tell(terminal: Terminal, label: str, text: str, style: str = "") -> None:
         label = indent
 
 
-def _say(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
-    """One line, cut to the terminal. The label is ours, the text foreign."""
+def _write_line(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
+    """One line, cut to the terminal. The label is trusted, the text is sanitised."""
     width = terminal.width or 1 << 30
     label = cut(label, width)
     text = cut(clean(text), width - len(label))

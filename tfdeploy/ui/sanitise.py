@@ -1,5 +1,5 @@
-"""The one sanitiser of foreign text: whatever a program, a host or a file name holds, what leaves is one
-printable line of bounded length. Every byte that others wrote passes here before it meets a terminal.
+"""The one sanitiser of foreign text: it makes one printable line of bounded length. Every text of a program,
+a host or a file name passes it before it is written to a terminal.
 
 It never raises, and nothing in its output is a control character, a bidi control or invisible.
 """
@@ -22,7 +22,7 @@ _BREAKS_WIDTHS = frozenset(range(0xFE00, 0xFE10)) | frozenset(range(0xE0100, 0xE
 
 
 class _Table(dict[int, str]):
-    """What becomes of a character, worked out when it is first met."""
+    """Character code -> its replacement, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)

@@ -1,4 +1,4 @@
-"""The full screen that frames are drawn on, by rich; given back as it was found, whatever happens."""
+"""The full screen on which rich draws frames. The terminal is restored on every way out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfdeploy.ui.cells import Row
 
 
 class Picture:
-    """Rows of exact width as rich draws them: segments, without a second layout."""
+    """Rows of exact width as rich's segments, so that rich does not lay them out again."""
 
     _styles: dict[str, Style] = {}  # noqa: RUF012 - a cache of parsed words, shared on purpose
 

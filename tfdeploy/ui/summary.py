@@ -1,4 +1,4 @@
-"""The last words about a run, in plain lines: how it ended, why, what it left, and what to type next."""
+"""The summary of a run in plain lines: how it ended, why, which files it left, and what to type next."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def show_summary(
     now: float | None = None,
     typed: Callable[[str], str] = str,
 ) -> None:
-    """`last_lines`: of the task that died first. `now`: UTC seconds, for how long a run has lasted that goes on. `typed`: a
-    command as it is to be typed. Says nothing of a run that never had a name."""
+    """`last_lines`: of the task that died first. `now`: UTC seconds, for the duration of a run that goes on. `typed`: makes
+    a command complete, so that it can be typed. Prints nothing for a run without an id."""
     if progress.run is None:
         return
     run = clean(progress.run)
@@ -36,18 +36,18 @@ def show_summary(
         for line in last_lines[-LAST_LINES:]:
             terminal.write(f"  | {clean(line, 300)}\n")
     elif progress.state == "succeeded":
-        _say_figures(terminal, progress)
+        _write_figures(terminal, progress)
     show_left_files(terminal, progress.left_files)
     for command in _next(progress, run):
         terminal.write(f"  next: {typed(command)}\n")
 
 
-def _say_figures(terminal: Terminal, progress: RunProgress) -> None:
+def _write_figures(terminal: Terminal, progress: RunProgress) -> None:
     for task in progress.tasks.values():
         if task.deciding and task.step is not None:
             values = task.measures.values()
             loss = f", loss {figure(task.loss)}" if task.loss is not None else ""
-            more = "".join(f", {clean(name)} {figure(value)}" for name, value in values.items() if name in progress.named)
+            more = "".join(f", {clean(name)} {figure(value)}" for name, value in values.items() if name in progress.own_metrics)
             terminal.write(f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{more}\n")
 
 

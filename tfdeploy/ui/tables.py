@@ -1,4 +1,4 @@
-"""Rows under headings, for any width: columns while they fit, cut columns when not, one block a row when nothing fits.
+"""Rows under headings, for any width: whole columns, else cut columns, else one block of lines per row.
 
 Cells are foreign text: they are sanitised here. Not a terminal: nothing is cut. Drawn without rich, whose import costs
 more than the whole verb.
@@ -32,7 +32,7 @@ Style = Callable[[str], str]
 
 
 def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
-    """Prints the table; words of states are coloured where colour is wanted. No rows: prints nothing."""
+    """Prints the table; states are coloured where colour is wanted. No rows: prints nothing."""
     lines = table_lines(headers, rows, terminal.width, lambda word: _paint(terminal, word), lambda h: terminal.paint(h, "dim"))
     if lines:
         terminal.write("\n".join(lines) + "\n")
@@ -73,7 +73,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _fit(natural: list[int], width: int | None) -> list[int] | None:
-    """Column widths, the widest cut first; None when there is no way."""
+    """Column widths, the widest cut first; None when even cut columns do not fit."""
     widths = list(natural)
     surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - (width or 0)
     while width is not None and surplus > 0:

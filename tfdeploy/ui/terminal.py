@@ -1,4 +1,4 @@
-"""What a stream can show: is it a terminal, how wide, in colour? And writing text to it without ever failing on it."""
+"""What a stream can show: whether it is a terminal, its width, colour. And writing text that its encoding may lack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "b
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream as it was found. `width` None: not a terminal, lines may be as long as they are."""
+    """A stream and what it can show. `width`: columns; None: not a terminal, lines are not cut."""
 
     stream: TextIO
     width: int | None
@@ -56,7 +56,7 @@ def width_of(stream: TextIO) -> int:
 
 
 def task_color(task: str) -> int:
-    """The colour code (SGR) of a task: the same in every view, neighbours differ."""
+    """The colour code (SGR) of a task: the same in every view; tasks of neighbouring index differ."""
     role, _, index = task.partition(":")
     named = zlib.crc32(role.encode("utf-8", "replace"))
     offset = int(index) + 3 * (role == "ps") + 5 * (role == "chief") if index.isdigit() else named

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tfdeploy.cli import setting
+from tfdeploy.cli import context
 from tfdeploy.cli.flags import CommonFlags, OfRun
 from tfdeploy.cli.main import main
 from tfdeploy.cli.options import Parser
@@ -254,5 +254,5 @@ def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str
     )
     assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
     fleet: Any = None  # nobody is asked
-    meant = setting.run_meant(OfRun(inventory="k.yaml", wanted="digits-1", **bound), fleet)
+    meant = context.chosen_run(OfRun(inventory="k.yaml", wanted="digits-1", **bound), fleet)
     assert (meant.plan.run, meant.only) == ("digits-1", {"n3"})

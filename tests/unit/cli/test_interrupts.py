@@ -25,7 +25,7 @@ from tfdeploy.ui.progress import SyncView
 
 def verb(words):
     here = Path(sys.argv[1])
-    with SyncView() as emit, interrupts.patiently():
+    with SyncView() as emit, interrupts.interruptible_once():
         try:
             (here / "up").touch()
             while True:

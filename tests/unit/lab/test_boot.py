@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tfdeploy.lab.boot import newborn
+from tfdeploy.lab.boot import fork_process
 
 
 def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,13 +21,13 @@ def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(monkeypatch: py
             select.select([], [], [], 0.2)
         return pid
 
-    def life(say: Callable[[str], None], wait: Callable[[], None]) -> None:
-        say("up")
+    def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
+        report("up")
         os._exit(0)
 
     monkeypatch.setattr(os, "fork", slow)
-    born = newborn("one", 0, life)
-    assert born.pid > 1
-    assert born.hear() == "up"
-    os.close(born.said)
-    os.close(born.go)
+    process = fork_process("one", 0, main)
+    assert process.pid > 1
+    assert process.read_report() == "up"
+    os.close(process.report_fd)
+    os.close(process.go_fd)

@@ -6,7 +6,7 @@ import pytest
 
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, compile_patterns
-from tfdeploy.model.tensorflow_log import own_words
+from tfdeploy.model.tensorflow_log import program_text
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 ABORTED = "local_rendezvous.cc:412] Local rendezvous is aborting with status: ABORTED: Step 123937220698374316 cancelled."
@@ -40,7 +40,7 @@ def measured(*lines: str) -> Measures:
 
 @pytest.mark.parametrize("line", TENSORFLOW)
 def test_what_tensorflow_logs_is_no_measure(line: str) -> None:
-    assert own_words(line) == ""
+    assert program_text(line) == ""
     assert measured(line).values() == {}
     assert measured("step 12 loss 0.5", line).values() == {"step": 12, "loss": 0.5}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.agent import wire
-from tfdeploy.model.planform import pack_word
+from tfdeploy.model.planform import pack_value
 
 TEXTS = ("n1:2222,n2:2222,n3:2222,n4:2222,n5:2222,n6:2222,n7:2222,n8:2222,n9:2222", "a" * 64)
 pieces = st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=80)), max_size=5)
@@ -18,14 +18,14 @@ pieces = st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=80)), max_s
 @given(pieces)
 def test_a_word_comes_back_to_the_letter(parts: list[str]) -> None:
     word = "".join(parts)
-    packed = json.loads(json.dumps(pack_word(word, TEXTS)))
+    packed = json.loads(json.dumps(pack_value(word, TEXTS)))
     assert wire.word_of(packed, list(TEXTS)) == word
 
 
 def test_what_is_repeated_is_named() -> None:
-    assert pack_word(f"--hosts={TEXTS[0]}", TEXTS) == ["--hosts=", 0]
-    assert pack_word(f"{TEXTS[1]};{TEXTS[0]}!", TEXTS) == [1, ";", 0, "!"]
-    assert pack_word("--hosts=n1:2222", TEXTS) == "--hosts=n1:2222"
+    assert pack_value(f"--hosts={TEXTS[0]}", TEXTS) == ["--hosts=", 0]
+    assert pack_value(f"{TEXTS[1]};{TEXTS[0]}!", TEXTS) == [1, ";", 0, "!"]
+    assert pack_value("--hosts=n1:2222", TEXTS) == "--hosts=n1:2222"
 
 
 @pytest.mark.parametrize("word", [None, 3, {"a": 1}, [None], ["a", 2], [["a"]], [1.5]])

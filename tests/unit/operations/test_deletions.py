@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.cli import setting
+from tfdeploy.cli import context
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.errors import Refused
 from tfdeploy.operations.deletions import most, never, refuse_losses
@@ -62,6 +62,6 @@ def test_the_question_is_asked_once_and_only_on_a_terminal(
     terminal = Terminal()
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n") if typed is None else Terminal(typed))
     monkeypatch.setattr("sys.stderr", terminal)
-    agree = setting.asking(CommonFlags(**flags))
+    agree = context.consent_of(CommonFlags(**flags))
     assert [agree("900 files go"), agree("900 files go")] == [agreed, agreed]
     assert terminal.getvalue().count("Go on?") == (1 if typed is not None and not flags else 0)

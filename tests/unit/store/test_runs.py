@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from tfdeploy.cli.setting import new_run_id
+from tfdeploy.cli.context import new_run_id
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.store.places import state_root

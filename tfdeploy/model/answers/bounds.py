@@ -1,4 +1,4 @@
-"""What a host may say at most: bounded text, finite numbers, names from allow-lists, paths without control characters."""
+"""Limits of what a host may send: bounded text, finite numbers, names from allow-lists, paths without control characters."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from msgspec import Meta
 
 MOST_TEXT = 1 << 16
 MOST_PATHS = 1_000_000
-MOST_ROWS = 100_000  # of what one host tells at once
+MOST_ROWS = 100_000  # in one list that a host sends
 _PLAIN = r"[^\x00-\x1f\x7f]"
 
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]  # foreign bytes may be in it: only `ui` shows it
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]  # as agent/serve/call.py has it
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
-TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]  # "" for none: msgspec merges a union of strings
+TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]  # "" for none: msgspec has no unions of strings
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
-Place = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]  # an absolute path
-Path = Annotated[str, Meta(min_length=1, max_length=4096)]  # relative; whether it is one that was meant is checked where used
+AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]  # an absolute path
+RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]  # relative; its user checks that it is one that was asked for
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
-Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]  # no more than PEP 440 allows
+Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]  # characters of PEP 440
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids
-Big = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # nanoseconds, and what a disk has free: msgspec knows no larger bound
+BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # nanoseconds, free bytes of a disk: msgspec takes no larger bound
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
-BigNumber = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]  # years 69 to 5138, so that all can be shown; NaN and infinity are none
+Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]  # years 69 to 5138, which datetime can show; NaN and infinity are refused
 
-Plain = Text | BigNumber | Seconds | bool | None
-Paths = Annotated[list[Path], Meta(max_length=MOST_PATHS)]
+Scalar = Text | Int64 | Seconds | bool | None
+RelativePaths = Annotated[list[RelativePath], Meta(max_length=MOST_PATHS)]
 Names = Annotated[list[Name], Meta(max_length=MOST_ROWS)]

@@ -1,4 +1,4 @@
-"""How the agent says no: see agent/serve/error_codes.py."""
+"""An error as the agent sends it: see agent/serve/error_codes.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Code, Plain, Text
+from tfdeploy.model.answers.bounds import Code, Scalar, Text
 from tfdeploy.model.answers.verb import Answer
 
-_Few = Annotated[list[Plain], Meta(max_length=10_000)]
-_Fields = Annotated[dict[Text, Plain], Meta(max_length=1000)]
+_Few = Annotated[list[Scalar], Meta(max_length=10_000)]
+_Fields = Annotated[dict[Text, Scalar], Meta(max_length=1000)]
 
 
 class Failure(Answer):
@@ -19,4 +19,4 @@ class Failure(Answer):
     what: Text
     where: Text | None = None
     next: Text | None = None
-    details: Annotated[dict[Text, Plain | _Few | _Fields], Meta(max_length=1000)] = msgspec.field(default_factory=dict)
+    details: Annotated[dict[Text, Scalar | _Few | _Fields], Meta(max_length=1000)] = msgspec.field(default_factory=dict)

@@ -6,29 +6,29 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Big, Count, Digest, Names, Path, Paths, Place
+from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Digest, Names, RelativePath, RelativePaths
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
 
-Row = list[Path | Big | None]  # [path, size, mtime_ns, link target or null]: model/listing.py reads it
+Row = list[RelativePath | BigCount | None]  # [path, size, mtime_ns, link target or null]: model/listing.py reads it
 
 
 class Present(Answer):
     present: bool
 
 
-class Begun(Answer):
-    """`staging`: where rsync puts the missing ones. `rsync`: whether the host has it."""
+class ReleaseBegun(Answer):
+    """`staging`: where rsync puts the `missing` files. `rsync`: whether the host has it."""
 
-    staging: Place
-    missing: Paths
+    staging: AbsolutePath
+    missing: RelativePaths
     linked: Count
     rsync: bool
 
 
 class Changed(Answer):
-    """Those whose content is not the manifest's."""
+    """Files whose content is not the manifest's."""
 
-    changed: Paths
+    changed: RelativePaths
 
 
 class DataState(Answer):
@@ -36,13 +36,13 @@ class DataState(Answer):
 
 
 class Folder(Answer):
-    """Where rsync puts what comes."""
+    """Where rsync puts what is sent."""
 
-    folder: Place
+    folder: AbsolutePath
 
 
 class DataPlace(Folder):
-    """`files` that lie there, and how many of them the sync would delete, where that was asked."""
+    """`files`: how many lie there. `losing`: how many of them the sync would delete. Both 0 where that was not asked."""
 
     files: Count = 0
     losing: Count = 0
@@ -56,7 +56,7 @@ class DataCommitted(Answer):
 class Missing(Answer):
     """Files that did not arrive whole."""
 
-    missing: Paths
+    missing: RelativePaths
 
 
 class Rows(Answer):
@@ -64,16 +64,16 @@ class Rows(Answer):
 
 
 class Listed(Answer):
-    """`sharing`: the hosts of the run that have this very workdir."""
+    """`sharing`: the run's hosts that have this very workdir, on a shared disk."""
 
-    root: Place
+    root: AbsolutePath
     sharing: Names
 
 
 class Sum(Answer):
-    """[path, sha256 of its first so many bytes; null: it has not so many]."""
+    """[path, sha256 of as many first bytes as were asked for; null: the file is shorter]."""
 
-    sum: tuple[Path, Digest | None]
+    sum: tuple[RelativePath, Digest | None]
 
 
 class LogSum(Answer):
@@ -83,7 +83,7 @@ class LogSum(Answer):
 
 
 RELEASE_STATE = Verb("release.state", Present)
-RELEASE_BEGIN = Verb("release.begin", Begun, fenced=True)
+RELEASE_BEGIN = Verb("release.begin", ReleaseBegun, fenced=True)
 RELEASE_PUT = Verb("release.put", Nothing, fenced=True)
 RELEASE_COMMIT = Verb("release.commit", Changed, fenced=True)
 RELEASE_ABORT = Verb("release.abort", Nothing, fenced=True)

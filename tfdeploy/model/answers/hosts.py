@@ -1,10 +1,10 @@
-"""What a host says of itself: hello, its clock, the job's lock. The facts of `probe` are in model/facts.py."""
+"""What a host reports of itself: hello, its clock, the job's lock. The facts of `probe` are in model/facts.py."""
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-from tfdeploy.model.answers.bounds import Count, Line, Place, Seconds
+from tfdeploy.model.answers.bounds import AbsolutePath, Count, Line, Seconds
 from tfdeploy.model.answers.verb import Answer, Nothing, Verb
 
 
@@ -15,7 +15,7 @@ class Hello(Answer):
     agent: Line
     home: Line
     user: Line
-    workdir: Place
+    workdir: AbsolutePath
     boot_id: Line
     hostname: Line
     python: Line
@@ -30,7 +30,7 @@ class Clock(Answer):
 
 
 class LockHolder(TypedDict):
-    """What an operator says of itself when it takes a lock, and another one is shown."""
+    """Who takes a lock. Other operators are shown this while it is held."""
 
     user: str
     machine: str
@@ -38,11 +38,11 @@ class LockHolder(TypedDict):
     time: float  # UTC seconds
 
 
-class Held(Answer):
+class LockTaken(Answer):
     held: bool
-    fence: Count  # the number of this lock
+    fence: Count  # the number of this lock, which fenced verbs carry
 
 
 PING = Verb("ping", Clock)
-LOCK = Verb("lock", Held)
+LOCK = Verb("lock", LockTaken)
 UNLOCK = Verb("unlock", Nothing)

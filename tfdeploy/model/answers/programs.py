@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Name, Number, Place, Port, Text, Version
+from tfdeploy.model.answers.bounds import AbsolutePath, Name, Number, Port, Text, Version
 from tfdeploy.model.answers.verb import Answer, Flow, Verb
 
-# both become lines that pip or uv read on other hosts
+# both are written into files that pip or uv read on other hosts
 Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]  # PEP 503
 Installed = Annotated[  # PEP 440
     str,
@@ -22,19 +22,19 @@ Installed = Annotated[  # PEP 440
 
 
 class EnvState(Answer):
-    """`by`: what made it; null until it is ready."""
+    """`by`: the program that made it; null until it is ready."""
 
     name: Name
-    folder: Place
-    python: Place
+    folder: AbsolutePath
+    python: AbsolutePath
     python_version: Version
     ready: bool
     by: Literal["uv", "pip"] | None
     packages: Annotated[dict[Package, Installed], Meta(max_length=10_000)]
 
 
-class Making(Answer):
-    """A line of uv or pip; or what another setup holds."""
+class EnvProgress(Answer):
+    """A line of uv's or pip's output, or the lock of another setup that this one waits for."""
 
     line: Text | None = None
     waiting: Text | None = None
@@ -50,5 +50,5 @@ class BoardEnd(Answer):
 
 
 ENV_STATE = Verb("env.state", EnvState)
-ENV_MAKE = Flow("env.make", Making, EnvState, fenced=True)
+ENV_MAKE = Flow("env.make", EnvProgress, EnvState, fenced=True)
 TENSORBOARD = Flow("tensorboard", BoardUp, BoardEnd)

@@ -1,6 +1,6 @@
-"""JSON of a host as the value that was asked for. The one place where what a host says becomes a type.
+"""JSON from a host to a typed value. No other place makes types of what a host sends.
 
-A record of `agent.wire` inside an answer is checked by a shape made from its own fields, so that the two cannot drift.
+A record of `agent.wire` inside an answer is checked by a shape made from its own fields, so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from tfdeploy.agent import wire
 from tfdeploy.model.answers.shapes import shape_of
-from tfdeploy.model.typed import one_at_a_time
+from tfdeploy.model.typed import msgspec_lock
 
 V = TypeVar("V")
 MOST_WORDS = 300
@@ -21,13 +21,13 @@ _VALUE_BYTES = 64
 
 
 class BadShape(ValueError):
-    """What was said is no such value; why, in words."""
+    """The JSON is not a value of the type; the message says why."""
 
 
 def read(value: Any, cls: type[V]) -> V:
-    """Raises BadShape, whatever `value` is."""
+    """`value` as a `cls`. Raises BadShape, and nothing else, for any `value` that is none."""
     try:
-        with one_at_a_time:
+        with msgspec_lock:
             return msgspec.convert(value, cls, dec_hook=_record)
     except Exception as error:
         words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
@@ -35,9 +35,9 @@ def read(value: Any, cls: type[V]) -> V:
 
 
 def read_text(text: bytes, cls: type[V]) -> V:
-    """`read` of JSON that is still text: nothing but the value is made of it. Raises BadShape."""
+    """`read` of JSON text, without plain Python values in between. Raises BadShape."""
     try:
-        with one_at_a_time:
+        with msgspec_lock:
             return msgspec.json.decode(text, type=cls, dec_hook=_record)
     except Exception as error:
         if type(error) is msgspec.DecodeError and names_bytes(text):
@@ -47,13 +47,13 @@ def read_text(text: bytes, cls: type[V]) -> V:
 
 
 def names_bytes(text: bytes) -> bool:
-    """Whether it may hold names whose bytes are not UTF-8, which msgspec does not know, and is light enough for `values_of`."""
+    """Whether it may hold names whose bytes are not UTF-8, which msgspec refuses, and is small enough for `values_of`."""
     return b"\\ud" in text and weight_bytes(text) <= MOST_WEIGHT_BYTES
 
 
 def weight_bytes(text: bytes) -> int:
-    """About what JSON takes as Python's values. A small one takes much more than its text: each has a comma, or opens a list
-    or an object."""
+    """About how many bytes the JSON takes as Python values. A small value takes much more than its text; commas and opening
+    brackets count the values."""
     return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 
@@ -65,8 +65,8 @@ def values_of(text: bytes) -> Any:
         raise BadShape(f"{type(error).__name__}: {error}"[:MOST_WORDS]) from error
 
 
-def _refuse(word: str) -> float:
-    raise ValueError(f"the number {word}")
+def _refuse(constant: str) -> float:
+    raise ValueError(f"the number {constant}")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)

@@ -1,4 +1,4 @@
-"""Answers about runs: how they stand on one host, how they end there, and their logs."""
+"""Answers about runs: their state on one host, how they end there, and their logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Aborted(Answer):
 
 
 class Ended(Answer):
-    """Of run.stop. `messenger`: its minder stays to tell the hosts that are away."""
+    """Of run.stop. `messenger`: its minder stays to tell the hosts that do not answer now."""
 
     survivors: Survivors
     seconds: Seconds
@@ -46,7 +46,7 @@ class Resumed(Answer):
 
 
 class KnownEnd(Answer):
-    """JSON of why the run is over, for another host to read; null: it goes on as far as this one knows."""
+    """JSON of why the run is over, for another host to read. null: this host does not know that it is over."""
 
     known: Annotated[str, Meta(max_length=MAX_KNOWN_BYTES)] | None
 
@@ -65,26 +65,26 @@ class Links(Answer):
     shut: Annotated[list[ShutPort], Meta(max_length=MOST_ROWS)]
 
 
-class Standing(Answer, kw_only=True):
-    """How a run stands on one host. `left`: committed, not ended, and nobody minds it."""
+class RunOnHost(Answer, kw_only=True):
+    """The state of a run on one host. `left`: abandoned, that is committed, not ended and without a minder."""
 
     host_state: HostRunState
     tasks: Tasks
     live: bool
     left: bool
-    committed: bool = True  # an older agent does not say
+    committed: bool = True  # an older agent does not send it
 
 
-class KnownHere(Standing, kw_only=True):
-    """`damaged`: what is wrong with the files of a run that cannot be read; nothing else of it is known."""
+class ListedRun(RunOnHost, kw_only=True):
+    """`damaged`: why the files of a run cannot be read. Then nothing else is known of it."""
 
     run: Name
     job: Name
     damaged: Text | None = None
 
 
-class News(Answer):
-    """One of both: what changed."""
+class RunChange(Answer):
+    """What changed: one of the two."""
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None
@@ -106,7 +106,8 @@ Offsets = Annotated[dict[TaskName, Count], Meta(max_length=10_000)]
 
 
 class LogEnd(Answer):
-    """`ended`: all has ended and is sent; `left`: as in Standing; `ends`: where each log ended when it was asked for."""
+    """`ended`: every task has ended and its log is sent. `left`: as in RunOnHost. `ends`: where each log ended at the time of
+    the request, in bytes."""
 
     ended: bool
     left: bool
@@ -122,10 +123,10 @@ RUN_COMMIT = Verb("run.commit", Nothing)
 RUN_ABORT = Verb("run.abort", Aborted)
 RUN_STOP = Verb("run.stop", Ended)
 RUN_RESUME = Verb("run.resume", Resumed)
-RUN_STATUS = Verb("run.status", Standing)
+RUN_STATUS = Verb("run.status", RunOnHost)
 RUN_KNOWN = Verb("run.known", KnownEnd)
 RUN_TELL = Verb("run.tell", Nothing)
 RUN_PLAN = Flow("run.plan", Nothing, Nothing)  # operations/host_plans.py reads the item's blob
-RUNS = Verb("runs", list[KnownHere])
-RUN_WATCH = Flow("run.watch", News, Nothing)
+RUNS = Verb("runs", list[ListedRun])
+RUN_WATCH = Flow("run.watch", RunChange, Nothing)
 LOGS = Flow("logs", LogPiece, LogEnd)

@@ -1,6 +1,6 @@
-"""The shapes of the records in agent/wire.py: their own fields, bounded, with the words that are allowed.
+"""The shapes of the records in agent/wire.py: their own fields, with limits and allowed values.
 
-The records themselves stay plain: every process of the agent loads them.
+The records themselves have no checks, because every process of the agent loads them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from tfdeploy.agent import shapes as inner
 from tfdeploy.agent import wire
-from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Name, Number, Path, Plain, Seconds, TaskName, Text
+from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Name, Number, RelativePath, Scalar, Seconds, TaskName, Text
 
 Outcome = Literal["succeeded", "failed", "killed", "stopped", "gave_up", "lost"]
 Phase = Literal["prepared", "started", "committed", "ending", "ended"]
@@ -23,7 +23,7 @@ TaskState = Literal["pending", "starting", "running", "ended", "lost"]
 
 
 class Ending(msgspec.Struct):
-    """How one attempt of a task ended, as minders tell each other: shared_state.ending_of."""
+    """How one attempt of a task ended, as minders send it to each other: shared_state.ending_of."""
 
     outcome: Outcome
     time: Seconds | None = None
@@ -88,17 +88,18 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may
         "health": Annotated[dict[TaskName, Health], Meta(max_length=MOST_ROWS)],
         "restarts": Annotated[dict[TaskName, RestartCount], Meta(max_length=MOST_ROWS)],
         "round": GangRound | None,
-        "left_files": Annotated[list[Path], Meta(max_length=MOST_ROWS)],
+        "left_files": Annotated[list[RelativePath], Meta(max_length=MOST_ROWS)],
     },
 }
-_BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Plain}
+_BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Scalar}
 
-_NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(inner)  # that agents do not load
+_NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(inner)  # agents lack these
 
 
 @cache
 def shape_of(record: type[Any]) -> type[msgspec.Struct]:
-    """All fields are needed: agents send records whole. Raises KeyError for what is no record of agent/wire.py."""
+    """A type for msgspec. Every field is required: agents send records whole. Raises KeyError for a class that is no record of
+    agent/wire.py."""
     narrower = _NARROWER[record]
     fields = [(name, narrower.get(name) or _bounded(hint)) for name, hint in get_type_hints(record, localns=_NAMES).items()]
     return msgspec.defstruct(record.__name__, fields)

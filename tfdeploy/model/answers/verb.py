@@ -1,6 +1,6 @@
-"""A question to the agent of a host: its name on the wire, and the types of what is answered.
+"""A verb of the agent: its name on the wire, and the types of its answer.
 
-A call site names one of these values and so knows the type of its answer; `transport` checks every answer against it.
+A caller names one of these values, so it knows the type of the answer. `transport` checks every answer against that type.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ V_co = TypeVar("V_co", covariant=True)
 I_co = TypeVar("I_co", covariant=True)  # an item
 
 
-Args = Mapping[str, object]  # of a verb, by name: docs/agent-protocol.md. The host checks each of them
+Args = Mapping[str, object]  # a verb's arguments by name: docs/agent-protocol.md. The host checks each of them
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What a host says. Unknown fields are ignored: a newer agent may say more."""
+    """What a host answers. Unknown fields are ignored: a newer agent may send more."""
 
 
 class Nothing(Answer):
-    """Of verbs that only have an effect."""
+    """The answer of verbs that only have an effect."""
 
 
 @dataclass(frozen=True)
 class Verb(Generic[V_co]):
-    """Answered once. `value` is the type of the answer, as msgspec understands types. `fenced`: it goes with the number of the
-    job's lock, and is refused once another operator has taken that."""
+    """Answered once. `value`: the answer's type, for msgspec. `fenced`: sent with the fence number of the job's lock; the
+    host refuses it once another operator has taken the lock."""
 
     name: str
     value: type[V_co]
@@ -39,7 +39,7 @@ class Verb(Generic[V_co]):
 
 @dataclass(frozen=True)
 class Flow(Generic[I_co, V_co]):
-    """Answered by items, each perhaps with a blob, and then by a value."""
+    """Answered by items, each with or without a blob, and then by a value."""
 
     name: str
     item: type[I_co]

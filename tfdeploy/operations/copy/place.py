@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.listing import RECORD, FoundFile, stays_inside
+from tfdeploy.model.listing import CHECKPOINT_RECORD, FoundFile, stays_inside
 from tfdeploy.operations.copy.below import Below
 
 _BLOCK_BYTES = 1 << 20
@@ -37,8 +37,8 @@ def place(
     Raises Refused where a link or a folder is in the way, OSError.
     """
     placed = Placed()
-    for path in sorted(paths, key=lambda each: (_name(each) == RECORD, each)):
-        if _name(path) == RECORD and any(_folder(other) == _folder(path) for other in missing):
+    for path in sorted(paths, key=lambda each: (_name(each) == CHECKPOINT_RECORD, each)):
+        if _name(path) == CHECKPOINT_RECORD and any(_folder(other) == _folder(path) for other in missing):
             continue
         _refuse_folder(destination, path)
         if not overwrite and _is_newer(destination, staging, path):

@@ -10,8 +10,8 @@ import time
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.folding import fold_names
-from tfdeploy.model.heard import unheard
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.uninformed import uninformed
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.emit import note
 from tfdeploy.operations.watch.watch import Watch
@@ -33,7 +33,7 @@ class Carrier:
         """Carries the word, and says so, where some have not heard it for WAIT_S."""
         now = time.monotonic() if now is None else now
         answering = {host: state for host, state in self._watch.states.items() if host not in self._watch.errors}
-        teller, hosts = unheard(answering)
+        teller, hosts = uninformed(answering)
         if teller is None or not hosts:
             self._since, self._told = None, ()
         elif self._since is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
-from tfdeploy.model.answers.runs import RUN_STATUS, News, Standing
+from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
@@ -77,14 +77,14 @@ class Watch:
         """Whether nothing more is to be heard from any host that can be reached."""
         return all(host in self._settled or host in self.errors for host in self.asked)
 
-    def take(self, host: str, answer: Standing | News | TfdeployError) -> None:
+    def take(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
         """What one host said: run.status's value, an item of run.watch, or its error. Thread-safe."""
         try:
             self.hear(host, answer)
         except BadAnswer as error:
             self.hear(host, error)
 
-    def hear(self, host: str, answer: Standing | News | TfdeployError) -> None:
+    def hear(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
         """As `take`. Raises BadAnswer for what a host says of another one, or of another run."""
         with self._taking:
             if isinstance(answer, AgentError) and answer.code == "unknown_run":
@@ -97,7 +97,7 @@ class Watch:
                 self._refuse_hearsay(host, answer)
                 self._hear(host, answer)
 
-    def _refuse_hearsay(self, host: str, answer: Standing | News) -> None:
+    def _refuse_hearsay(self, host: str, answer: RunOnHost | RunChange) -> None:
         state = answer.host_state
         if state is not None and (state.run, state.job, state.host) != (self.plan.run, self.plan.job, host):
             raise BadAnswer(f"it answers for {state.host}, run {state.run} of {state.job}", where=host)
@@ -115,13 +115,13 @@ class Watch:
         """Somebody removed the run's folder on that host: what ran there is no task of it any more."""
         for task in [task for task in self.tasks.values() if task.host == host and task.state not in ("ended", "lost")]:
             gone = wire.replace(task, state="lost", outcome="lost", up=False, reason=why)
-            self._hear(host, News(task=gone))
+            self._hear(host, RunChange(task=gone))
 
-    def _hear(self, host: str, answer: Standing | News) -> None:
+    def _hear(self, host: str, answer: RunOnHost | RunChange) -> None:
         if self.errors.pop(host, None) or host not in self.reached:
             self.reached.add(host)
             host_news(self.emit, host, "connected", run=self.plan.run)
-        if isinstance(answer, Standing):
+        if isinstance(answer, RunOnHost):
             (self.left.add if answer.left else self.left.discard)(host)
         if answer.host_state is not None:
             self.states[host] = answer.host_state
@@ -132,8 +132,8 @@ class Watch:
                 self.emit(task_event(status))
 
 
-def _statuses(answer: Standing | News) -> list[wire.TaskStatus]:
-    if isinstance(answer, Standing):
+def _statuses(answer: RunOnHost | RunChange) -> list[wire.TaskStatus]:
+    if isinstance(answer, RunOnHost):
         return answer.tasks
     return [answer.task] if answer.task is not None else []
 

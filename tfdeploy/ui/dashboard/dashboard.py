@@ -1,6 +1,6 @@
 """The dashboard: events from any thread, one thread that owns the terminal, at most 8 frames a second.
 
-It only looks: leaving it never touches the run. The terminal is restored on every way out.
+It only shows the run, which goes on when the operator quits. The terminal is restored on every way out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.ui.dashboard.frame import Scene, compose
 from tfdeploy.ui.dashboard.keyboard import Keyboard
-from tfdeploy.ui.dashboard.log_buffer import LogRing
+from tfdeploy.ui.dashboard.log_buffer import LogBuffer
 from tfdeploy.ui.dashboard.view_state import ViewState
 from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.screen import Screen
@@ -33,9 +33,9 @@ from tfdeploy.ui.terminal import Terminal, terminal_of
 
 FRAME_S = 1 / 8
 LINGER_S = 1.0  # between the run's end and the dashboard's
-QUEUED_LINES = 20_000  # while the terminal does not take frames; more are counted, not kept
+QUEUED_LINES = 20_000  # at most, while the terminal does not take frames; further lines are only counted
 LINE_CHARS = 4096
-OURS = "tfdeploy"  # the task under which our own words stand in the log
+OURS = "tfdeploy"  # the task name of tfdeploy's own messages in the log
 
 
 class _Ended(BaseException):
@@ -44,7 +44,7 @@ class _Ended(BaseException):
 
 
 class Dashboard:
-    """Callable with an Event from any thread; `run` draws until the run ends, `close` is called, or the operator leaves."""
+    """Callable with an Event from any thread; `run` draws until the run ends, `close` is called, or the operator quits."""
 
     def __init__(
         self,
@@ -59,9 +59,10 @@ class Dashboard:
     ) -> None:
         """`plan`: of a run that is committed already; None: a launch, whose events will bring its plan.
         `in_fd`: where keys come from (default: standard input). `console`: where it is drawn (default: stderr).
-        `summary`: where the last words go once it is closed (default: stderr). `typed`: a command as it is to be typed."""
+        `summary`: where the summary is written at the end (default: stderr). `typed`: makes a command complete, so that it can
+        be typed."""
         self.progress = RunProgress(plan)
-        self.ring = LogRing()
+        self.ring = LogBuffer()
         self.view = ViewState(self.ring)
         self.scene = Scene(self.progress, self.ring, self.view, typed=typed)
         self._committed = plan is not None
@@ -71,14 +72,14 @@ class Dashboard:
         self._clock, self._now = clock, now
         self._queue: deque[Event] = deque()
         self._skipped = 0  # lines that came while the queue was full
-        self._counting = threading.Lock()
+        self._skipped_lock = threading.Lock()
         self._closed = threading.Event()
-        self._last_heard: dict[str, tuple[int, float]] = {}
+        self._last_lines: dict[str, tuple[int, float]] = {}
 
     def __call__(self, event: Event) -> None:
         if event.kind == "line":
             if len(self._queue) > QUEUED_LINES:
-                with self._counting:
+                with self._skipped_lock:
                     self._skipped += 1
                 return
             if len(event.data["line"]) > LINE_CHARS:
@@ -90,20 +91,20 @@ class Dashboard:
         self._closed.set()
 
     def run(self) -> Literal["left", "ended"]:
-        """Call it in the main thread. "left": the operator left, the run goes on. Ctrl-C once the run is committed
-        leaves too; before, it raises KeyboardInterrupt, so that the caller can roll back."""
+        """Call it in the main thread. "left": the operator quit, the run goes on. Ctrl-C once the run is committed
+        quits too; before, it raises KeyboardInterrupt, so that the caller can roll back."""
         how: Literal["left", "ended"] = "ended"
         try:
             with _signals_raise():
                 how = self._show()
         except KeyboardInterrupt:
-            self._say_last_words()
+            self._write_summary()
             if self._launching:
                 raise
             return "left"
         except _Ended as ended:
             os.kill(os.getpid(), ended.signum)
-        self._say_last_words()
+        self._write_summary()
         return how
 
     @property
@@ -111,9 +112,9 @@ class Dashboard:
         return not self._committed and self.progress.state == "starting"
 
     def take(self) -> bool:
-        """Folds what came since; True when there was anything."""
+        """Applies the queued events. True when there were any."""
         queue, ring, progress = self._queue, self.ring, self.progress
-        with self._counting:
+        with self._skipped_lock:
             ring.count += self._skipped
             self._skipped = 0
         count = len(queue)
@@ -153,27 +154,27 @@ class Dashboard:
             for key in keyboard.read(max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else FRAME_S):
                 self.view.key(key)
                 fresh = True
-            if self.view.left or keyboard.gone:
+            if self.view.quit or keyboard.gone:
                 return "left"
 
     def draw(self, screen: Screen, width: int, height: int) -> None:
-        self.ring.mark(self._clock())
-        self._listen()
+        self.ring.tick(self._clock())
+        self._measure_silence()
         screen.draw(compose(self.scene, width, height, self._now()))
 
-    def _listen(self) -> None:
-        """How long each task has been silent, by our own clock."""
+    def _measure_silence(self) -> None:
+        """Updates for how long each task has been silent, by this machine's clock."""
         clock = self._clock()
         for name, task in self.progress.tasks.items():
-            lines, since = self._last_heard.get(name, (-1, clock))
+            lines, since = self._last_lines.get(name, (-1, clock))
             if lines != task.lines:
-                self._last_heard[name] = task.lines, clock
+                self._last_lines[name] = task.lines, clock
             self.scene.quiet[name] = clock - since if lines == task.lines else 0.0
 
-    def _say_last_words(self) -> None:
-        """Of a launch that did not come to be, the caller's error tells more."""
+    def _write_summary(self) -> None:
+        """Writes the summary. None for a launch that failed: the caller's error says more."""
         self.take()
-        if self._launching and not self.view.left:
+        if self._launching and not self.view.quit:
             return
         death = self.progress.first_death
         last = self.ring.last_of(death.task, LAST_LINES) if death else []
@@ -191,7 +192,7 @@ def _shortened(event: Event) -> Event:
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave the view by an exception, so that the terminal is restored first."""
+    """SIGTERM and SIGHUP raise an exception, so that the terminal is restored before the process ends."""
 
     def leave(signum: int, frame: FrameType | None) -> None:
         raise _Ended(signum)

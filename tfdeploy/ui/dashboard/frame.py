@@ -1,6 +1,6 @@
-"""One frame of the dashboard as rows of exact width: what an operator must see at 2 a.m., on whatever screen there is.
+"""One frame of the dashboard as rows of exact width, for any size of screen.
 
-Pure: the same progress, view state and clock give the same rows. Only what is visible is worked out.
+Pure: the same progress, view state and clock give the same rows. Only what is visible is computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tfdeploy.model.progress import STEPS, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, fit, task_style
-from tfdeploy.ui.dashboard.log_buffer import LogRing, Shown
+from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
 from tfdeploy.ui.dashboard.task_rows import columns, header_row, host_row, task_row
 from tfdeploy.ui.dashboard.view_state import ViewState
 from tfdeploy.ui.sanitise import clean
@@ -34,11 +34,11 @@ class Scene:
     """All that a frame shows. `quiet`: task -> seconds since its last line, by the viewer's clock."""
 
     progress: RunProgress
-    ring: LogRing
+    ring: LogBuffer
     view: ViewState
     quiet: dict[str, float] = field(default_factory=dict)
     rule: str = "-"  # the line between table and log
-    typed: Callable[[str], str] = str  # a command as it is to be typed
+    typed: Callable[[str], str] = str  # makes a command complete, so that it can be typed
 
 
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
@@ -110,7 +110,7 @@ def _steps(progress: RunProgress) -> Row:
 
 
 def _shared_rate(scene: Scene) -> str:
-    """Of a step that several tasks count together: no row's own, so it stands at the top."""
+    """The rate of a step counter that several tasks share: it belongs to no row, so it is shown in the heading."""
     rate = scene.progress.shared_rate({task for task, quiet_s in scene.quiet.items() if quiet_s > QUIET_S})
     return "" if rate is None else f"  {figure(rate, 3)} steps/s in all"
 
@@ -140,7 +140,7 @@ def _table(scene: Scene, width: int, rows: int, titled: bool) -> list[Row]:
 
 
 def _first_visible(scene: Scene, rows: int) -> int:
-    """The chosen task is in sight; while nobody chose one, the first death is."""
+    """The first row to draw, such that the selected task is visible; none selected: the first death."""
     tasks, at = scene.view.tasks, scene.view.selected
     death = scene.progress.first_death
     if at is None and death is not None and death.task in tasks:
@@ -172,11 +172,11 @@ def _log(scene: Scene, rows: int) -> list[Row]:
     return [_log_row(line, min(width, 24)) for line in lines]
 
 
-def _label(line: Shown) -> str:
+def _label(line: BufferedLine) -> str:
     return f"{line.task}@{line.host}" if line.host else line.task
 
 
-def _log_row(line: Shown, width: int) -> Row:
+def _log_row(line: BufferedLine, width: int) -> Row:
     label = clean(_label(line), 64)
     style = line.style or ""
     return [

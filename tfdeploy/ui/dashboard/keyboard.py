@@ -1,4 +1,4 @@
-"""Keys from a terminal: its bytes to names, and the terminal put into and out of the mode that gives them at once."""
+"""Keys from a terminal: bytes to key names, and the terminal mode that delivers each key at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KeyParser:
 
     @property
     def waiting(self) -> bool:
-        """An escape has begun: more bytes, or a pause (then `pause`), will tell what it is."""
+        """An escape sequence has begun: the next bytes complete it, or `pause` makes it the Esc key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
@@ -59,7 +59,7 @@ class KeyParser:
         return keys
 
     def pause(self) -> list[str]:
-        """Nothing followed: a lone escape was the key itself."""
+        """No more bytes came: a lone escape byte was the Esc key."""
         begun, self._rest = self._rest, b""
         return ["esc"] if begun else []
 
@@ -71,9 +71,9 @@ class KeyParser:
 
 
 class Keyboard:
-    """A terminal that gives each key at once, without echo; restored on the way out, whatever happens.
+    """A terminal that gives each key at once, without echo; restored on every way out.
 
-    Ctrl-C stays a signal; Ctrl-Z does nothing while the view is up. Not a terminal: gives no keys.
+    Ctrl-C stays a signal; Ctrl-Z does nothing meanwhile. Not a terminal: gives no keys.
     """
 
     ESCAPE_S = 0.05

@@ -1,4 +1,4 @@
-"""The newest lines of every task, bounded, for the dashboard: a loud task pushes out its own lines, never another's.
+"""The newest lines of every task, bounded, for the dashboard: a task that writes much displaces only its own lines.
 
 Text is kept as it came (cut to 4 KiB) and sanitised when shown.
 """
@@ -16,8 +16,8 @@ PER_TASK = 1000
 RECENT_S = 10.0
 
 
-class Shown(NamedTuple):
-    """`number` counts all lines in the order in which they came. `style`: of our own words."""
+class BufferedLine(NamedTuple):
+    """`number` counts all lines in the order in which they came. `style`: of tfdeploy's own messages."""
 
     number: int
     task: str
@@ -26,50 +26,50 @@ class Shown(NamedTuple):
     style: str = ""
 
 
-class LogRing:
+class LogBuffer:
     """Not thread-safe: the dashboard's thread adds and reads."""
 
     def __init__(self, per_task: int = PER_TASK) -> None:
         self.count = 0  # lines so far
-        self._fits: Callable[[str], object] | None = None  # what the filter says of a line
+        self._matches: Callable[[str], object] | None = None  # whether the filter passes a line
         self._per_task = per_task
-        self._all: dict[str, deque[Shown]] = {}
-        self._matching: dict[str, deque[Shown]] = self._all
-        self._marks: deque[tuple[float, int]] = deque()
+        self._all: dict[str, deque[BufferedLine]] = {}
+        self._matching: dict[str, deque[BufferedLine]] = self._all
+        self._ticks: deque[tuple[float, int]] = deque()
 
     def add(self, task: str, host: str, text: str, style: str = "") -> None:
         if len(text) > MATCHED_CHARS:
             text = last_state(text)[:MATCHED_CHARS]
         self.count += 1
-        line = Shown(self.count, task, host, text, style)
+        line = BufferedLine(self.count, task, host, text, style)
         ring = self._all.get(task)
         if ring is None:
             ring = self._all[task] = deque(maxlen=self._per_task)
         ring.append(line)
-        if self._fits and self._fits(text):
+        if self._matches and self._matches(text):
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
     def filter(self, text: str) -> None:
         """From now on only lines that contain `text`, a regular expression where it is one, upper or lower case; "" for all."""
-        self._fits = fits = _finder(text) if text else None
+        self._matches = fits = _finder(text) if text else None
         self._matching = self._all
         if fits:
             self._matching = {
                 task: deque((line for line in ring if fits(line.text)), maxlen=self._per_task) for task, ring in self._all.items()
             }
 
-    def mark(self, clock: float) -> None:
-        """Tells the time, so that `tail` knows which lines are recent."""
-        self._marks.append((clock, self.count))
-        while clock - self._marks[0][0] > RECENT_S:
-            self._marks.popleft()
+    def tick(self, clock: float) -> None:
+        """Records the time (seconds), by which `tail` finds the recent lines."""
+        self._ticks.append((clock, self.count))
+        while clock - self._ticks[0][0] > RECENT_S:
+            self._ticks.popleft()
 
     @property
     def lines_per_s(self) -> float:
-        """Over the last marks."""
-        if len(self._marks) < 2:
+        """Over the last 10 s of ticks."""
+        if len(self._ticks) < 2:
             return 0.0
-        (first, low), (last, high) = self._marks[0], self._marks[-1]
+        (first, low), (last, high) = self._ticks[0], self._ticks[-1]
         return (high - low) / (last - first) if last > first else 0.0
 
     @property
@@ -77,9 +77,9 @@ class LogRing:
         """Lines that are no longer kept here."""
         return self.count - self.kept()
 
-    def tail(self, rows: int, task: str | None = None) -> list[Shown]:
-        """The newest lines, oldest first, of one task or all. Of all: each task that spoke within the last
-        10 s keeps its share of the rows, however loud the others are."""
+    def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
+        """The newest lines, oldest first, of one task or all. Of all: each task with a line in the last
+        10 s keeps its share of the rows, however much the others write."""
         rings = self._rings(task)
         newest = [list(_last(ring, rows)) for ring in rings]
         if task is None:
@@ -89,7 +89,7 @@ class LogRing:
             return sorted([*kept, *rest[: rows - len(kept)]])
         return newest[0] if newest else []
 
-    def everything(self, task: str | None = None) -> list[Shown]:
+    def everything(self, task: str | None = None) -> list[BufferedLine]:
         """All that is kept, of one task or all, oldest first: for scrolling."""
         return sorted(line for ring in self._rings(task) for line in ring)
 
@@ -101,13 +101,13 @@ class LogRing:
         """The last lines of a task, whatever is filtered."""
         return [line.text for line in _last(self._all.get(task, deque()), rows)]
 
-    def _rings(self, task: str | None) -> list[deque[Shown]]:
+    def _rings(self, task: str | None) -> list[deque[BufferedLine]]:
         if task is not None:
             return [self._matching[task]] if task in self._matching else []
         return list(self._matching.values())
 
-    def _shares(self, newest: list[list[Shown]], rows: int) -> list[Shown]:
-        since = self._marks[0][1] if self._marks else 0
+    def _shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
+        since = self._ticks[0][1] if self._ticks else 0
         recent = [fresh for lines in newest if (fresh := [line for line in lines if line.number > since])]
         recent.sort(key=lambda lines: lines[-1].number, reverse=True)
         share = rows // max(1, min(rows, len(recent)))
@@ -115,14 +115,14 @@ class LogRing:
 
 
 def _finder(text: str) -> Callable[[str], object]:
-    """What is half typed may be no expression yet: then it is the text itself."""
+    """Searches for `text` as a regular expression, or literally while it is not a valid one."""
     try:
         return re.compile(text, re.IGNORECASE).search
     except re.error:
         return re.compile(re.escape(text), re.IGNORECASE).search
 
 
-def _last(ring: deque[Shown], count: int) -> list[Shown]:
+def _last(ring: deque[BufferedLine], count: int) -> list[BufferedLine]:
     if count >= len(ring):
         return list(ring)
     return [ring[i] for i in range(-count, 0)] if count > 0 else []

@@ -21,7 +21,9 @@ from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.screen import Picture
 
-_FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # a picture asks nobody for anything
+_FOREIGN = re.compile(
+    r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL
+)  # nothing is loaded from the network
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None, title: str = "tfdeploy launch") -> str:
@@ -41,7 +43,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         clock[0] = max(clock[0], event.time - first)
         dashboard(event)
         dashboard.take()
-        dashboard.ring.mark(clock[0])
+        dashboard.ring.tick(clock[0])
     dashboard.scene.rule = "─"
     console.print(Picture(compose(dashboard.scene, width, height, (first or 0.0) + clock[0])), end="")
     return _FOREIGN.sub("", console.export_svg(title=title))

@@ -13,9 +13,9 @@ from tfdeploy.ui.cells import Row, Span, column, task_style
 from tfdeploy.ui.sanitise import clean
 
 LAST_LINE = "last line"
-_LAST_LINE_WIDTH = 20  # other columns make room for this much
+_LAST_LINE_WIDTH = 20  # the least; other columns are dropped for it
 METRICS = "metrics"
-_METRICS_WIDTH, _FIGURE_WIDTH = 40, 9  # of the job's own metrics, and of each one's value with what stands around it
+_METRICS_WIDTH, _FIGURE_WIDTH = 40, 9  # of the job's own metrics; of each value with its separators
 _RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts"})
 _DROPPED_FIRST = ("gpus", "pid", "restarts", METRICS, "loss", "steps/s", "step", LAST_LINE, "host")
 _WIDTHS = {"state": 11, "step": 8, "steps/s": 7, "loss": 8, "pid": 7, "restarts": 8}
@@ -40,13 +40,13 @@ class Column(NamedTuple):
 
 
 def columns(progress: RunProgress, width: int) -> list[Column]:
-    """Those that fit, in order; what is left goes to the last line."""
+    """The columns that fit, in order; the last line gets the remaining width."""
     names = ["task", "host", "state", "step", "steps/s", "loss", METRICS, "pid", "gpus", "restarts", LAST_LINE]
-    own = progress.named
+    own = progress.own_metrics
     if not own:
         names.remove(METRICS)
     if progress.shares_step and all(progress.own_rate(task) is None for task in progress.tasks.values()):
-        names.remove("steps/s")  # the run's stands at the top
+        names.remove("steps/s")  # the run's rate is in the heading
     wide = dict(_WIDTHS)
     wide["task"] = _widest([*progress.tasks, "task"], 16)
     wide["host"] = _widest([*progress.hosts, *(t.host for t in progress.tasks.values()), "host"], 16)
@@ -69,7 +69,7 @@ def header_row(shown: list[Column]) -> Row:
 
 
 def task_row(progress: RunProgress, task: TaskProgress, shown: list[Column], *, selected: bool, quiet_s: float | None) -> Row:
-    """`quiet_s`: seconds since its last line, where that is worth telling."""
+    """`quiet_s`: seconds since its last line, where that is to be shown."""
     values = task.measures.values()
     state = state_words(progress, task)
     texts = {
@@ -79,7 +79,7 @@ def task_row(progress: RunProgress, task: TaskProgress, shown: list[Column], *, 
         "step": figure(values.get("step"), 7),
         "steps/s": figure(None if progress.health(task) else progress.own_rate(task) if quiet_s is None else 0.0, 3),
         "loss": figure(values.get("loss")),
-        METRICS: metrics_words({name: values[name] for name in progress.named if name in values}),
+        METRICS: metrics_words({name: values[name] for name in progress.own_metrics if name in values}),
         "pid": str(task.pid or "") if task.state in ("starting", "running") else "",
         "gpus": _gpus(task),
         "restarts": str(task.restarts) if task.restarts else "",

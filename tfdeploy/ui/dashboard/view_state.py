@@ -1,27 +1,27 @@
-"""What the operator looks at in the dashboard: which task, which lines, which filter; and what a key does to it."""
+"""What the operator has selected in the dashboard: task, lines, filter; and what each key changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfdeploy.ui.dashboard.log_buffer import LogRing, Shown
+from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
 
 
 class ViewState:
-    """Changed by keys only. `snapshot`: the lines that scrolling or a pause holds still (None: live)."""
+    """Changed by keys only. `snapshot`: the lines that are shown while scrolled or paused (None: live)."""
 
-    def __init__(self, ring: LogRing) -> None:
+    def __init__(self, ring: LogBuffer) -> None:
         self.ring = ring
         self.tasks: Sequence[str] = ()
         self.selected: int | None = None
         self.followed: str | None = None
         self.typing = False
         self.filter = ""
-        self.snapshot: list[Shown] | None = None
+        self.snapshot: list[BufferedLine] | None = None
         self.paused = False
-        self.bottom = 0  # how many lines of the snapshot lie above the lower edge
+        self.bottom = 0  # how many lines of the snapshot are above the lower edge of the log
         self.log_rows = 1  # as last drawn
-        self.left = False
+        self.quit = False
 
     def key(self, name: str) -> None:
         if self.typing:
@@ -29,7 +29,7 @@ class ViewState:
         elif name in _KEYS:
             _KEYS[name](self)
 
-    def visible(self, rows: int) -> list[Shown]:
+    def visible(self, rows: int) -> list[BufferedLine]:
         """The lines of the log to be drawn in `rows` rows."""
         self.log_rows = max(1, rows)
         if self.snapshot is None:
@@ -38,30 +38,30 @@ class ViewState:
 
     @property
     def unseen(self) -> int:
-        """Lines that came since the log was held still."""
-        return self.ring.count - self._held_at if self.snapshot is not None else 0
+        """Lines that came since the snapshot."""
+        return self.ring.count - self._snapshot_count if self.snapshot is not None else 0
 
     def scroll(self, lines: int) -> None:
         """Up (negative) or down; live again at the lower end, unless paused."""
         if self.snapshot is None:
             if lines >= 0:
                 return
-            self._hold()
+            self._take_snapshot()
         assert self.snapshot is not None
         low = min(self.log_rows, len(self.snapshot))
         self.bottom = max(low, min(len(self.snapshot), self.bottom + lines))
         if self.bottom == len(self.snapshot) and not self.paused:
             self.snapshot = None
 
-    def _hold(self) -> None:
+    def _take_snapshot(self) -> None:
         self.snapshot = self.ring.everything(self.followed)
         self.bottom = len(self.snapshot)
-        self._held_at = self.ring.count
+        self._snapshot_count = self.ring.count
 
-    def _again(self) -> None:
-        """What is shown changed its meaning: hold anew, or go on live."""
+    def _refresh(self) -> None:
+        """After a change of filter or task: a new snapshot while paused, else live."""
         if self.paused:
-            self._hold()
+            self._take_snapshot()
         else:
             self.snapshot = None
 
@@ -76,7 +76,7 @@ class ViewState:
         if text != self.filter:
             self.filter = text
             self.ring.filter(text)
-            self._again()
+            self._refresh()
 
     def _move(self, step: int) -> None:
         if not self.tasks:
@@ -95,13 +95,13 @@ class ViewState:
 
     def _follow(self, task: str | None) -> None:
         self.followed = task
-        self._again()
+        self._refresh()
 
     def _pause(self) -> None:
         self.paused = not self.paused
         if self.paused:
             if self.snapshot is None:
-                self._hold()
+                self._take_snapshot()
         else:
             self.snapshot = None
 
@@ -111,13 +111,13 @@ class ViewState:
         self.paused, self.snapshot = False, None
         self.ring.filter("")
 
-    def _ask(self) -> None:
+    def _start_filter(self) -> None:
         self.typing = True
 
     def _quit(self) -> None:
-        self.left = True
+        self.quit = True
 
-    _held_at = 0
+    _snapshot_count = 0
 
 
 _KEYS: dict[str, Callable[[ViewState], None]] = {
@@ -133,6 +133,6 @@ _KEYS: dict[str, Callable[[ViewState], None]] = {
     " ": ViewState._pause,
     "f": ViewState._toggle_follow,
     "enter": ViewState._toggle_follow,
-    "/": ViewState._ask,
+    "/": ViewState._start_filter,
     "esc": ViewState._escape,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError
-from tfdeploy.model.answers.runs import News
+from tfdeploy.model.answers.runs import RunChange
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.status import RunView
@@ -69,7 +69,7 @@ def test_a_host_whose_run_folder_was_removed_has_lost_its_task() -> None:
     fleet: Any = None
     watch = Watch(fleet, PLAN, told.append)
     running = wire.TaskStatus(run="r1", task="worker:0", host="n2", attempt=1, state="running", pid=35, up=True)
-    watch.take("n2", News(task=running))
+    watch.take("n2", RunChange(task=running))
     watch.take("n2", AgentError("this host knows no run r1", code="unknown_run"))
     assert (watch.tasks["worker:0"].state, watch.tasks["worker:0"].pid) == ("lost", 35)
     assert [event.data["state"] for event in told if event.kind == "task"] == ["running", "lost"]

@@ -28,7 +28,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
         for one in part:
             dashboard(one)
             dashboard.take()
-            dashboard.ring.mark(one.time)
+            dashboard.ring.tick(one.time)
     return dashboard
 
 
@@ -135,7 +135,7 @@ def test_many_tasks_the_dead_one_is_in_sight() -> None:
 
 def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
     dashboard = dashboard_of(syncing(), training())
-    dashboard.ring.mark(1040.0)
+    dashboard.ring.tick(1040.0)
     dashboard(line(1040.0, "worker:5", "I am quiet"))
     for number in range(50_000):
         dashboard(line(1041.0, "worker:0", f"step {number}"))

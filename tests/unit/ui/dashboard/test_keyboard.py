@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.ui.dashboard.keyboard import Keyboard, KeyParser
-from tfdeploy.ui.dashboard.log_buffer import PER_TASK, LogRing
+from tfdeploy.ui.dashboard.log_buffer import PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.view_state import ViewState
 
 BYTES = {
@@ -66,7 +66,7 @@ def test_a_real_terminal_is_restored() -> None:
 
 
 def view_of(lines: int = 100) -> ViewState:
-    ring = LogRing()
+    ring = LogBuffer()
     for number in range(lines):
         ring.add(f"worker:{number % 2}", "n1", f"line {number}")
     view = ViewState(ring)
@@ -127,7 +127,7 @@ def test_follow_one_task_and_choose_another() -> None:
     [("line [56]$", ["line 5", "line 6"]), ("LINE 5|6", ["line 5", "line 6"]), ("line (", ["line ("]), ("nowhere", [])],
 )
 def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -> None:
-    ring = LogRing()
+    ring = LogBuffer()
     for line in ("line 5", "line 6", "line 7", "line ("):
         ring.add("worker:0", "n1", line)
     ring.filter(text)
@@ -143,7 +143,7 @@ def test_filter_as_it_is_typed() -> None:
     assert view.filter == "LINE 5"
     assert shown(view) == ["line 56", "line 57", "line 58", "line 59"]
     press(view, "enter", "q")
-    assert view.left
+    assert view.quit
     view.ring.add("worker:0", "n1", "no match")
     view.ring.add("worker:0", "n1", "Line 5 again")
     assert shown(view)[-1] == "Line 5 again"
@@ -155,14 +155,14 @@ def test_filter_as_it_is_typed() -> None:
 def test_q_is_a_letter_while_typing() -> None:
     view = view_of()
     press(view, "/", "q")
-    assert not view.left
+    assert not view.quit
     assert shown(view) == []
     press(view, "esc")
     assert len(shown(view)) == 4
 
 
 def test_the_ring_is_bounded_and_counts_what_it_let_go() -> None:
-    ring = LogRing()
+    ring = LogBuffer()
     for number in range(3 * PER_TASK):
         ring.add("loud", "n1", "x" * 100_000 if number == 2 * PER_TASK else str(number))
     ring.add("quiet", "n2", "hello")
@@ -175,11 +175,11 @@ def test_the_ring_is_bounded_and_counts_what_it_let_go() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=200), st.integers(0, 30))
 def test_the_tail_is_in_order_and_full(steps: list[tuple[int, bool]], rows: int) -> None:
-    ring = LogRing(per_task=50)
+    ring = LogBuffer(per_task=50)
     for clock, (task, mark) in enumerate(steps):
         ring.add(f"t{task}", "n", str(clock))
         if mark:
-            ring.mark(float(clock))
+            ring.tick(float(clock))
     tail = [line.number for line in ring.tail(rows)]
     assert tail == sorted(set(tail))
     assert len(tail) == min(rows, ring.count - ring.dropped)

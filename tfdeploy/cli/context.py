@@ -1,4 +1,4 @@
-"""What most verbs begin with: the inventory, the job, the fleet and the store, out of what was typed."""
+"""What most verbs begin with: the inventory, the job, the fleet and the store that the command line selects."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ def load_job(flags: CommonFlags) -> Job:
 
 
 def load_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
-    """The inventory that the contract's order finds, cut down by --limit and --exclude."""
+    """The inventory of `whole_inventory`, with the hosts that --limit and --exclude select."""
     return select(whole_inventory(flags, job), flags.limit, flags.exclude)
 
 
 def whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
+    """The inventory that config.find_inventory finds. Raises UsageError."""
     from tfdeploy import config
 
     path = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd())
@@ -71,13 +72,13 @@ def job_here(flags: CommonFlags) -> Job | None:
 
 
 def inventory_here(flags: CommonFlags) -> Inventory:
-    """The inventory, found with the help of the job file where there is one."""
+    """The selected inventory; the job file names it where there is one."""
     return load_inventory(flags, job_here(flags))
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where runs are looked for. `inventory` is whole, and has no hosts where it cannot be read; `job`: of the job file."""
+class LookupScope:
+    """Where runs are looked for. `inventory`: the whole one; it has no hosts where it cannot be read. `job`: of the job file."""
 
     flags: CommonFlags
     inventory: Inventory
@@ -85,7 +86,7 @@ class Place:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Those to ask for runs."""
+        """The hosts to ask for runs."""
         return select(self.inventory, self.flags.limit, self.flags.exclude).hosts if self.inventory.hosts else ()
 
     @property
@@ -93,8 +94,8 @@ class Place:
         return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
 
     def only(self, plan: Plan) -> frozenset[str] | None:
-        """The hosts of the run that are meant; None: all. The run's own hosts and roles can be named too.
-        Raises UsageError where none of them is meant."""
+        """The hosts of the run that --limit and --exclude select; None: all. They can also name the run's own hosts and roles.
+        Raises UsageError where they select none."""
         if not self.flags.bounded:
             return None
         chosen = select(_with_hosts_of(plan, self.inventory), self.flags.limit, self.flags.exclude)
@@ -114,33 +115,34 @@ def _with_hosts_of(plan: Plan, inventory: Inventory) -> Inventory:
     return Inventory(hosts, {role: tuple(names) for role, names in roles.items()}, inventory.source)
 
 
-class Meant(NamedTuple):
-    """The run that is meant, those of its hosts that are (None: all), and the exit code of what is wrong with hosts' own plans
-    of it, which has been said."""
+class ChosenRun(NamedTuple):
+    """The run that the verb is about, its selected hosts (None: all), and the worst exit code of hosts whose plan of it cannot
+    be used. Those errors have been printed."""
 
     plan: Plan
     only: frozenset[str] | None
     exit_code: int
 
 
-def run_meant(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Meant:
+def chosen_run(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
     from tfdeploy.errors import worst
     from tfdeploy.operations.find_run import find_run
 
-    place = where_to_look(flags, flags.wanted)
+    scope = lookup_scope(flags, flags.wanted)
     refused: dict[str, TfdeployError] = {}
-    name, metrics = (place.job.name, place.job.metrics) if place.job else (None, {})
-    plan = store().plan(flags.wanted, name) if flags.wanted else None  # its hosts may be others than the inventory's
+    name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})
+    # the store's plan has the run's own hosts, which the inventory may lack
+    plan = store().plan(flags.wanted, name) if flags.wanted else None
     plan = plan or find_run(
-        fleet, place.hosts, store(), wanted=flags.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused
+        fleet, scope.hosts, store(), wanted=flags.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused
     )
-    say_errors(flags, refused)
-    return Meant(plan, place.only(plan), worst(error.exit_code for error in refused.values()))
+    show_errors(flags, refused)
+    return ChosenRun(plan, scope.only(plan), worst(error.exit_code for error in refused.values()))
 
 
-def where_to_look(flags: CommonFlags, wanted: str | None = None) -> Place:
-    """To read or stop a run, neither file needs to be in order: a broken job file is said and passed over, and a run that the
-    store knows has its own hosts. Raises UsageError where nothing says which hosts there are."""
+def lookup_scope(flags: CommonFlags, wanted: str | None = None) -> LookupScope:
+    """To read or stop a run, neither file needs to be valid: a broken job file is ignored with a message, and the store knows
+    the hosts of `wanted`. Raises UsageError where no hosts are known."""
     job, broken = None, None
     try:
         job = job_here(flags)
@@ -156,11 +158,11 @@ def where_to_look(flags: CommonFlags, wanted: str | None = None) -> Place:
         inventory = Inventory(())
     if broken is not None:
         print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
-    return Place(flags, inventory, job)
+    return LookupScope(flags, inventory, job)
 
 
-def say_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: str = "") -> None:
-    """What hosts said instead of an answer, and what to type next."""
+def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: str = "") -> None:
+    """Prints the errors of hosts, and what to type next. `before`: a prefix of each text."""
     from tfdeploy.ui.reports import show_next
     from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
@@ -170,8 +172,8 @@ def say_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: 
     show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
 
 
-def say_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") -> None:
-    """What --limit and --exclude left out is not verified: a verdict names it. `about`: " for ..."."""
+def show_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") -> None:
+    """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for ..."."""
     names = tuple(unasked)
     if names and not flags.quiet:
         print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)", file=sys.stderr)
@@ -190,7 +192,7 @@ def open_fleet(flags: CommonFlags) -> Iterator[SshFleet]:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who asks: for locks, and for `tfdeploy runs`."""
+    """The operator and machine, for locks and for `tfdeploy runs`."""
 
     user: str
     machine: str
@@ -224,8 +226,8 @@ def checked_run_name(name: str) -> str:
     return name
 
 
-def asking(flags: CommonFlags) -> Callable[[str], bool]:
-    """Whether the operator agrees to what would happen: by -y, or asked on a terminal, once for each."""
+def consent_of(flags: CommonFlags) -> Callable[[str], bool]:
+    """A function that tells whether the operator agrees to something: by -y, or asked on a terminal, once for each text."""
 
     @lru_cache(maxsize=64)
     def agree(what: str) -> bool:

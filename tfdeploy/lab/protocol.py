@@ -1,4 +1,4 @@
-"""What a lab offers, whatever it is made of. Tests and the command line see this and `tfdeploy.errors`, never how it is done."""
+"""The interface of both kinds of lab. Tests and the command line use only this and `tfdeploy.errors`."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Lab(Protocol):
     def hosts(self) -> tuple[str, ...]: ...
 
     def operator(self, argv: Sequence[str]) -> list[str]:
-        """The words that run argv as the operator: isolated, from a network that reaches the hosts and nothing else."""
+        """A command line that runs argv as the operator. Isolated: in a network that reaches the hosts and nothing else."""
         ...
 
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        """The words that run argv on a host without SSH, as the host's user, in its home. `root`: isolated only."""
+        """A command line that runs argv on a host without SSH, as its user, in its home. `root`: as root; isolated only."""
         ...
 
     def console(self, host: str) -> str:
-        """What the host's sshd has said since its first boot."""
+        """The last 800 characters that the host's sshd has printed since its first boot."""
         ...
 
     def cut(self, host: str) -> None:
@@ -56,11 +56,11 @@ class Lab(Protocol):
     def heal(self, host: str) -> None: ...
 
     def kill(self, host: str) -> None:
-        """Power off, at once: no process of the host is left, nothing is said to its peers. Its disk stays."""
+        """Powers the host off at once: its processes are killed and its peers get no packet. Its disk stays."""
         ...
 
     def boot(self, host: str) -> None:
-        """Power on: same disk, same address, same keys. A host that is on stays as it is."""
+        """Powers the host on: same disk, same address, same keys. A host that is on stays as it is."""
         ...
 
     def down(self) -> None:

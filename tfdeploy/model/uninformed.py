@@ -1,4 +1,4 @@
-"""Which hosts of a run have not heard that it is over, though another has: they are cut from each other. Pure."""
+"""Hosts of a run that do not know that it is over while another host knows: the network between them is cut. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tfdeploy.agent.wire import HostRunState
 
 
-def unheard(states: Mapping[str, HostRunState | None]) -> tuple[str | None, tuple[str, ...]]:
-    """(a host that knows that the run is over, those where it goes on and that do not know). (None, ()): all know the same."""
+def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str | None, tuple[str, ...]]:
+    """(a host that knows that the run is over, the hosts where it still runs and that do not know). (None, ()): no host knows."""
     known = {host: state for host, state in states.items() if state is not None}
     knowing = sorted(host for host, state in known.items() if _says_over(state))
     if not knowing:
