@@ -21,9 +21,7 @@ from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.screen import Picture
 
-_FOREIGN = re.compile(
-    r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL
-)  # nothing is loaded from the network
+_FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # nothing is loaded from the network
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None, title: str = "tfdeploy launch") -> str:
