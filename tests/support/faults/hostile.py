@@ -211,11 +211,11 @@ class LyingChannel(FramedChannel):
             try:
                 self._frames.feed(said)
                 for each in self._frames.take():
-                    self._hand_out(each)
+                    self._dispatch(each)
             except frames.WireError as error:
-                self._lose(HostUnreachable(f"what the host sends is not our agent's: {error}", where=self._host))
+                self._fail_all(HostUnreachable(f"what the host sends is not our agent's: {error}", where=self._host))
         if last:
-            self._lose(HostUnreachable("the connection ended", where=self._host))
+            self._fail_all(HostUnreachable("the connection ended", where=self._host))
 
 
 def honest_hello(host: str) -> Any:
