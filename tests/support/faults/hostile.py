@@ -183,7 +183,7 @@ class LyingChannel(FramedChannel):
     def __init__(self, host: str, seeds: Callable[[str], Seed]) -> None:
         wire_there: Any = SimpleNamespace(close=lambda: None)
         super().__init__(wire_there, host)
-        self._pump: Any = SimpleNamespace(wake=lambda: None)
+        self._reader: Any = SimpleNamespace(wake=lambda: None)
         self._frames = Frames()
         self._seeds = seeds
         self._order = threading.Lock()
