@@ -215,7 +215,7 @@ def test_an_agent_that_freezes_while_much_is_sent_is_found(yard: Any, fleet: Ssh
 
 def test_what_no_agent_sends_ends_the_waiting(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
-    monkeypatch.setattr(agent, "_hand_out", lambda frame: json.loads("[" * 100_000))  # RecursionError
+    monkeypatch.setattr(agent, "_dispatch", lambda frame: json.loads("[" * 100_000))  # RecursionError
     with pytest.raises(HostUnreachable, match="not our agent's"):
         agent.call(PING, timeout_s=20)
 

@@ -78,7 +78,7 @@ def test_what_cannot_be_is_said_at_once(yard: Any, fleet: SshFleet, listener: Ca
     with socket.create_server(("127.0.0.1", 0)) as server:
         gone = server.getsockname()[1]
     session = fleet.session(yard.host("n1").host)
-    with pytest.raises(HostFailed, match="nobody answers"):
+    with pytest.raises(HostFailed, match="nothing answers"):
         session.tunnel(gone)
     closed = fleet.session(yard.host("n2", "AllowTcpForwarding no").host)
     with pytest.raises(HostFailed, match="forwards no connections") as caught:

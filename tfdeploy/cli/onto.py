@@ -27,9 +27,9 @@ def onto(flags: CommonFlags, host: str) -> int:
         kept = copy_onto(fleet, inventory, job, host, holder, emit)
     context.show_unasked(flags, unasked)
     if flags.json:
-        print(json.dumps({"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.words}))
+        print(json.dumps({"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.description}))
     elif not flags.quiet:
         of = " of the hosts that were asked" if unasked else ""
         there = f"{host} holds the newest keep{of} already" if kept.host == host else f"keep of {kept.host} is on {host}"
-        print(f"{there} ({kept.words}): a launch with its deciding task there goes on from it", file=sys.stderr)
+        print(f"{there} ({kept.description}): a launch with its deciding task there goes on from it", file=sys.stderr)
     return 0

@@ -16,11 +16,11 @@ from tfdeploy.model.job import Job
 from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import probe
-from tfdeploy.planning.keep import Kept, newest
+from tfdeploy.planning.keep import HostKeep, newest
 from tfdeploy.transport.protocols import Fleet
 
 
-def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit) -> Kept:
+def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit) -> HostKeep:
     """What was copied, and from where; the host itself where it holds the newest already.
 
     Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), what hosts say.

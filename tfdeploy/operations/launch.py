@@ -39,7 +39,7 @@ from tfdeploy.operations.probe import probe
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, refused, sync
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.plan import hosts_to_probe, make_plan, wished_roles
+from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 from tfdeploy.tree import read_sources
@@ -95,7 +95,7 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
 
 def _checked(asked: Launch) -> Launch:
     """With the hosts that the mode has a use for. Roles that make no cluster are refused before any host is bothered."""
-    wished_roles(asked.inventory, asked.job, asked.options)
+    requested_roles(asked.inventory, asked.job, asked.options)
     wanted = hosts_to_probe(asked.inventory, asked.job.mode)
     hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
     aside = tuple(host for host in asked.inventory.hosts if host.name not in wanted)

@@ -1,6 +1,6 @@
 """What must hold before anything is sent: the rules of the mode, and what each host has to have.
 
-Each check returns nothing or notes, or refuses with the rule, the host, and what to type. Reads values only.
+Each check returns nothing or notes, or raises with the rule, the host, and what to type. Reads values only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def mode(job: Job) -> Mode:
     return job.mode
 
 
-def roles(inventory: Inventory, job: Job, options: Options, wished: Mapping[str, RoleRequest]) -> None:
+def roles(inventory: Inventory, job: Job, options: Options, requested: Mapping[str, RoleRequest]) -> None:
     """Whether inventory, job and options name roles that the mode can use. Raises ConfigError with the rule."""
     takes = rules(job.mode).takes
     for role in job.roles:
@@ -47,16 +47,16 @@ def roles(inventory: Inventory, job: Job, options: Options, wished: Mapping[str,
     if options.ps is not None and "ps" not in takes:
         raise _not_taken(job, "ps", "--ps", "leave --ps out")
     if rules(job.mode).ranks:
-        _by_number(job)
+        _check_ranks(job)
     if rules(job.mode).single:
-        _one_process(job, wished.get("worker"))
-    ps = wished.get("ps")
+        _check_single(job, requested.get("worker"))
+    ps = requested.get("ps")
     if ps is not None and ps.gpus:
         raise ConfigError("a ps uses no GPU", where=f"{job.source or 'job'}: roles.ps.gpus", next="leave `gpus` out there")
-    _one_chief(inventory, wished.get("chief"))
+    _check_chief(inventory, requested.get("chief"))
     for name in rules(job.mode).needs:
         if not role_hosts(inventory, name):
-            raise _nobody(inventory, job, name)
+            raise _role_without_hosts(inventory, job, name)
 
 
 def seats(job: Job, placed: Collection[Seat]) -> None:
@@ -75,7 +75,7 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
 
 
 def same_gpus(job: Job, placed: Collection[Seat]) -> None:
-    """Whether all that train have equally many GPUs, where TensorFlow wants it so. Raises Refused."""
+    """Whether all training tasks have equally many GPUs, in the modes that need it. Raises Refused."""
     mode = rules(job.mode)
     counts = {seat: len(seat.gpus) for seat in placed if seat.role == "worker" or (seat.role == "chief" and mode.all_decide)}
     if not mode.same_gpus or len(set(counts.values())) < 2:
@@ -91,7 +91,7 @@ def same_gpus(job: Job, placed: Collection[Seat]) -> None:
 
 
 def one_machine(used: Mapping[str, HostFacts]) -> None:
-    """Two names for one machine would be two hosts with one folder. Raises Refused."""
+    """Refuses two names for one machine, user and workdir: they would be two hosts with one folder. Raises Refused."""
     seen: dict[tuple[str, ...], str] = {}
     for name, facts in used.items():
         same = seen.setdefault((facts.boot_id, facts.hostname, facts.user, facts.workdir), name)
@@ -104,7 +104,7 @@ def one_machine(used: Mapping[str, HostFacts]) -> None:
 
 
 def live(used: Mapping[str, HostFacts]) -> None:
-    """One live run per job and host."""
+    """Refuses a second live run of the job on a host. Raises Refused."""
     for facts in used.values():
         for run in facts.live_runs[:1]:
             since = "" if run.started is None else f" since {_utc(run.started)}"
@@ -115,38 +115,41 @@ def live(used: Mapping[str, HostFacts]) -> None:
             )
 
 
-def host(each: Host, facts: HostFacts, program: Program, options: Options) -> None:
-    """Whether one host has what a task there needs: python, rsync, disk, TensorFlow."""
-    where = f"host {each.name}"
+def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> None:
+    """Whether one host has what a task there needs: python, rsync, disk, TensorFlow. Raises Refused."""
+    where = f"host {entry.name}"
     if facts.python is None:
         raise Refused(
-            f"no interpreter `{each.python}` on {each.name}",
+            f"no interpreter `{entry.python}` on {entry.name}",
             where=where,
-            next=f"write `python: PATH` for {each.name} in the inventory, or install python3 there",
+            next=f"write `python: PATH` for {entry.name} in the inventory, or install python3 there",
         )
     if options.sync and facts.rsync is None:
         raise Refused(
-            f"rsync is missing on {each.name}",
+            f"rsync is missing on {entry.name}",
             where=where,
-            next=f"install the package rsync on {each.name} (`apt-get install rsync` or `dnf install rsync`)",
+            next=f"install the package rsync on {entry.name} (`apt-get install rsync` or `dnf install rsync`)",
         )
     needed = options.needed_bytes + RESERVE_BYTES
-    if facts.free_disk_bytes < needed:
+    free = facts.free_disk_bytes
+    if free < needed:
         raise Refused(
-            f"the disk of {each.name} is too small: {size(needed)} needed in {facts.workdir}, {size(facts.free_disk_bytes)} free",
+            f"the disk of {entry.name} is too small: {size(needed)} needed in {facts.workdir}, {size(free)} free",
             where=where,
-            next=f"free {size(needed - facts.free_disk_bytes)} there, or point `workdir:` of {each.name} at a larger disk",
+            next=f"free {size(needed - free)} there, or point `workdir:` of {entry.name} at a larger disk",
         )
     if program.imports_tensorflow and facts.tensorflow is None:
         raise Refused(
-            f"{program.path} imports TensorFlow, and {facts.python} on {each.name} has none",
+            f"{program.path} imports TensorFlow, and {facts.python} on {entry.name} has none",
             where=where,
-            next=f"`{facts.python} -m pip install tensorflow` on {each.name}, or write `python: PATH` of one that has it",
+            next=f"`{facts.python} -m pip install tensorflow` on {entry.name}, or write `python: PATH` of one that has it",
         )
 
 
 def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
-    """Whether the file that the command starts is in the code. `files`: its paths; none: not known, no refusal."""
+    """Whether the file that the command starts is in the code. `files`: its paths; empty: not known, nothing is refused.
+
+    Raises Refused."""
     path = _started(job.command, found)
     if not files or path is None or path in files or path.startswith(("/", "..", "~")) or "{" in path:
         return
@@ -158,7 +161,7 @@ def program(job: Job, found: Program, files: Collection[str], links: Collection[
 
 
 def _started(command: tuple[str, ...], found: Program) -> str | None:
-    """The file of the code that the command starts, where its words say so."""
+    """The file of the code that the command starts, or None where the command does not name it."""
     if "/" in command[0] and not command[0].startswith(("/", "~")):
         return posixpath.normpath(command[0])
     by_python = any(posixpath.basename(word).startswith("python") for word in command) and "-m" not in command
@@ -179,17 +182,17 @@ def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
     )
 
 
-def host_notes(each: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...]:
-    """What will not stop the launch and may surprise later."""
-    said = [f"{each.name}: {problem}" for problem in facts.problems]
+def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...]:
+    """What does not stop the launch but may matter later. `logs_bytes`: the most that its tasks' logs may grow to."""
+    texts = [f"{entry.name}: {problem}" for problem in facts.problems]
     if facts.kill_user_processes and not facts.linger:
-        said.append(f"logind of {each.name} ends processes at logout: type `loginctl enable-linger` there")
+        texts.append(f"logind of {entry.name} ends processes at logout: type `loginctl enable-linger` there")
     if abs(facts.clock_skew_s) > CLOCK_SKEW_S:
         way = "ahead" if facts.clock_skew_s > 0 else "behind"
-        said.append(f"the clock of {each.name} is {abs(facts.clock_skew_s):.0f} s {way}: its log lines sort by it")
+        texts.append(f"the clock of {entry.name} is {abs(facts.clock_skew_s):.0f} s {way}: its log lines sort by it")
     if facts.free_disk_bytes < logs_bytes:
-        said.append(f"{each.name} has {size(facts.free_disk_bytes)} free, and its logs may grow to {size(logs_bytes)}")
-    return tuple(said)
+        texts.append(f"{entry.name} has {size(facts.free_disk_bytes)} free, and its logs may grow to {size(logs_bytes)}")
+    return tuple(texts)
 
 
 def size(count: int) -> str:
@@ -210,7 +213,7 @@ def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:
     return ConfigError(what, where=where, next=f"{next}, or choose another mode")
 
 
-def _one_process(job: Job, worker: RoleRequest | None) -> None:
+def _check_single(job: Job, worker: RoleRequest | None) -> None:
     asked = max((worker.total or 0, worker.per_host or 0)) if worker else 0
     if worker is not None and asked > 1:
         raise ConfigError(
@@ -220,8 +223,8 @@ def _one_process(job: Job, worker: RoleRequest | None) -> None:
         )
 
 
-def _by_number(job: Job) -> None:
-    """Keys that are about a cluster of TensorFlow, and variables that are tfdeploy's here."""
+def _check_ranks(job: Job) -> None:
+    """Refuses keys about a cluster of TensorFlow, and variables that tfdeploy sets in this mode. Raises ConfigError."""
     foreign = {"flags": job.flags in ("auto", "classic"), "compat": job.compat == "v1", "cluster": job.cluster == "program"}
     for key, given in foreign.items():
         if given:
@@ -239,7 +242,7 @@ def _by_number(job: Job) -> None:
             )
 
 
-def _one_chief(inventory: Inventory, chief: RoleRequest | None) -> None:
+def _check_chief(inventory: Inventory, chief: RoleRequest | None) -> None:
     if chief is None:
         return
     several = len(chief.hosts) > 1 and chief.because == ""
@@ -252,7 +255,7 @@ def _one_chief(inventory: Inventory, chief: RoleRequest | None) -> None:
         )
 
 
-def _nobody(inventory: Inventory, job: Job, role: str) -> ConfigError:
+def _role_without_hosts(inventory: Inventory, job: Job, role: str) -> ConfigError:
     return ConfigError(
         f"mode {job.mode} needs at least one {role}, and no host has that role",
         where=f"{inventory.source or 'inventory'}: roles.{role}",

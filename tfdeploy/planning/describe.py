@@ -1,4 +1,4 @@
-"""A plan in words, for --dry-run: plain text in rows, so that any view can lay it out. Prints nothing."""
+"""A plan as text for --dry-run, in rows that any view can lay out. Prints nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 6
 COLUMNS = ("task", "host", "address", "gpus", "why")
 
 
-class Described(NamedTuple):
+class Description(NamedTuple):
     """What --dry-run shows. `rows` have the columns of COLUMNS."""
 
     heading: tuple[tuple[str, str], ...]
@@ -23,15 +23,15 @@ class Described(NamedTuple):
     notes: tuple[str, ...]
 
 
-def describe(plan: Plan) -> Described:
-    """All of the plan that an operator decides by, in the order in which it is read."""
-    return Described(
+def describe(plan: Plan) -> Description:
+    """The parts of the plan that an operator checks, in reading order."""
+    return Description(
         heading=(
             ("run", plan.run),
             ("job", plan.job),
             ("mode", plan.mode),
             ("release", plan.release),
-            ("python", interpreters.words(plan)),
+            ("python", interpreters.summary(plan)),
             ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
             ("ends with", _ends_with(plan)),
             ("on a death", _on_death(plan)),
@@ -59,8 +59,8 @@ def _on_death(plan: Plan) -> str:
 
 def _on_stall(plan: Plan) -> str:
     if not plan.stall_after_s:
-        return "nobody looks (stall.after is 0)"
-    done = "the culprit is ended as if it had failed" if plan.stall_action == "restart" else "it is said and nobody is ended"
+        return "not looked for (stall.after is 0)"
+    done = "the culprit is ended as if it had failed" if plan.stall_action == "restart" else "it is reported and no task ended"
     return f"after {plan.stall_after_s:g} s without output, CPU or traffic {done}"
 
 
@@ -73,14 +73,14 @@ def gpus_words(gpus: tuple[int, ...]) -> str:
     return ",".join(map(str, gpus)) or "-"
 
 
-def _lines(told: Described) -> Iterator[str]:
-    yield from _table(told.heading)
+def _lines(description: Description) -> Iterator[str]:
+    yield from _table(description.heading)
     yield ""
-    yield from _table((COLUMNS, *told.rows))
+    yield from _table((COLUMNS, *description.rows))
     yield ""
-    yield from _table(told.commands)
+    yield from _table(description.commands)
     yield ""
-    yield from (f"note: {note}" for note in told.notes)
+    yield from (f"note: {note}" for note in description.notes)
 
 
 def _table(rows: tuple[tuple[str, ...], ...]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a task finds in its environment, without secrets. The agent adds TFDEPLOY_TASK_RUN_ID and its kin."""
+"""The environment variables of a task, without secrets. The agent adds the other TFDEPLOY_TASK_ names."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
-HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}  # the minder holds the port until TensorFlow binds it beside
+HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}  # the minder holds the port while TensorFlow binds it as well
 
 
 def environment(job: Job, seat: Seat, layout: Layout, given: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
     """The variables of one task: the contract's, those that were `chosen` for this program, then the job's `env` with its
-    placeholders filled from `given`. A program that is alone gets no cluster."""
-    made_of = rules(job.mode)
-    alone, direct = made_of.single, tuple(dict.fromkeys(layout.addresses.values()))
+    placeholders filled from `given`. A mode of one process gets no cluster."""
+    mode_rules = rules(job.mode)
+    alone, direct = mode_rules.single, tuple(dict.fromkeys(layout.addresses.values()))
     return {
-        **({"TF_CONFIG": tf_config(layout.cluster, seat.role, seat.index)} if made_of.tensorflow and not alone else {}),
-        **(ranks.variables(layout, seat) if made_of.ranks else {}),
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, _visible(seat, layout, made_of))),
+        **({"TF_CONFIG": tf_config(layout.cluster, seat.role, seat.index)} if mode_rules.tensorflow and not alone else {}),
+        **(ranks.variables(layout, seat) if mode_rules.ranks else {}),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, _visible(seat, layout, mode_rules))),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
         **({} if alone else dict.fromkeys(NO_PROXY, ",".join(direct))),
-        **({} if seat.role in made_of.silent else HELD_PORT),
-        **dict(made_of.env),
+        **({} if seat.role in mode_rules.silent else HELD_PORT),
+        **dict(mode_rules.env),
         "TFDEPLOY_TASK_MODE": str(job.mode),
         **chosen,
         "TFDEPLOY_TASK_CLUSTER": job.cluster,
@@ -38,15 +38,15 @@ def environment(job: Job, seat: Seat, layout: Layout, given: Mapping[str, str], 
     }
 
 
-def _visible(seat: Seat, layout: Layout, made_of: Rules) -> tuple[int, ...]:
+def _visible(seat: Seat, layout: Layout, mode_rules: Rules) -> tuple[int, ...]:
     """Ranks of one host see all GPUs of the run there: each takes its own by its local rank."""
-    if not made_of.ranks:
+    if not mode_rules.ranks:
         return seat.gpus
     return tuple(index for each in layout.on(seat.host) for index in each.gpus)
 
 
 def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """A dead proxy hangs a whole cluster: say where one is set, and that the cluster goes around it."""
+    """Which hosts set a proxy, and that the cluster bypasses it: a dead proxy would hang the whole cluster."""
     return tuple(
         f"{name} sets {', '.join(facts[name].proxies)}: the cluster's addresses go around the proxy (no_grpc_proxy, no_proxy)"
         for name in facts
@@ -55,7 +55,8 @@ def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
 
 
 def preset_notes(preset: tuple[str, ...], facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Where a TF_CONFIG or its like is set outside of the plan, and that no task sees it. `preset`: by whoever launches."""
+    """Where a variable such as TF_CONFIG is set outside of the plan, and that tasks do not get it. `preset`: set in the
+    environment of the launch."""
     by_host = [(f"the login environment of {name}", found.preset) for name, found in facts.items() if found.preset]
     return tuple(
         f"{', '.join(names)} set in {where}: not what the tasks get, which is the plan's"

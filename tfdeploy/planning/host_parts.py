@@ -1,4 +1,4 @@
-"""A plan cut into what each host has to know: its own tasks, and, shared by all hosts, who and where the others are."""
+"""Divides a plan into one part for each host: its own tasks, and the peers and mesh that all hosts share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tfdeploy.model.planform import pack_value, pack_values, texts_of
 
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
-    """host -> its part, for run.prepare, but for what `shared_part` has. Secrets and certificates are not in it. `ahead_s`:
-    hosts' clocks, before the others'."""
+    """host -> its part for run.prepare, without the fields of `shared_part`, secrets and certificates. `ahead_s`: seconds
+    by which a host's clock is ahead of the run's."""
     digest, texts = plan.digest, texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
     for task in plan.tasks:
@@ -23,7 +23,7 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 
 
 def shared_part(plan: Plan) -> dict[str, Any]:
-    """The fields of every host's part that are the same for all, as JSON: they are made, packed and sent as one."""
+    """The fields of every host's part that are the same for all, as JSON."""
     peers = [_peer(task, rules(plan.mode).ranks and task.port is not None) for task in plan.tasks]
     mesh = [wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts]
     return {"peers": wire.to_wire(peers), "mesh": wire.to_wire(mesh), "texts": list(texts_of(plan))}
@@ -70,14 +70,14 @@ def _peer(task: TaskPlan, own_port: bool) -> wire.Peer:
 
 
 def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
-    made_of = rules(plan.mode)
+    mode_rules = rules(plan.mode)
     return wire.TaskSpec(
         task=task.task,
         role=task.role,
         index=task.index,
         argv=[pack_value(word, texts) for word in task.argv],
         env=pack_values(task.env, texts),
-        port=None if made_of.ranks else task.port,
+        port=None if mode_rules.ranks else task.port,
         gpus=list(task.gpus),
         deciding=task.deciding,
         ready_after_s=plan.ready_after_s,
@@ -85,7 +85,7 @@ def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) ->
         log_max_bytes=plan.logs_max_bytes,
         path_prepend=[posixpath.dirname(host.python)],
         serves=task.serves,
-        traits=list(made_of.traits),
-        runtime=made_of.tensorflow,
-        own_port=task.port if made_of.ranks else None,
+        traits=list(mode_rules.traits),
+        runtime=mode_rules.tensorflow,
+        own_port=task.port if mode_rules.ranks else None,
     )

@@ -1,7 +1,7 @@
 """Where training goes on: the deciding task returns to the host with the newest `keep`, or launch refuses; in mirrored
 that `keep` goes to every host instead.
 
-Training never restarts from zero in silence. Reads facts only; it neither fetches nor looks at a checkpoint.
+Training never restarts from zero unnoticed. It reads facts only, no checkpoint.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ CLOCK_SLACK_S = 1.0
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The newest thing that earlier runs left on one host; `when` is in UTC seconds of the control machine."""
+class HostKeep:
+    """One `keep` folder that earlier runs wrote on one host; `when` is in UTC seconds of the control machine."""
 
     host: str
     fact: KeepFact
     when: float
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"{self.fact.path}: {self.fact.checkpoint or 'files of an earlier run'}"
 
 
 @dataclass(frozen=True)
-class Going:
-    """`host`: where the task that writes checkpoints finds what it goes on from. `copied_from`: whose `keep` all hosts get
-    before the start."""
+class ResumePoint:
+    """Where training goes on. `host`: the host of the task that writes checkpoints; `copied_from`: the host whose `keep`
+    all hosts get before the start."""
 
     host: str
     copied_from: str | None = None
     notes: tuple[str, ...] = ()
 
 
-def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str) -> Kept | None:
-    """The newest kept folder, or None. A checkpoint, on any host, counts before other files; of those, which any task
-    may write, the ones on `role_hosts` count before all others.
+def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str) -> HostKeep | None:
+    """The newest kept folder, or None. A checkpoint on any host comes before other files. Any task may write other files, so
+    those on `role_hosts` come before the rest.
 
-    Hosts that show the very same thing share a disk, or were given it: then `prefer` is as good as any of them.
+    Where `prefer` has the same content (a shared disk, or a copy), it is chosen.
     """
     found = [
-        Kept(name, fact, fact.time - facts[name].clock_skew_s)
+        HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
         for name in sorted(facts)
         for fact in facts[name].keep
         if fact.path in job.keep and fact.newest > 0
@@ -62,69 +62,73 @@ def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...]
     at_home = [kept for kept in found if kept.host in role_hosts]
     candidates = checkpoints or at_home or found
     latest = max((kept.when for kept in candidates), default=0.0)
-    # Clocks are compared over a network: of what seems written at one time, the choice is the same at every look.
+    # Host clocks are compared only to within CLOCK_SLACK_S; within it the first by name is taken, so that the choice is stable.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
     return next((kept for kept in found if best and kept.host == prefer and kept.fact.same_as(best.fact)), best)
 
 
 def seat_tasks(
-    wished: Mapping[str, RoleRequest], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], job: Job, options: Options
-) -> tuple[tuple[Seat, ...], Going]:
+    requested: Mapping[str, RoleRequest], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], job: Job, options: Options
+) -> tuple[tuple[Seat, ...], ResumePoint]:
     """The placement, and where training goes on: the deciding task goes to the host that holds the newest `keep`; where
     every worker reads the checkpoints, they go to all of them instead.
 
     Raises what `place` and `checks.seats` raise, and Refused when that host cannot have the deciding task.
     """
-    seats = place(wished, hosts, facts, {})
+    seats = place(requested, hosts, facts, {})
     checks.seats(job, seats)
-    plain = decider(seats)
+    default = decider(seats)
     if rules(job.mode).all_decide:
-        return seats, _copied(job, facts, seats, plain, options)
-    kept = newest(job, facts, wished[plain.role].hosts, plain.host)
-    if kept is None or kept.host == plain.host:
-        return seats, Going(plain.host)
+        return seats, _copied(job, facts, seats, default, options)
+    kept = newest(job, facts, requested[default.role].hosts, default.host)
+    if kept is None or kept.host == default.host:
+        return seats, ResumePoint(default.host)
     if options.ignore_keep:
-        return seats, Going(plain.host, notes=(f"--ignore-keep: the newest `keep` ({kept.words}) stays unused on {kept.host}",))
-    if kept.host in wished[plain.role].hosts:
-        with_it = ("worker",) if plain.role == rules(job.mode).lead else ()  # its first server may be who writes
-        seats = place(wished, hosts, facts, dict.fromkeys((plain.role, *with_it), kept.host))
-    back = decider(seats)
-    if back.host != kept.host:
-        raise _elsewhere(kept, plain, wished[plain.role].hosts)
-    why = f"back on {kept.host}, which holds the newest `keep` ({kept.words})"
-    seats = tuple(replace(seat, why=f"{why}; {seat.why}") if seat is back else seat for seat in seats)
-    return seats, Going(back.host, notes=(f"{plain.task} is {why}; without it: {plain.host}",))
+        return seats, ResumePoint(
+            default.host, notes=(f"--ignore-keep: the newest `keep` ({kept.description}) stays unused on {kept.host}",)
+        )
+    if kept.host in requested[default.role].hosts:
+        with_it = ("worker",) if default.role == rules(job.mode).lead else ()  # its first server may have written the `keep`
+        seats = place(requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host))
+    returned = decider(seats)
+    if returned.host != kept.host:
+        raise _not_placeable(kept, default, requested[default.role].hosts)
+    why = f"back on {kept.host}, which holds the newest `keep` ({kept.description})"
+    seats = tuple(replace(seat, why=f"{why}; {seat.why}") if seat is returned else seat for seat in seats)
+    return seats, ResumePoint(returned.host, notes=(f"{default.task} is {why}; without it: {default.host}",))
 
 
-def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options) -> Going:
-    """Every worker reads what the chief saved, so that all hosts get the same: the newest checkpoint, else what the
-    chief's own host holds."""
+def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options) -> ResumePoint:
+    """Every worker reads what the chief saved, so all hosts get the same `keep`: that with the newest checkpoint, else
+    the one of the chief's own host."""
     kept = newest(job, facts, (chief.host,), chief.host)
     if kept is None:
-        return Going(chief.host)
+        return ResumePoint(chief.host)
     if kept.host != chief.host and options.ignore_keep:
-        unused = f"--ignore-keep: the newest `keep` ({kept.words}) stays unused on {kept.host}"
-        return Going(chief.host, chief.host, (unused,))  # what the others hold is set aside: all start from the same
+        unused = f"--ignore-keep: the newest `keep` ({kept.description}) stays unused on {kept.host}"
+        return ResumePoint(chief.host, chief.host, (unused,))  # other hosts' `keep` is set aside: all start from the same
     others = [name for name in dict.fromkeys(seat.host for seat in seats) if name != kept.host]
     if not others:
-        return Going(chief.host)
-    return Going(
-        kept.host, kept.host, (f"`keep` of {kept.host} ({kept.words}) goes to {fold_names(others)} first: every worker reads it",)
+        return ResumePoint(chief.host)
+    return ResumePoint(
+        kept.host,
+        kept.host,
+        (f"`keep` of {kept.host} ({kept.description}) goes to {fold_names(others)} first: every worker reads it",),
     )
 
 
 def resume(job: Job, facts: HostFacts) -> str | None:
     """What the deciding task will find on its host: "checkpoints: model.ckpt-1200 on n2". None: it starts from zero."""
-    kept = [Kept(facts.host, fact, fact.newest) for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
-    return f"{', '.join(each.words for each in kept)} on {facts.host}" if kept else None
+    kept = [HostKeep(facts.host, fact, fact.newest) for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
+    return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 
 
-def _elsewhere(kept: Kept, plain: Seat, role_hosts: tuple[str, ...]) -> Refused:
-    task, role = plain.task, plain.role
+def _not_placeable(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -> Refused:
+    task, role = default.task, default.role
     where = f"not a host of the role {role}" if kept.host not in role_hosts else f"without a free place for {task}"
     return Refused(
-        f"the newest `keep` ({kept.words}) is on {kept.host}, which is {where}: {task} would start from zero",
+        f"the newest `keep` ({kept.description}) is on {kept.host}, which is {where}: {task} would start from zero",
         where=f"host {kept.host}",
-        next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto {plain.host}`, "
+        next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto {default.host}`, "
         "or start without it: `tfdeploy launch --ignore-keep`",
     )

@@ -1,4 +1,4 @@
-"""The plan's notes: why these counts and ports, and what may surprise later. One line each, in the user's words."""
+"""The plan's notes: why these counts and ports, and what may matter later. One line each, in the user's terms."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from tfdeploy.planning.cluster.role_requests import RoleRequest
 _BY_DEFAULT = {"one": ", one per GPU, one on a host without", "all": ", one per host, with all its GPUs"}
 
 
-def counts(inventory: Inventory, mode: Mode, wished: Mapping[str, RoleRequest], seats: tuple[Seat, ...]) -> tuple[str, ...]:
-    """How many tasks of each role, and who asked for that many; roles that this mode leaves unused."""
+def counts(inventory: Inventory, mode: Mode, requested: Mapping[str, RoleRequest], seats: tuple[Seat, ...]) -> tuple[str, ...]:
+    """How many tasks of each role, and which setting asked for them; roles that this mode leaves unused."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
-    said = [f"{role}: {count[role]}{_asked(wish, used)}" for role, wish in wished.items()]
-    idle = [name for name in wished["worker"].hosts if not any(seat.host == name for seat in seats)]
-    if idle and wished["worker"].total is None:
-        said.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
+    texts = [f"{role}: {count[role]}{_asked(request, used)}" for role, request in requested.items()]
+    idle = [name for name in requested["worker"].hosts if not any(seat.host == name for seat in seats)]
+    if idle and requested["worker"].total is None:
+        texts.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
     unused = [role for role in inventory.roles if role not in used.takes]
-    return (*said, *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused))
+    return (*texts, *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused))
 
 
-def _asked(wish: RoleRequest, mode: Rules) -> str:
-    if wish.because:
-        return f", on a worker host, since {wish.because}" if wish.of != wish.role else f" by {wish.because}"
+def _asked(request: RoleRequest, mode: Rules) -> str:
+    if request.because:
+        return f", on a worker host, since {request.because}" if request.of != request.role else f" by {request.because}"
     if mode.single:
         return ", the first host of the role, with all its GPUs"
-    if wish.role == "worker":
-        return _BY_DEFAULT[wish.share]
-    return ", one per host of the role" if wish.role == "ps" else ""
+    if request.role == "worker":
+        return _BY_DEFAULT[request.share]
+    return ", one per host of the role" if request.role == "ps" else ""
 
 
 def of_hosts(layout: Layout, hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], logs_bytes: int) -> tuple[str, ...]:
-    """What each host of the plan gives to say. `logs_bytes`: how large one task's log may grow."""
-    said: list[str | None] = []
+    """Notes on each host of the plan. `logs_bytes`: how large one task's log may grow."""
+    texts: list[str | None] = []
     for name, found in facts.items():
         seats = layout.on(name)
-        said.append(ports.why(hosts[name], found, layout.mesh[name]))
-        said += gpus.notes(hosts[name], found, tuple(index for seat in seats for index in seat.gpus))
-        said += checks.host_notes(hosts[name], found, len(seats) * logs_bytes)
-    return tuple(note for note in said if note)
+        texts.append(ports.why(hosts[name], found, layout.mesh[name]))
+        texts += gpus.notes(hosts[name], found, tuple(index for seat in seats for index in seat.gpus))
+        texts += checks.host_notes(hosts[name], found, len(seats) * logs_bytes)
+    return tuple(note for note in texts if note)

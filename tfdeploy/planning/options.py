@@ -1,4 +1,4 @@
-"""What the operator says beside the two files, and what the control machine knows of its own disk. Values only."""
+"""The operator's options beside inventory and job file, and facts of the control machine's disk. Values only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """Everything has the default that a plain `tfdeploy launch` means."""
+    """Defaults are those of a plain `tfdeploy launch`."""
 
     ps: int | None = None  # --ps N
     workers: int | None = None  # --workers N
@@ -15,6 +15,6 @@ class Options:
     allow_public: bool = False  # --allow-public: addresses of the public internet may stand in the cluster
     preset: tuple[str, ...] = ()  # variables in the caller's environment that the plan sets by itself: TF_CONFIG
     sync: bool = True  # False: --no-sync, so that no host needs rsync
-    needed_bytes: int = 0  # what every host will take in at least: the code, and data that it has not yet
+    needed_bytes: int = 0  # what every host needs at least: the code, and data that it does not have yet
     files: frozenset[str] = frozenset()  # every path of the release; empty: not known, and nothing is refused for it
     file_data: frozenset[str] = frozenset()  # the data sets whose source is one file

@@ -17,13 +17,14 @@ from tfdeploy.model.modes import Rules, rules
 from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.planning import checks, datasets, environment, keep, notes
 from tfdeploy.planning.cluster import addresses, ports, restarts
-from tfdeploy.planning.cluster.addresses import Called
+from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts, wishes
-from tfdeploy.planning.keep import Going
+from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts, role_requests
+from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import (
+    argument_lengths,
     command_line,
     compat,
     flag_conflicts,
@@ -32,7 +33,6 @@ from tfdeploy.planning.program import (
     legacy_keras,
     servers,
     source,
-    word_lengths,
 )
 from tfdeploy.planning.program.command_line import Appended
 from tfdeploy.planning.program.compat import Compat
@@ -42,7 +42,7 @@ from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Inputs:
     """The values that a plan is made from."""
 
     inventory: Inventory
@@ -62,15 +62,15 @@ class _Asked:
 class _Placed:
     """Which task runs on which host. `used`: the facts of the hosts that get a task; `hosts`: all that were probed."""
 
-    wished: dict[str, RoleRequest]
+    requested: dict[str, RoleRequest]
     hosts: dict[str, Host]
     seats: tuple[Seat, ...]
-    going: Going
+    resume_point: ResumePoint
     used: dict[str, HostFacts]
 
 
 @dataclass(frozen=True)
-class _Read:
+class _Source:
     """What the program's source says. `links`: path in the code -> data set's name."""
 
     program: Program
@@ -80,15 +80,15 @@ class _Read:
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """The cluster, and what was found of its addresses. `exposed`: notes on those that the internet reaches."""
+    """The cluster, and what was found of its addresses. `exposed`: notes on public addresses."""
 
     layout: Layout
-    called: dict[str, Called]
+    advertised: dict[str, Advertised]
     exposed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class _Commanded:
+class _Commands:
     """What each task is started with. `data`: name -> path on the hosts; `keras`: variables that choose a Keras."""
 
     tasks: tuple[TaskPlan, ...]
@@ -112,74 +112,74 @@ def make_plan(
 ) -> Plan:
     """The plan of one run.
 
-    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; a `keep` on any other counts too.
+    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; further hosts count for their `keep`.
     `sources`: path in the code -> text, of the release's *.py files. `now`: UTC seconds. Raises UsageError (mode,
     roles, placeholders) and Refused.
     """
-    asked = _Asked(inventory, job, checks.mode(job), facts, sources, options, run)
-    placed = _place(asked)
-    read = _read_program(asked, placed)
-    laid = _lay_out(asked, placed)
-    commanded = _command(asked, placed, read, laid)
-    return _written(asked, placed, read, laid, commanded, _Stamp(release=release, created=now, operator=operator))
+    inputs = _Inputs(inventory, job, checks.mode(job), facts, sources, options, run)
+    placed = _place(inputs)
+    read = _read_program(inputs, placed)
+    laid = _lay_out(inputs, placed)
+    commands = _command(inputs, placed, read, laid)
+    return _assemble(inputs, placed, read, laid, commands, _Stamp(release=release, created=now, operator=operator))
 
 
-def _place(asked: _Asked) -> _Placed:
-    """Tasks on hosts, with their GPUs; where training goes on."""
-    wished = wished_roles(asked.inventory, asked.job, asked.options)
-    hosts = _probed(asked.inventory, asked.mode, asked.facts)
-    seats, going = keep.seat_tasks(wished, hosts, asked.facts, asked.job, asked.options)
-    checks.same_gpus(asked.job, seats)
+def _place(inputs: _Inputs) -> _Placed:
+    """Places tasks on hosts with their GPUs, and decides where training goes on."""
+    requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
+    hosts = _probed(inputs.inventory, inputs.mode, inputs.facts)
+    seats, resume_point = keep.seat_tasks(requested, hosts, inputs.facts, inputs.job, inputs.options)
+    checks.same_gpus(inputs.job, seats)
     seated = {seat.host for seat in seats}
-    used = {name: asked.facts[name] for name in hosts if name in seated}
+    used = {name: inputs.facts[name] for name in hosts if name in seated}
     checks.one_machine(used)
     checks.live(used)
-    return _Placed(wished, hosts, seats, going, used)
+    return _Placed(requested, hosts, seats, resume_point, used)
 
 
-def _read_program(asked: _Asked, placed: _Placed) -> _Read:
-    """What the command starts, and whether the hosts can run it."""
-    job, used = asked.job, placed.used
-    program = source.read(job.command, asked.sources)
+def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
+    """Reads the program that the command starts, and checks that the hosts can run it."""
+    job, used = inputs.job, placed.used
+    program = source.read(job.command, inputs.sources)
     links = datasets.links(job)
-    checks.program(job, program, asked.options.files, links)
+    checks.program(job, program, inputs.options.files, links)
     interpreters.check(job, used, program)
     for name in used:
-        checks.host(placed.hosts[name], used[name], program, asked.options)
+        checks.host(placed.hosts[name], used[name], program, inputs.options)
     as_written = compat.decide(job, program, used)
     compat.check(as_written, program)
-    return _Read(program, links, as_written)
+    return _Source(program, links, as_written)
 
 
-def _lay_out(asked: _Asked, placed: _Placed) -> _LaidOut:
+def _lay_out(inputs: _Inputs, placed: _Placed) -> _LaidOut:
     """Addresses and ports: the cluster as TensorFlow will see it."""
-    mode, used, seats = asked.rules, placed.used, placed.seats
-    called = {name: addresses.called(placed.hosts[name], used[name]) for name in used}
-    exposed = () if mode.single else addresses.check(called, used, allow_public=asked.options.allow_public)
-    where = {name: each.address for name, each in called.items()}
-    given = ports.assign(ports_needed(mode, seats, used), placed.hosts, asked.facts, where)
-    return _LaidOut(lay_out(mode, seats, where, given), called, exposed)
+    mode, used, seats = inputs.rules, placed.used, placed.seats
+    advertised = {name: addresses.advertised(placed.hosts[name], used[name]) for name in used}
+    exposed = () if mode.single else addresses.check(advertised, used, allow_public=inputs.options.allow_public)
+    where = {name: each.address for name, each in advertised.items()}
+    given = ports.assign(ports_needed(mode, seats, used), placed.hosts, inputs.facts, where)
+    return _LaidOut(lay_out(mode, seats, where, given), advertised, exposed)
 
 
-def _command(asked: _Asked, placed: _Placed, read: _Read, laid: _LaidOut) -> _Commanded:
+def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) -> _Commands:
     """Each task's command line and environment."""
-    job, program, cluster = asked.job, read.program, laid.layout.cluster
+    job, program, cluster = inputs.job, read.program, laid.layout.cluster
     added = command_line.appended(job, program)
     served = servers.served(job, program, cluster)
     running = [seat for seat in placed.seats if seat.role not in served.roles]
-    given = {seat.task: command_line.values(laid.layout, seat, asked.mode, asked.run) for seat in running}
+    given = {seat.task: command_line.values(laid.layout, seat, inputs.mode, inputs.run) for seat in running}
     flag_conflicts.check(job, program, added, given)
     keras = legacy_keras.environment(job, program, placed.used)
-    data = datasets.places(job, asked.options.file_data)
+    data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
-    shared = Shared(job, asked.run, data, added.flags, served, chosen, compat.stands(job, read.compat))
-    tasks = tuple(task_plan(shared, laid.layout, seat, asked.facts[seat.host]) for seat in placed.seats)
-    word_lengths.check(job, tasks)
-    return _Commanded(tasks, added, served, keras, data)
+    shared = Shared(job, inputs.run, data, added.flags, served, chosen, compat.keeps_addresses(job, read.compat))
+    tasks = tuple(task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
+    argument_lengths.check(job, tasks)
+    return _Commands(tasks, added, served, keras, data)
 
 
 class _Stamp(TypedDict):
-    """What the plan takes as it is given."""
+    """Fields that the plan copies from the arguments."""
 
     release: str
     created: float  # UTC seconds
@@ -187,7 +187,7 @@ class _Stamp(TypedDict):
 
 
 class _Settings(TypedDict):
-    """What the plan takes from the job as it is written there."""
+    """Fields that the plan copies from the job."""
 
     command: tuple[str, ...]
     keep: tuple[str, ...]
@@ -224,63 +224,63 @@ def _settings(job: Job) -> _Settings:
     )
 
 
-def _written(asked: _Asked, placed: _Placed, read: _Read, laid: _LaidOut, commanded: _Commanded, stamp: _Stamp) -> Plan:
-    """All of it as one value, with its notes."""
-    job, layout, going = asked.job, laid.layout, placed.going
+def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands, stamp: _Stamp) -> Plan:
+    """The plan, with its notes."""
+    job, layout, resume_point = inputs.job, laid.layout, placed.resume_point
     return Plan(
         **stamp,
         **_settings(job),
-        run=asked.run,
+        run=inputs.run,
         job=job.name,
-        mode=asked.mode,
+        mode=inputs.mode,
         cluster=layout.cluster,
         hosts=tuple(host_plan(layout, placed.hosts[name], facts) for name, facts in placed.used.items()),
-        tasks=commanded.tasks,
+        tasks=commands.tasks,
         deciding=layout.deciding,
-        flags_appended=tuple(flag.name for flag in commanded.added.flags),
-        data=commanded.data,
+        flags_appended=tuple(flag.name for flag in commands.added.flags),
+        data=commands.data,
         links=read.links,
-        resume=keep.resume(job, asked.facts[going.host]),
-        keep_from=going.copied_from,
-        restart=restarts.words(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),
+        resume=keep.resume(job, inputs.facts[resume_point.host]),
+        keep_from=resume_point.copied_from,
+        restart=restarts.summary(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),
         supply_from=restarts.supply_from(job, placed.seats),
-        notes=_notes(asked, placed, read, laid, commanded),
+        notes=_notes(inputs, placed, read, laid, commands),
     )
 
 
-def _notes(asked: _Asked, placed: _Placed, read: _Read, laid: _LaidOut, commanded: _Commanded) -> tuple[str, ...]:
-    job, used, alone = asked.job, placed.used, asked.rules.single
+def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands) -> tuple[str, ...]:
+    job, used, alone = inputs.job, placed.used, inputs.rules.single
     return (
-        *notes.counts(asked.inventory, asked.mode, placed.wished, placed.seats),
-        *placed.going.notes,
+        *notes.counts(inputs.inventory, inputs.mode, placed.requested, placed.seats),
+        *placed.resume_point.notes,
         *keep_wipes.notes(job, read.program),
-        *([commanded.served.note] if commanded.served.note else []),
-        commanded.added.note,
-        *flag_conflicts.notes(commanded.added),
+        *([commands.served.note] if commands.served.note else []),
+        commands.added.note,
+        *flag_conflicts.notes(commands.added),
         *interpreters.notes(job, used),
-        *legacy_keras.notes(commanded.keras, job, read.program, used),
+        *legacy_keras.notes(commands.keras, job, read.program, used),
         *compat.notes(job, read.compat, laid.layout.cluster),
-        *(() if alone else addresses.notes(laid.called)),
+        *(() if alone else addresses.notes(laid.advertised)),
         *notes.of_hosts(laid.layout, placed.hosts, used, job.logs_max_bytes),
         *laid.exposed,
         *checks.tensorflow_notes(used),
         *(() if alone else environment.proxy_notes(used)),
-        *environment.preset_notes(asked.options.preset, used),
+        *environment.preset_notes(inputs.options.preset, used),
     )
 
 
-def wished_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """What each role is asked for. Raises UsageError for a mode or roles that make no cluster, before any host is asked."""
+def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
+    """role -> its request. Raises UsageError and ConfigError for a mode or roles that make no cluster, before any probe."""
     checks.mode(job)
-    wished = wishes(inventory, job, options)
-    checks.roles(inventory, job, options, wished)
-    return wished
+    requested = role_requests(inventory, job, options)
+    checks.roles(inventory, job, options, requested)
+    return requested
 
 
 def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
-    """The hosts whose facts a plan is made from: all that have a role which the mode uses, in the inventory's order."""
-    asked = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
-    return tuple(host.name for host in inventory.hosts if host.name in asked)
+    """The hosts whose facts a plan is made from: those with a role that the mode uses, in the inventory's order."""
+    names = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
+    return tuple(host.name for host in inventory.hosts if host.name in names)
 
 
 def _probed(inventory: Inventory, mode: Mode, facts: Mapping[str, HostFacts]) -> dict[str, Host]:

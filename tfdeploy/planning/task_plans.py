@@ -22,8 +22,8 @@ from tfdeploy.planning.program.servers import Served
 
 @dataclass(frozen=True)
 class Shared:
-    """What is the same for all tasks of the run. `stands`: they listen where the program says, not on the plan's ports.
-    `chosen`: variables that were chosen for this program."""
+    """What is the same for all tasks of the run. `own_addresses`: they listen where the program says, not on the plan's
+    ports. `chosen`: variables that were chosen for this program."""
 
     job: Job
     run: str
@@ -31,11 +31,11 @@ class Shared:
     added: tuple[Flag, ...] = ()
     served: Served = field(default_factory=Served)
     chosen: Mapping[str, str] = field(default_factory=dict)
-    stands: bool = False
+    own_addresses: bool = False
 
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
-    """Raises UsageError on a placeholder that nobody knows."""
+    """Raises UsageError on an unknown placeholder."""
     job = shared.job
     values = {
         **command_line.values(layout, seat, job.mode, shared.run),
@@ -47,8 +47,8 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         role=seat.role,
         index=seat.index,
         host=seat.host,
-        address="" if shared.stands else layout.endpoints.get(seat.task, ""),
-        port=None if shared.stands else layout.ports.get(seat.task),
+        address="" if shared.own_addresses else layout.endpoints.get(seat.task, ""),
+        port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
         env=environment.environment(job, seat, layout, values, shared.chosen),

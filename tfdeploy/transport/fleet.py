@@ -1,6 +1,6 @@
 """Sessions to many hosts: opened once, used in parallel, closed together. See protocols.Fleet.
 
-It starts one thread for each host that is at work. The caller's thread waits in a way that Ctrl-C ends.
+It starts one thread for each host that is at work. Ctrl-C ends the caller's wait.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tfdeploy.transport.ssh import descriptors
 from tfdeploy.transport.ssh.connect import Connector
 
 PARALLEL = 32
-FEW = 8  # hosts at once are quick enough
-WAITING = 8  # hosts that are waited for, for each one that may be at work
-WAITS_S = 2.0  # a host that is at work for longer is waited for: so many begin at once, and no more
-DIALS = 4  # hosts being dialled for each one that may be at work
-_LACKING = "the inventory (within --limit and --exclude) has no host of that name"
+ENOUGH_WORKERS = 8  # hosts at once are quick enough
+SLOW_FACTOR = 8  # with `waits`: this many times `parallel` hosts may have begun
+SLOW_AFTER_S = 2.0  # with `waits`: a host that has been at work for longer gives its slot to the next one
+DIAL_FACTOR = 4  # this many times `parallel` hosts may be dialled at once
+_NOT_THERE = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
 
 
@@ -37,7 +37,7 @@ class SshFleet:
         self._parallel = max(1, parallel)
         self._connector = Connector(self._parallel)
         self._lock = threading.Lock()
-        self._rooms: dict[str, _Room] = {}
+        self._entries: dict[str, _HostEntry] = {}
         self._closed = False
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
@@ -65,16 +65,16 @@ class SshFleet:
     ) -> dict[str, V | TfdeployError]:
         waiting = deque(hosts)
         done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
-        places = _Places(self._parallel, WAITS_S if waits else None)
-        workers, spare = self._workers(hosts, self._parallel * (WAITING if waits else 1))
+        slots = _WorkSlots(self._parallel, SLOW_AFTER_S if waits else None)
+        workers, spare = self._workers(hosts, self._parallel * (SLOW_FACTOR if waits else 1))
 
         def work() -> None:
             with contextlib.suppress(IndexError):
                 while True:
                     host = waiting.popleft()
-                    done.put((host.name, self._one(host, action, places)))
+                    done.put((host.name, self._act(host, action, slots)))
                     if spare and not keep:
-                        self._let_go(host)
+                        self._close_unused(host)
 
         for number in range(min(workers, len(hosts))):
             threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
@@ -84,7 +84,7 @@ class SshFleet:
             for _ in hosts:
                 name, result = done.get()
                 if isinstance(result, Exception) and not isinstance(result, TfdeployError):
-                    bugs.append(result)  # it may be one host's doing: the others are served first
+                    bugs.append(result)  # one host may have caused it: the other hosts are served first
                     continue
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
                     raise result
@@ -94,40 +94,40 @@ class SshFleet:
             for bug in bugs:
                 raise bug
         finally:
-            waiting.clear()  # a bug or Ctrl-C: no further host is begun
-            places.closed = True
+            waiting.clear()  # after a bug or Ctrl-C no further host is begun
+            slots.closed = True
         return {host.name: found[host.name] for host in hosts}
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         with self._lock:
-            rooms = dict(self._rooms)
-        return tuple(host for host in hosts if (room := rooms.get(host.name)) and room.session is not None and room.session.alive)
+            entries = dict(self._entries)
+        return tuple(host for host in hosts if (entry := entries.get(host.name)) and entry.session and entry.session.alive)
 
     def session(self, host: Host) -> SshSession:
         """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
-        room = self._room(host)
-        with room.lock:
-            if room.session is None or not room.session.alive:
-                room.session = open_session(host, self._connector)
-                room.session.fences = room.fences
+        entry = self._entry(host)
+        with entry.lock:
+            if entry.session is None or not entry.session.alive:
+                entry.session = open_session(host, self._connector)
+                entry.session.fences = entry.fences
                 if self._closed:
-                    room.session.close()
-            return room.session
+                    entry.session.close()
+            return entry.session
 
-    def _room(self, host: Host) -> _Room:
+    def _entry(self, host: Host) -> _HostEntry:
         if not host.address:
-            raise HostUnreachable(_LACKING, where=host.name, next="-i with an inventory that has it", retries=0)
+            raise HostUnreachable(_NOT_THERE, where=host.name, next="-i with an inventory that has it", retries=0)
         with self._lock:
             if self._closed:
                 raise HostUnreachable("the sessions are closed", where=host.name)
-            return self._rooms.setdefault(host.name, _Room())
+            return self._entries.setdefault(host.name, _HostEntry())
 
     def close(self) -> None:
-        """Ends every session at once; who waits on one gets HostUnreachable. May be called again."""
+        """Ends every session at once; a call that waits on one raises HostUnreachable. May be called again."""
         with self._lock:
             self._closed = True
-            sessions = [room.session for room in self._rooms.values() if room.session is not None]
-            self._rooms.clear()
+            sessions = [entry.session for entry in self._entries.values() if entry.session is not None]
+            self._entries.clear()
         transfer.end({session.target for session in sessions})
         for session in sessions:
             session.close()
@@ -140,56 +140,57 @@ class SshFleet:
         self.close()
 
     def _workers(self, hosts: tuple[Host, ...], at_once: int) -> tuple[int, bool]:
-        """(how many hosts may be dialled or at work at once; whether sessions are to be closed, as too few may be open).
-        Those that wait for a host that is dead are not missed by the others."""
+        """(how many threads; whether each session is closed after use, because the descriptors do not suffice for all).
+
+        More hosts are dialled than may be at work, so that dead hosts do not hold up the live ones."""
         new = len(hosts) - len(self.connected(hosts))
-        wanted = max(at_once, self._parallel * DIALS) if new > self._parallel else at_once
+        wanted = max(at_once, self._parallel * DIAL_FACTOR) if new > self._parallel else at_once
         free = descriptors.free()
-        while_dialled = (free - new) // descriptors.DIAL
-        if while_dialled >= min(wanted, new, FEW):
+        while_dialled = (free - new) // descriptors.PER_DIAL
+        if while_dialled >= min(wanted, new, ENOUGH_WORKERS):
             return max(1, min(wanted, while_dialled)) if new else wanted, False
-        return max(1, min(wanted, free // (1 + descriptors.DIAL))), True
+        return max(1, min(wanted, free // (1 + descriptors.PER_DIAL))), True
 
-    def _let_go(self, host: Host) -> None:
-        """Makes room for another host's session. One that is used, or holds something there, stays."""
+    def _close_unused(self, host: Host) -> None:
+        """Frees descriptors for another host's session. A session that is in use, or holds a lock there, stays open."""
         with self._lock:
-            room = self._rooms.get(host.name)
-        if room is None:
+            entry = self._entries.get(host.name)
+        if entry is None:
             return
-        with room.lock:
-            if room.users == 0 and room.session is not None and room.session.idle:
-                room.session.close()
-                room.session = None
+        with entry.lock:
+            if entry.users == 0 and entry.session is not None and entry.session.idle:
+                entry.session.close()
+                entry.session = None
 
-    def _one(self, host: Host, action: Callable[[Session], V], places: _Places) -> V | BaseException:
+    def _act(self, host: Host, action: Callable[[Session], V], slots: _WorkSlots) -> V | BaseException:
         try:
-            with self._room(host).use():
+            with self._entry(host).use():
                 session = self.session(host)
-                with places.take():
-                    if places.closed:
-                        raise HostUnreachable("the others were given up", where=host.name)
+                with slots.take():
+                    if slots.closed:
+                        raise HostUnreachable("not begun, because the operation was ended", where=host.name)
                     return action(session)
-        except BaseException as error:  # noqa: BLE001  # handed to the caller's thread, which raises what is a bug
+        except BaseException as error:  # noqa: BLE001  # the caller's thread raises what is a bug
             return error
 
 
-class _Places:
-    """For the hosts that are at work at once. What is dialled meanwhile takes none, nor what was only waited for so long."""
+class _WorkSlots:
+    """Bounds how many hosts are at work at once. A host that is being dialled takes no slot; a slow one gives it back."""
 
-    def __init__(self, count: int, waits_s: float | None) -> None:
+    def __init__(self, count: int, slow_after_s: float | None) -> None:
         self.closed = False
-        self._free, self._waits_s = threading.Semaphore(count), waits_s
+        self._free, self._slow_after_s = threading.Semaphore(count), slow_after_s
 
     @contextlib.contextmanager
     def take(self) -> Iterator[None]:
         self._free.acquire()
-        given = threading.Lock()  # taken by who gives the place back
+        returned = threading.Lock()  # taken by the first of the two that give the slot back
 
         def give_back() -> None:
-            if given.acquire(blocking=False):
+            if returned.acquire(blocking=False):
                 self._free.release()
 
-        timer = None if self._waits_s is None else threading.Timer(self._waits_s, give_back)
+        timer = None if self._slow_after_s is None else threading.Timer(self._slow_after_s, give_back)
         if timer is not None:
             timer.daemon = True
             timer.start()
@@ -201,11 +202,11 @@ class _Places:
             give_back()
 
 
-class _Room:
+class _HostEntry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
-        self.fences: dict[str, int] = {}  # they outlive sessions
+        self.fences: dict[str, int] = {}  # kept over sessions
         self.users = 0
         self._counting = threading.Lock()
 

@@ -22,7 +22,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 @dataclass(frozen=True)
 class Completed:
-    """One finished command. exit_code None: ended by a signal or the connection (we cannot tell)."""
+    """One finished command. exit_code None: a signal or the end of the connection ended it (which, is not known)."""
 
     exit_code: int | None
     stdout: bytes
@@ -56,8 +56,8 @@ class AgentChannel(Protocol):
         ...
 
     def hurry(self) -> None:
-        """For who follows, and connects again anyway: from now on the session is given up after a few seconds of a silent
-        network (4 s, and 10 s of an agent that does not answer), not after 15."""
+        """For callers that connect again by themselves: from now on the session ends after 4 s of a silent network (not
+        15 s), or 10 s without an answer of the agent (not 18 s)."""
         ...
 
 
@@ -73,11 +73,11 @@ class Session(Protocol):
     """One open SSH connection to a host."""
 
     host: Host
-    target: Any  # transport.target.Target: what rsync is given, so that both always agree
+    target: Any  # transport.ssh.target.Target: rsync gets the same one
     fences: dict[str, int]  # job -> number of the lock that was taken on this host, also by an earlier session
 
     def agent(self) -> AgentChannel:
-        """Puts the agent there if it is not, starts `agent serve`, and keeps the channel. Raises Refused
+        """Installs the agent where it is missing, starts `agent serve`, and keeps the channel. Raises Refused
         (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable."""
         ...
 
@@ -89,7 +89,7 @@ class Session(Protocol):
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
         """From the first of `local_ports` of 127.0.0.1 here that is free (0: any) to 127.0.0.1:`port` there. Raises HostFailed
-        (sshd forwards nothing, nobody listens there), Refused (no local port), HostUnreachable."""
+        (sshd forwards nothing, nothing listens there), Refused (no local port), HostUnreachable."""
         ...
 
     def close(self) -> None: ...
@@ -111,8 +111,8 @@ class Fleet(Protocol):
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
         """Runs `action` on a session of every host, connecting where needed; one thread per host, at most
-        `parallel` at once. Where the action mostly `waits` for its host, one that takes long makes room for the next.
-        Only TfdeployError is caught: a bug stays a bug, raised when all hosts were served."""
+        `parallel` at once. With `waits` (the action mostly waits for its host) a slow host
+        does not count against `parallel`. Any other error than TfdeployError is raised when all hosts were served."""
         ...
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:

@@ -1,8 +1,7 @@
 """One command line that every login shell reads alike: sh, bash, zsh, csh, tcsh, fish.
 
-Words of harmless signs go as they are. Anything else travels as the argument of `printf %b` in single quotes, with
-every sign that some shell treats specially inside single quotes written as an octal escape. Words are quoted
-here, once, and nowhere else.
+Words of plain characters go as they are. Anything else is the argument of `printf %b` in single quotes, with an octal
+escape for each character that some shell treats specially there. No other module quotes words.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 import shlex
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@+-][A-Za-z0-9_./:,@=+-]*\Z")
-# inside '...': ' ends it, ! is csh's history, \ is fish's escape and printf's, control signs break lines or are eaten
+# inside '...': ' ends it, ! is csh's history, \ is fish's and printf's escape, control characters break lines or are lost
 _SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%]")
 
 
@@ -20,16 +19,16 @@ def command_line(argv: tuple[str, ...]) -> str:
     if not argv or any("\0" in word for word in argv):
         raise ValueError("a command needs words, without NUL")
     if len(argv) == 1:
-        return _one(argv[0])
+        return _shell_script(argv[0])
     if all(_PLAIN.match(word) for word in argv):
         return "exec " + " ".join(argv)
     return _encoded("exec " + shlex.join(argv))
 
 
-def _one(script: str) -> str:
+def _shell_script(script: str) -> str:
     return f"exec /bin/sh -c {script}" if _PLAIN.match(script) else _encoded(script)
 
 
 def _encoded(script: str) -> str:
-    text = _SPECIAL.sub(lambda sign: f"\\0{ord(sign[0]):03o}", script)
+    text = _SPECIAL.sub(lambda found: f"\\0{ord(found[0]):03o}", script)
     return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + text + "'"

@@ -15,7 +15,7 @@ from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.channel import FramedChannel
 from tfdeploy.transport.protocols import AgentChannel, Completed, Tunnel
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.ssh.channel_reader import Pump
+from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import clean
 from tfdeploy.transport.ssh.target import Target, resolve
@@ -38,7 +38,7 @@ class SshSession:
 
     @property
     def idle(self) -> bool:
-        """Nothing would be lost with it."""
+        """It has no tunnel, no open call and no lock, so that it may be closed."""
         return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
 
     def agent(self) -> AgentChannel:
@@ -99,7 +99,7 @@ class SshSession:
         except paramiko.ChannelException as error:
             prohibited = error.code == 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
             what = (
-                "sshd there forwards no connections" if prohibited else f"nobody answers on 127.0.0.1:{port} there: {error.text}"
+                "sshd there forwards no connections" if prohibited else f"nothing answers on 127.0.0.1:{port} there: {error.text}"
             )
             fix = "AllowTcpForwarding yes (or local) in its sshd_config" if prohibited else None
             raise HostFailed(what, where=self.host.name, next=fix) from error
@@ -120,14 +120,14 @@ class SshSession:
     def _collect(
         self, channel: paramiko.Channel, deadline: float | None, timeout_s: float | None, max_bytes: int
     ) -> tuple[bytes, bytes]:
-        pump, total = Pump(channel), 0
+        reader, total = ChannelReader(channel), 0
         outs: list[bytes] = []
         errs: list[bytes] = []
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise self._too_long(timeout_s)
-            got = pump.read(left)
+            got = reader.read(left)
             if got is None:
                 return b"".join(outs), b"".join(errs)
             outs.append(got[0])
@@ -151,7 +151,7 @@ def open_session(host: Host, connector: Connector) -> SshSession:
 
 
 def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
-    """Standard input, then its end. What does not fit into the window at once is sent beside the reading."""
+    """Standard input, then its end. What does not fit into the channel's window is sent by a thread of its own."""
 
     def send() -> None:
         with contextlib.suppress(*_BROKEN):  # a command need not read its input

@@ -183,7 +183,7 @@ class LyingChannel(FramedChannel):
     def __init__(self, host: str, seeds: Callable[[str], Seed]) -> None:
         wire_there: Any = SimpleNamespace(close=lambda: None)
         super().__init__(wire_there, host)
-        self._pump: Any = SimpleNamespace(wake=lambda: None)
+        self._reader: Any = SimpleNamespace(wake=lambda: None)
         self._frames = Frames()
         self._seeds = seeds
         self._order = threading.Lock()
@@ -211,11 +211,11 @@ class LyingChannel(FramedChannel):
             try:
                 self._frames.feed(said)
                 for each in self._frames.take():
-                    self._hand_out(each)
+                    self._dispatch(each)
             except frames.WireError as error:
-                self._lose(HostUnreachable(f"what the host sends is not our agent's: {error}", where=self._host))
+                self._fail_all(HostUnreachable(f"what the host sends is not our agent's: {error}", where=self._host))
         if last:
-            self._lose(HostUnreachable("the connection ended", where=self._host))
+            self._fail_all(HostUnreachable("the connection ended", where=self._host))
 
 
 def honest_hello(host: str) -> Any:

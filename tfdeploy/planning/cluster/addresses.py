@@ -1,6 +1,6 @@
-"""What the other hosts call each host: `advertise`, else its literal IP, else where its sshd was reached.
+"""The address by which the other hosts reach each host: `advertise`, else its literal IP, else where its sshd was reached.
 
-Refuses addresses with which a cluster would hang in a puzzling way, or be open to the world. Resolves nothing.
+Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no name.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 
 
-class Called(NamedTuple):
+class Advertised(NamedTuple):
     """An address without port (IPv6 without brackets), and where it comes from."""
 
     address: str
     why: str
 
 
-def called(host: Host, facts: HostFacts) -> Called:
+def advertised(host: Host, facts: HostFacts) -> Advertised:
     """Raises Refused when nothing says how the other hosts reach this one."""
     if host.advertise:
-        return Called(host.advertise.strip("[]"), "`advertise` in the inventory")
+        return Advertised(host.advertise.strip("[]"), "`advertise` in the inventory")
     literal = host.address.strip("[]")
     if _ip(literal):
-        return Called(literal, "the inventory's address")
+        return Advertised(literal, "the inventory's address")
     if facts.ssh_server_address:
-        return Called(facts.ssh_server_address, "where its sshd was reached")
+        return Advertised(facts.ssh_server_address, "where its sshd was reached")
     raise Refused(
         f"nothing says which address the other hosts reach {host.name} at: {host.address} is a name, "
         "and its sshd did not say where it was reached",
@@ -38,8 +38,8 @@ def called(host: Host, facts: HostFacts) -> Called:
     )
 
 
-def check(found: Mapping[str, Called], facts: Mapping[str, HostFacts], *, allow_public: bool) -> tuple[str, ...]:
-    """Notes, or Refused: loopback mixed with others, a public or unusable address, a name that is loopback at home."""
+def check(found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, allow_public: bool) -> tuple[str, ...]:
+    """Notes, or Refused: loopback mixed with others, a public or unusable address, a name that some host resolves to loopback."""
     loopback = [name for name in found if is_loopback(found[name].address)]
     others = [name for name in found if name not in loopback]
     if loopback and others:
@@ -62,7 +62,7 @@ def is_loopback(address: str) -> bool:
     return parsed.is_loopback if parsed else address == "localhost"
 
 
-def notes(found: Mapping[str, Called]) -> tuple[str, ...]:
+def notes(found: Mapping[str, Advertised]) -> tuple[str, ...]:
     """One line per source of addresses."""
     by_why: dict[str, list[str]] = {}
     for name, each in found.items():
@@ -96,7 +96,7 @@ def _check_usable(name: str, address: str) -> None:
         )
 
 
-def _check_name(name: str, found: Mapping[str, Called], facts: Mapping[str, HostFacts]) -> None:
+def _check_name(name: str, found: Mapping[str, Advertised], facts: Mapping[str, HostFacts]) -> None:
     address = found[name].address
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
@@ -108,7 +108,7 @@ def _check_name(name: str, found: Mapping[str, Called], facts: Mapping[str, Host
             )
 
 
-def _mixed(loopback: str, other: str, found: Mapping[str, Called]) -> Refused:
+def _mixed(loopback: str, other: str, found: Mapping[str, Advertised]) -> Refused:
     return Refused(
         f"{loopback} is called {found[loopback].address} ({found[loopback].why}), which only {loopback} itself can reach, "
         f"and {other} is {found[other].address}",

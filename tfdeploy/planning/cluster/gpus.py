@@ -1,6 +1,6 @@
-"""Which GPUs of a host tfdeploy may give away: the inventory's word, checked against what the probe found.
+"""Which GPUs of a host tasks may use: the inventory's setting, checked against what the probe found.
 
-What other processes fill is left out, unless the inventory lists it by its number.
+GPUs that other processes use are left out, unless the inventory lists their numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
 
-BUSY_MIB = 1024  # a GPU with more than this in use is somebody's
+BUSY_MIB = 1024  # a GPU with more than this in use belongs to another process
 
 
 def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
 
 
 def filled(host: Host, facts: HostFacts) -> bool:
-    """Whether the host has GPUs that it may use, and other processes fill all of them."""
+    """Whether the host has GPUs that tasks may use, and other processes use all of them."""
     return host.gpus == "auto" and bool(facts.gpus) and all(_is_busy(gpu) for gpu in facts.gpus)
 
 
@@ -63,17 +63,17 @@ def memory(mib: int) -> str:
 
 def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ...]:
     """What the operator should know of the GPUs of one host that is in the plan."""
-    said = []
+    texts = []
     if facts.gpu_error and host.gpus == "auto":
-        said.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")
+        texts.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")
     busy = [gpu for gpu in facts.gpus if _is_busy(gpu)]
     taken = [gpu for gpu in busy if gpu.index in given]
     if taken:
-        said.append(f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: {_used(taken)}")
+        texts.append(f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: {_used(taken)}")
     left_out = [gpu for gpu in busy if gpu.index not in given]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
-        said.append(f"{host.name}: left out, since more than {memory(BUSY_MIB)} in use is somebody's: {_used(left_out)}")
-    return tuple(said)
+        texts.append(f"{host.name}: left out, since more than {memory(BUSY_MIB)} in use is somebody's: {_used(left_out)}")
+    return tuple(texts)
 
 
 def _is_busy(gpu: Gpu) -> bool:

@@ -1,4 +1,4 @@
-"""What has been decided once tasks have hosts, addresses and ports: the cluster as TensorFlow will see it."""
+"""The cluster as TensorFlow will see it, once tasks have hosts, addresses and ports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Layout:
 
 
 def ports_needed(mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]) -> dict[str, int]:
-    """Per host: its tasks that listen, and one for the mesh."""
+    """host -> number of ports: one for each of its tasks that listens, and one for the mesh."""
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
         needed[seat.host] += _listens(mode, seat)

@@ -18,8 +18,8 @@ def assign(
 ) -> dict[str, tuple[int, ...]]:
     """host -> as many ports as it needs, ascending. Raises Refused, naming host, range, taken ports and owners.
 
-    Within one port space the host whose range ends first chooses first: with ranges as intervals, ports are then
-    short only when no other division would do either.
+    Within one port space the host whose range ends first chooses first (earliest deadline first), so that ports are
+    short only where no assignment exists.
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
@@ -43,7 +43,7 @@ def space(address: str) -> str:
 
 
 def why(host: Host, facts: HostFacts, highest: int) -> str | None:
-    """A word on ports below `highest` that were passed over because they are taken, or None."""
+    """A note on ports up to `highest` that were skipped because they are taken, or None."""
     low, _ = host.ports
     taken = _taken(facts, low, highest)
     return f"{host.name}: the first free ports of {host.ports[0]}-{host.ports[1]}; {taken}" if taken else None

@@ -1,6 +1,6 @@
-"""Equal workers by number, as torchrun and mpirun count them: rank, world size, and where the first of them is met.
+"""Ranks, as torchrun and mpirun number equal workers: rank, world size, and the address of the first worker.
 
-The placeholders of such a mode, and the variables that `env://` of torch.distributed and others read.
+It has the placeholders of such a mode, and the variables that `env://` of torch.distributed reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who starts again after whose death, as `3-facts` measured it for each mode, and the words that say so in a plan."""
+"""Which tasks start again after a task's death, by the mode, and how a plan describes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def on_death(job: Job, role: str) -> str:
-    """`alone`, `gang`, or an empty word where nothing starts again."""
+    """`alone`, `gang`, or "" where nothing starts again."""
     if not job.restart_max:
         return ""
     return "gang" if role in rules(job.mode).breaks else "alone"
@@ -21,28 +21,28 @@ def in_gang(job: Job, role: str) -> bool:
 
 
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
-    """The chief's host, where all of the gang read what it kept."""
+    """The chief's host, in modes whose whole gang reads the chief's `keep`; else None."""
     if not (job.restart_max and job.keep and rules(job.mode).supplied):
         return None
     order = [seat for role in ("chief", "worker") for seat in seats if seat.role == role and seat.index == 0]
     return order[0].host if order else None
 
 
-def words(job: Job, roles: Sequence[str]) -> str:
+def summary(job: Job, roles: Sequence[str]) -> str:
     """As in: at most 3 times without ten good minutes between, after 1 s to 60 s; worker: alone, on its host and port."""
     if not job.restart_max:
         return "never (restart.max is 0)"
-    made_of = rules(job.mode)
-    together = [role for role in roles if role in made_of.gang]
-    broken = [role for role in roles if role in made_of.breaks]
-    alone = [role for role in roles if role not in made_of.breaks]
-    says = []
+    mode_rules = rules(job.mode)
+    together = [role for role in roles if role in mode_rules.gang]
+    broken = [role for role in roles if role in mode_rules.breaks]
+    alone = [role for role in roles if role not in mode_rules.breaks]
+    parts = []
     if broken:
-        servers = [role for role in together if role in made_of.serves]
+        servers = [role for role in together if role in mode_rules.serves]
         order = f", {' and '.join(servers)} first" if servers and len(servers) < len(together) else ""
-        supplied = ", with the chief's `keep` on every disk" if made_of.supplied and job.keep else ""
-        says.append(f"{' or '.join(broken)}: every {' and '.join(together)} together{order}{supplied}")
+        supplied = ", with the chief's `keep` on every disk" if mode_rules.supplied and job.keep else ""
+        parts.append(f"{' or '.join(broken)}: every {' and '.join(together)} together{order}{supplied}")
     if alone:
-        says.append(f"{' or '.join(alone)}: alone, on its host and port")
+        parts.append(f"{' or '.join(alone)}: alone, on its host and port")
     first, longest = (f"{seconds:g} s" for seconds in job.restart_backoff_s)
-    return f"at most {job.restart_max} times without ten good minutes between, after {first} to {longest}; {'; '.join(says)}"
+    return f"at most {job.restart_max} times without ten good minutes between, after {first} to {longest}; {'; '.join(parts)}"

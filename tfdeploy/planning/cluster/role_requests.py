@@ -1,6 +1,6 @@
-"""What each role of a run is asked for: on which hosts, how many, with how many GPUs, and who asked for that.
+"""What is requested of each role: on which hosts, how many tasks, how many GPUs, and which setting requests it.
 
-By the mode's rules, the job's `roles`, and --ps/--workers. Nothing here knows what a host has.
+From the mode's rules, the job's `roles`, and --ps/--workers. Facts of hosts play no part.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ FLAGS = {"ps": "--ps", "worker": "--workers"}
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """What is asked of one role. `total` None: `per_host` on each host, or the contract's own count. `of`: the role of the
-    inventory whose hosts these are."""
+    """The request for one role. `total` None: `per_host` on each host, or the mode's own count. `of`: the role of the
+    inventory that the hosts are taken from."""
 
     role: str
     hosts: tuple[str, ...]
     total: int | None
     per_host: int | None
     gpus: int | None
-    because: str  # who asked for that many
+    because: str  # the setting that asks for that many
     share: Share = "one"
     of: str = ""
-    neighbours: bool = False  # tasks of one host have numbers that follow each other
+    consecutive: bool = False  # tasks of one host have numbers that follow each other
 
     def gpus_each(self, had: int, left: int) -> int:
-        """GPUs for one task on a host that had so many and has some left: the job's word, else the mode's share."""
+        """GPUs for one task on a host with `had` GPUs, `left` of them free: the job's number, else the mode's share."""
         if self.role == "ps":
             return 0
         if self.gpus is not None:
             return self.gpus
         if self.share == "all":
-            return max(1, left // self._here()) if left else 0
+            return max(1, left // self._most_per_host()) if left else 0
         return {"one": min(1, had), "left": min(1, left), "none": 0}[self.share]
 
-    def _here(self) -> int:
+    def _most_per_host(self) -> int:
         """How many tasks of the role one host gets at most."""
         if self.per_host is not None or self.total is None:
             return self.per_host or 1
@@ -56,19 +56,19 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in there))
 
 
-def wishes(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """What each role of the cluster is asked for; a role that nobody asks for, or that the mode cannot use, is left out."""
+def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
+    """role -> its request. Left out: roles without a request, and those that the mode cannot use."""
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
     found = {}
-    for role in (each for each in ROLES if each in mode.takes):
-        wish = _wish(inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role))
-        if wish.hosts or wish.total or wish.per_host:
-            found[role] = wish
+    for role in (role for role in ROLES if role in mode.takes):
+        request = _request(inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role))
+        if request.hosts or request.total or request.per_host:
+            found[role] = request
     return _chief_apart(found) if mode.all_decide else found
 
 
-def _wish(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None) -> RoleRequest:
+def _request(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None) -> RoleRequest:
     of = role
     if role == mode.lead and not role_hosts(inventory, role):
         of = "worker"

@@ -1,6 +1,6 @@
-"""The words that start one task: interpreter, placeholders, and the flags that the program defines.
+"""The argv of one task: interpreter, placeholders, and the flags that the program defines.
 
-A command is a tuple of words from here to the host; nothing here quotes.
+A command is a tuple of arguments from here to the host, without quotes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME_THEM = "name what it needs in the command, as in `python train.py {job_nam
 
 @dataclass(frozen=True)
 class Appended:
-    """The flags that every task's command gets, and why just these. `own`: those that the command gives itself."""
+    """The flags that every task's command gets, and why. `own`: those that the command has itself."""
 
     flags: tuple[Flag, ...]
     note: str
@@ -42,12 +42,12 @@ def appended(job: Job, program: Program) -> Appended:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
         return Appended((), "no flags appended: `flags: none`")
-    made_of = rules(job.mode)
-    if made_of.ranks:
+    mode_rules = rules(job.mode)
+    if mode_rules.ranks:
         return Appended((), f"no flags appended: mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}")
-    if job.flags is None and made_of.single:
+    if job.flags is None and mode_rules.single:
         return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
-    if job.flags is None and not made_of.takes_flags:
+    if job.flags is None and not mode_rules.takes_flags:
         return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
     chosen = flags.classic() if job.flags == "classic" else flags.defined(program)
     own = tuple(flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)]))
@@ -57,8 +57,8 @@ def appended(job: Job, program: Program) -> Appended:
 
 def values(layout: Layout, seat: Seat, mode: Mode | None, run: str) -> dict[str, str]:
     """The values of the placeholders that describe a task; hosts are joined by commas. Ranks have no cluster of TensorFlow."""
-    made_of, cluster = rules(mode), layout.cluster
-    if made_of.ranks:
+    mode_rules, cluster = rules(mode), layout.cluster
+    if mode_rules.ranks:
         counted = {"job_name": seat.role, "task_index": str(seat.index), "num_workers": str(len(layout.seats)), "run_id": run}
         return {**counted, **ranks.values(layout, seat)}
     return {
@@ -67,23 +67,23 @@ def values(layout: Layout, seat: Seat, mode: Mode | None, run: str) -> dict[str,
         "chief_hosts": ",".join(cluster.get("chief", ())),
         "job_name": seat.role,
         "task_index": str(seat.index),
-        "issync": "1" if "synchronous" in made_of.traits else "0",
+        "issync": "1" if "synchronous" in mode_rules.traits else "0",
         "num_ps": str(len(cluster.get("ps", ()))),
-        "num_workers": "1" if made_of.single else str(len(cluster.get("worker", ()))),
+        "num_workers": "1" if mode_rules.single else str(len(cluster.get("worker", ()))),
         "run_id": run,
     }
 
 
 def argv(job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[Flag, ...]) -> tuple[str, ...]:
-    """The command of one task on one host. Raises UsageError on a placeholder that nobody knows."""
+    """The command of one task on one host. Raises UsageError on an unknown placeholder."""
     first, *rest = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:
         first = facts.python or first
     elif first.startswith("~/"):
         first = posixpath.join(facts.home, first[2:])
     words = (first, *rest)
-    end = own_end(job.command)  # behind a `--` the program would take them for something else
-    return (*words[:end], *(word for flag in added for word in flag.words(given[flag.name])), *words[end:])
+    end = own_end(job.command)  # after a `--` the program would read them as positional arguments
+    return (*words[:end], *(word for flag in added for word in flag.arguments(given[flag.name])), *words[end:])
 
 
 def _in_command(flag: Flag, command: tuple[str, ...]) -> bool:
@@ -109,14 +109,14 @@ def _note(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, .
 
 
 def _no_index(names: set[str]) -> str:
-    """All tasks of a role would take themselves for the first, and wait for the others for ever."""
+    """A warning where no flag gives the index: all tasks of a role would act as the first, and wait for ever."""
     if "job_name" not in names or "task_index" in names:
         return ""
     return "; none of them is the task's index: name all that it needs in the command, as in `--ITS_FLAG={task_index}`"
 
 
 def _reads_tf_config(program: Program) -> bool:
-    """By its name, or through what TensorFlow makes of it."""
+    """Whether it names TF_CONFIG, or a class of TensorFlow that reads it."""
     for tree in program.trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and node.value == "TF_CONFIG":

@@ -1,6 +1,6 @@
-"""Whether a program is run as TensorFlow 1 on TensorFlow 2, what stands in its way, and what becomes of a cluster in it.
+"""Whether a program runs as TensorFlow 1 on TensorFlow 2, what prevents it, and whether a cluster written in it is replaced.
 
-Decided by syntax trees and the hosts' facts, never by running anything. The runtime carries out what is chosen here.
+Decided by syntax trees and the hosts' facts; nothing is run. The runtime carries the choice out.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.planning.program import hardcoded_cluster as written
-from tfdeploy.planning.program import python2, tf_names_used
+from tfdeploy.planning.program import hardcoded_cluster, python2, tf_names_used
 from tfdeploy.planning.program.source import Program
 from tfdeploy.planning.program.tf1_names import VERSION1, VERSION2, among
 from tfdeploy.planning.program.tf_names_used import Use
@@ -34,7 +33,7 @@ class Compat:
     why: str = ""
     notes: tuple[str, ...] = ()
     refusals: tuple[tuple[str, str, str], ...] = ()
-    written: tuple[written.Written, ...] = ()
+    hardcoded: tuple[hardcoded_cluster.HardcodedCluster, ...] = ()
 
 
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
@@ -50,7 +49,7 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
         why,
         _python2_notes(program, hosts),
         (*_python2_refusals(program, hosts), *_refusals(asked_for, hosts)),
-        written.clusters(program),
+        hardcoded_cluster.clusters(program),
     )
 
 
@@ -66,20 +65,20 @@ def check(compat: Compat, program: Program) -> None:
 
 
 def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
-    """The plan's notes: what was chosen and why, and what becomes of each cluster that is written into the program."""
-    said = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
-    for each in compat.written if cluster else ():
+    """The plan's notes: the choice and why, and whether each cluster that is written into the program is replaced."""
+    texts = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
+    for each in compat.hardcoded if cluster else ():
         if job.cluster == "program":
-            said.append(f"the cluster written at {each.where} stands (`cluster: program`)")
+            texts.append(f"the cluster written at {each.where} stands (`cluster: program`)")
         else:
-            differing = "".join(f"; {one}" for one in written.differences(each, cluster))
-            said.append(f"the cluster written at {each.where} gives way to the plan's{differing}")
-    return (*said, *compat.notes)
+            differing = "".join(f"; {difference}" for difference in hardcoded_cluster.differences(each, cluster))
+            texts.append(f"the cluster written at {each.where} gives way to the plan's{differing}")
+    return (*texts, *compat.notes)
 
 
-def stands(job: Job, compat: Compat) -> bool:
-    """Whether the tasks listen where the program says, and the plan's ports are not theirs."""
-    return job.cluster == "program" and bool(compat.written)
+def keeps_addresses(job: Job, compat: Compat) -> bool:
+    """Whether the tasks listen at the program's own addresses, not on the plan's ports."""
+    return job.cluster == "program" and bool(compat.hardcoded)
 
 
 def _choice(
@@ -125,8 +124,8 @@ def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> 
 
 def _python2_refusals(program: Program, hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
     if not hosts or any(not (each.python_version or "3").startswith("2") for each in hosts.values()):
-        for where, sign in program.python2:
-            yield where, f"{sign} is Python 2, and the hosts run Python 3", f"2to3 -w {where.rpartition(':')[0]}"
+        for where, syntax in program.python2:
+            yield where, f"{syntax} is Python 2, and the hosts run Python 3", f"2to3 -w {where.rpartition(':')[0]}"
 
 
 def _python2_notes(program: Program, hosts: Mapping[str, HostFacts]) -> tuple[str, ...]:

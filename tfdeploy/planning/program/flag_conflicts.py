@@ -1,6 +1,7 @@
-"""Where a program's own flags mean something else than the cluster's: what cannot take what it would be given is refused.
+"""Refuses flags of the program that have a cluster flag's name but cannot take its value.
 
-Before anything is sent, with the definition's place. What may be meant otherwise, and takes it, is a note.
+It refuses before anything is sent, with the definition's place. A flag that takes the value but may mean something else
+gets a note.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
     """`values`: of the tasks that run the program. Raises Refused."""
     defined = list(flags.definitions(program))
     for flag in added.flags:
-        _takes_it(flag, [each for each in defined if each.name == flag.name], values)
+        _check_takes(flag, [each for each in defined if each.name == flag.name], values)
         if not flag.where:
-            _is_no_other(flag, program)
+            _check_abbreviation(flag, program)
     for flag in added.own:
-        _is_right_for_all(flag, job, values)
+        _check_own(flag, job, values)
 
 
 def notes(added: Appended) -> tuple[str, ...]:
-    """A default that no role has makes one doubt that the flag is about roles."""
+    """A note where the default of --job_name is no role: the flag may mean something else."""
     return tuple(
-        f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.takes.default!r} is none: "
+        f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.value_type.default!r} is none: "
         "if it means something else, say `flags: none`"
         for flag in added.flags
-        if flag.name == "job_name" and flag.takes.default not in ("", *ROLES)
+        if flag.name == "job_name" and flag.value_type.default not in ("", *ROLES)
     )
 
 
-def _takes_it(flag: Flag, definitions: list[Flag], values: Values) -> None:
-    """Of several definitions in one file, which one counts is not known: all of them must take it."""
+def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
+    """All definitions in one file must take the value: which of them is used is not known."""
     here = [each for each in definitions if not flag.where or _file(each) == _file(flag)]
     for each in here:
         for task, given in values.items():
-            instead = _refuses(each, given[flag.name])
+            instead = _type_refusal(each, given[flag.name])
             if instead:
                 what = f"{each.spelling} of the program takes {instead}, and for {task} it would be given {given[flag.name]!r}"
                 raise _refusal(what, each.where, flag.name)
@@ -52,22 +53,22 @@ def _takes_it(flag: Flag, definitions: list[Flag], values: Values) -> None:
             raise _refusal(f"{each.spelling} is defined in another way at {flag.where}", each.where, flag.name)
 
 
-def _refuses(flag: Flag, value: str) -> str | None:
-    if flag.name == "issync" and (flag.takes.kind == "bool" or flag.form in ("switch", "negated", "pair")):
+def _type_refusal(flag: Flag, value: str) -> str | None:
+    if flag.name == "issync" and (flag.value_type.kind == "bool" or flag.form in ("switch", "negated", "pair")):
         return None
-    return flag.takes.refuses(value)
+    return flag.value_type.refusal(value)
 
 
-def _is_no_other(flag: Flag, program: Program) -> None:
-    """Of `flags: classic`: argparse takes --worker_hosts for --worker_hosts_file, where that is all there is."""
+def _check_abbreviation(flag: Flag, program: Program) -> None:
+    """For `flags: classic`: argparse reads --worker_hosts as an abbreviation of --worker_hosts_file where it has no other."""
     longer = dict(flags.abbreviated(program, flag.name))
     if longer and flag.spelling not in longer:
         spelling, where = next(iter(longer.items()))
         raise _refusal(f"the program has no {flag.spelling}, and would take it for its {spelling}", where, flag.name)
 
 
-def _is_right_for_all(flag: Flag, job: Job, values: Values) -> None:
-    """A role or an index that the command itself gives, it gives to every task."""
+def _check_own(flag: Flag, job: Job, values: Values) -> None:
+    """Refuses a role or an index in the command itself, because every task would get it."""
     given = _given(flag, job.command)
     wrong = [task for task, each in values.items() if each[flag.name] != given]
     if flag.name in ("job_name", "task_index") and wrong:

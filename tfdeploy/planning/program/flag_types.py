@@ -1,6 +1,6 @@
-"""What a flag's definition takes as its value, as far as the definition itself says: a type, its choices, how many words.
+"""The type of a flag's value, as far as its definition says: kind, choices, how many words.
 
-Reads one call of argparse, optparse, absl or click. What it does not say outright (a function as type) takes everything.
+Reads one call of argparse, optparse, absl or click. A type that is not literal (a function) takes every value.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ _TYPES: dict[str, Kind] = {
     "bool": "bool",
     "boolean": "bool",
 }
-_WITHOUT = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
-_WANTS = {"int": "a whole number", "float": "a number", "bool": "yes or no", "nothing": "no value"}
+_NO_VALUE = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
+_EXPECTED = {"int": "a whole number", "float": "a number", "bool": "yes or no", "nothing": "no value"}
 
 
 @dataclass(frozen=True)
-class Takes:
-    """No `choices`: any value of the kind. `words`: how many the flag wants; 1 is also "one or more"."""
+class FlagType:
+    """No `choices`: any value of the kind. `count`: how many words the flag takes; 1 is also "one or more"."""
 
     kind: Kind = "text"
     choices: tuple[str, ...] = ()
-    words: int = 1
+    count: int = 1
     default: str = ""  # where it is a text
 
-    def refuses(self, value: str) -> str | None:
+    def refusal(self, value: str) -> str | None:
         """What it takes instead of this value, in words; None where it takes it."""
-        if self.words > 1:
-            return f"{self.words} words"
+        if self.count > 1:
+            return f"{self.count} words"
         if self.kind in ("bool", "nothing") or (self.kind != "text" and not _number(value, self.kind)):
-            return _WANTS[self.kind]
+            return _EXPECTED[self.kind]
         return f"one of {', '.join(self.choices)}" if self.choices and value not in self.choices else None
 
 
-def of_argparse(given: Mapping[str | None, ast.expr]) -> Takes:
+def of_argparse(given: Mapping[str | None, ast.expr]) -> FlagType:
     """Of add_argument's or add_option's keywords."""
-    if text(given.get("action")) in _WITHOUT or last_name(given.get("action")) == "BooleanOptionalAction":
-        return Takes("nothing")
-    return Takes(_kind(given.get("type")), _listed(given.get("choices")), _count(given), _default(given))
+    if text(given.get("action")) in _NO_VALUE or last_name(given.get("action")) == "BooleanOptionalAction":
+        return FlagType("nothing")
+    return FlagType(_kind(given.get("type")), _listed(given.get("choices")), _count(given), _default(given))
 
 
-def of_absl(call: ast.Call, given: Mapping[str | None, ast.expr]) -> Takes:
+def of_absl(call: ast.Call, given: Mapping[str | None, ast.expr]) -> FlagType:
     """Of DEFINE_integer("name", default, ...) and its kin; the kind is in the function's name."""
     kind = _TYPES.get(last_name(call.func).rpartition("_")[2], "text")
     chosen = given.get("enum_values") or (call.args[2] if len(call.args) > 2 else None)
     choices = _listed(chosen) if last_name(call.func) == "DEFINE_enum" and "case_sensitive" not in given else ()
-    return Takes(kind, choices, default=text(call.args[1]) or "" if len(call.args) > 1 else _default(given))
+    return FlagType(kind, choices, default=text(call.args[1]) or "" if len(call.args) > 1 else _default(given))
 
 
-def of_click(given: Mapping[str | None, ast.expr]) -> Takes:
+def of_click(given: Mapping[str | None, ast.expr]) -> FlagType:
     if any(is_true(given.get(name)) for name in ("is_flag", "count")):
-        return Takes("nothing")
+        return FlagType("nothing")
     kind = given.get("type")
     if isinstance(kind, ast.Call) and last_name(kind.func) == "Choice":
         choices = _listed(kind.args[0]) if kind.args and not kind.keywords else ()
-        return Takes("text", choices, _count(given), _default(given))
-    return Takes(_kind(kind.func if isinstance(kind, ast.Call) else kind), (), _count(given), _default(given))
+        return FlagType("text", choices, _count(given), _default(given))
+    return FlagType(_kind(kind.func if isinstance(kind, ast.Call) else kind), (), _count(given), _default(given))
 
 
 def text(node: ast.expr | None) -> str | None:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tfdeploy.planning.program import flag_types as takes
-from tfdeploy.planning.program.flag_types import Takes, text
+from tfdeploy.planning.program import flag_types
+from tfdeploy.planning.program.flag_types import FlagType, text
 from tfdeploy.planning.program.source import Program, main_block
 
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
-# What some programs call them, where --job_name is there and the usual name is not. An index is a whole number.
+# Other names of these flags; they count where --job_name is defined and the usual name is not.
 SYNONYMS = {"task_id": "task_index", "task": "task_index", "sync_replicas": "issync"}
 
 # value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or its `off` word.
@@ -32,15 +32,15 @@ class Flag:
     spelling: str
     form: Form = "value"
     off: str = ""
-    takes: Takes = field(default_factory=Takes)
+    value_type: FlagType = field(default_factory=FlagType)
     where: str = ""
 
     @property
-    def called(self) -> str:
+    def plain_name(self) -> str:
         """As one of NAMES or SYNONYMS: "task_id" of --task-id."""
         return self.spelling.lstrip("-").replace("-", "_")
 
-    def words(self, value: str) -> tuple[str, ...]:
+    def arguments(self, value: str) -> tuple[str, ...]:
         """The words of the command line that give it this value; for issync the value is "1" or "0"."""
         on = value == "1"
         if self.form in ("switch", "negated"):
@@ -70,15 +70,21 @@ def definitions(program: Program) -> Iterator[Flag]:
     found = [
         replace(flag, where=f"{path}:{call.lineno}")
         for path, call in _calls(program)
-        if (flag := _flag(call)) and _means_it(flag)
+        if (flag := _flag(call)) and _is_cluster_flag(flag)
     ]
-    names = {flag.name: flag.called for flag in reversed(found)}
-    names |= {flag.name: flag.name for flag in found if flag.called == flag.name}
-    yield from (flag for flag in found if flag.called == names[flag.name] and (flag.called == flag.name or "job_name" in names))
+    names = {flag.name: flag.plain_name for flag in reversed(found)}
+    names |= {flag.name: flag.name for flag in found if flag.plain_name == flag.name}
+    yield from (
+        flag for flag in found if flag.plain_name == names[flag.name] and (flag.plain_name == flag.name or "job_name" in names)
+    )
 
 
-def _means_it(flag: Flag) -> bool:
-    return flag.called == flag.name or flag.takes.kind == "int" or (flag.name == "issync" and flag.takes.kind != "text")
+def _is_cluster_flag(flag: Flag) -> bool:
+    return (
+        flag.plain_name == flag.name
+        or flag.value_type.kind == "int"
+        or (flag.name == "issync" and flag.value_type.kind != "text")
+    )
 
 
 def abbreviated(program: Program, name: str) -> Iterator[tuple[str, str]]:
@@ -87,7 +93,7 @@ def abbreviated(program: Program, name: str) -> Iterator[tuple[str, str]]:
     if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
         return
     for path, call in calls:
-        for spelling in _strings(call) if _called(call) in ("add_argument", "add_option") else ():
+        for spelling in _strings(call) if _function_name(call) in ("add_argument", "add_option") else ():
             if spelling.startswith(f"--{name}"):
                 yield spelling, f"{path}:{call.lineno}"
 
@@ -100,7 +106,7 @@ def _calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
 
 
 def _flag(call: ast.Call) -> Flag | None:
-    name = _called(call)
+    name = _function_name(call)
     if name in ("add_argument", "add_option"):
         return _from_argparse(call)
     if name.startswith("DEFINE_"):
@@ -110,8 +116,8 @@ def _flag(call: ast.Call) -> Flag | None:
     return None
 
 
-def _called(call: ast.Call) -> str:
-    return takes.last_name(call.func)
+def _function_name(call: ast.Call) -> str:
+    return flag_types.last_name(call.func)
 
 
 def _given(call: ast.Call) -> dict[str | None, ast.expr]:
@@ -128,21 +134,21 @@ def _from_argparse(call: ast.Call) -> Flag | None:
 
 def _argparse_form(call: ast.Call, name: str, spelling: str) -> Flag:
     given = _given(call)
-    action, taken = given.get("action"), takes.of_argparse(given)
+    action, taken = given.get("action"), flag_types.of_argparse(given)
     if text(action) in ("store_true", "store_false"):
-        return Flag(name, spelling, "switch" if text(action) == "store_true" else "negated", takes=taken)
-    if takes.last_name(action) == "BooleanOptionalAction":
+        return Flag(name, spelling, "switch" if text(action) == "store_true" else "negated", value_type=taken)
+    if flag_types.last_name(action) == "BooleanOptionalAction":
         return Flag(name, spelling, "pair", f"--no-{spelling.lstrip('-')}", taken)
     if text(given.get("nargs")) in ("+", "*"):
-        return Flag(name, spelling, "words", takes=taken)
-    return Flag(name, spelling, "truthy" if name == "issync" and taken.kind == "bool" else "value", takes=taken)
+        return Flag(name, spelling, "words", value_type=taken)
+    return Flag(name, spelling, "truthy" if name == "issync" and taken.kind == "bool" else "value", value_type=taken)
 
 
 def _from_absl(call: ast.Call) -> Flag | None:
     given = _given(call)
     called = next(iter([*_strings(call)[:1], text(given.get("name"))]), None) or ""
     name = _name(called)
-    return Flag(name, f"--{called}", takes=takes.of_absl(call, given)) if name else None
+    return Flag(name, f"--{called}", value_type=flag_types.of_absl(call, given)) if name else None
 
 
 def _from_click(call: ast.Call) -> Flag | None:
@@ -153,8 +159,13 @@ def _from_click(call: ast.Call) -> Flag | None:
         if not spelling.startswith("-") or not name:
             continue
         if off:
-            return Flag(name, spelling.strip(), "pair", off.strip(), Takes("nothing"))
-        return Flag(name, spelling, "switch" if takes.is_true(given.get("is_flag")) else "value", takes=takes.of_click(given))
+            return Flag(name, spelling.strip(), "pair", off.strip(), FlagType("nothing"))
+        return Flag(
+            name,
+            spelling,
+            "switch" if flag_types.is_true(given.get("is_flag")) else "value",
+            value_type=flag_types.of_click(given),
+        )
     return None
 
 

@@ -1,6 +1,6 @@
-"""The clusters that a program has written into it: dictionaries of jobs and their literal addresses, and where they stand.
+"""Finds clusters that are written into a program: dictionaries of jobs with literal addresses, and their places.
 
-Reads syntax trees. What is put together at run time is not seen here; the task itself finds it (runtime/planned_cluster).
+Reads syntax trees. A cluster that is built at run time is found in the task itself (runtime/planned_cluster).
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 
 
 @dataclass(frozen=True)
-class Written:
+class HardcodedCluster:
     """One cluster at one place, "train.py:12"; `counts`: job -> number of tasks."""
 
     where: str
     counts: Mapping[str, int]
 
 
-def clusters(program: Program) -> tuple[Written, ...]:
-    """Every literal cluster of the program, in the order of files and lines. Port 0 is a server for itself."""
-    found: list[Written] = []
+def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
+    """Every literal cluster of the program, in the order of files and lines. Addresses with port 0 do not count."""
+    found: list[HardcodedCluster] = []
     for path, tree in zip(program.paths, program.trees, strict=True):
         lists = _lists(tree)
         for node in ast.walk(tree):
             counts = _counts(node, lists) if isinstance(node, ast.Dict) else None
             if counts and isinstance(node, ast.Dict):
-                found.append(Written(f"{path}:{node.lineno}", counts))
+                found.append(HardcodedCluster(f"{path}:{node.lineno}", counts))
     return tuple(found)
 
 
-def differences(written: Written, plan: Cluster) -> tuple[str, ...]:
-    """What of the plan is not as the program has it, in words. Jobs as in the runtime: a single other name stands for worker."""
+def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
+    """How the plan differs from the program's cluster, as text. As in the runtime, a single job of another name is worker."""
     known = {job for job in written.counts if _role(job, plan)}
     if not known and len(written.counts) == 1 and "worker" in plan:
         ((job, count),) = written.counts.items()
         return (f"its job {job} stands for worker", *_count(job, count, len(plan["worker"])))
     if not known:
         return (f"its jobs {', '.join(written.counts)} are none of the plan's, so it stands",)
-    said: list[str] = []
+    texts: list[str] = []
     for job, count in written.counts.items():
         role = _role(job, plan)
-        said += _count(job, count, len(plan[role])) if role else (f"the plan has nothing for its job {job}",)
-    return tuple(said)
+        texts += _count(job, count, len(plan[role])) if role else (f"the plan has nothing for its job {job}",)
+    return tuple(texts)
 
 
 def _count(job: str, written: int, planned: int) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
 
 
 def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Said where `setup` has decided: hosts with the same interpreter in one line."""
+    """The interpreters of a job with `setup`: hosts with the same one in one line."""
     if job.setup_requirements is None:
         return ()
     file = posixpath.basename(job.setup_requirements)
@@ -46,8 +46,8 @@ def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     )
 
 
-def words(plan: Plan) -> str:
-    """The same for any plan, read from it alone."""
+def summary(plan: Plan) -> str:
+    """Which Python on which hosts and why, from the plan alone."""
     same = fold_equal({host.host: (host.python, _why(host)) for host in plan.hosts})
     return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)
 

@@ -1,4 +1,4 @@
-"""Where a program deletes or renames one of its `keep` folders, read from its syntax trees: a note of the plan.
+"""Finds where a program deletes or renames one of its `keep` folders, in its syntax trees, for a note of the plan.
 
 In a task's working directory that folder is a link. What the program puts in its place is taken into `keep` when the task
 ends (agent/run/keep_links.py), and what earlier runs saved is set aside: training then starts from zero.
@@ -27,18 +27,18 @@ _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
 _SHELL = ("rm", "mv")
 _DEEP = 4  # name of a name of a flag
 _SEVERAL = 8  # values that one name is given
-_MOST = 100  # texts of one expression
+_MOST_TEXTS = 100  # of one expression
 
 
 @dataclass(frozen=True)
 class _Values:
-    """What a name or a flag may stand for, where the program or the command says so."""
+    """The values that the program or the command gives to names and flags."""
 
     names: Mapping[str, list[ast.expr]]
     flags: Mapping[str, str]
 
     def of(self, node: ast.expr, depth: int = _DEEP) -> set[str]:
-        """Every text that the expression may have; empty where that is not known."""
+        """Every text that the expression may evaluate to; empty where that is not known."""
         if isinstance(node, ast.Constant):
             return {node.value} if isinstance(node.value, str) else set()
         if isinstance(node, ast.Name) and depth:
@@ -47,22 +47,22 @@ class _Values:
             return {self.flags[node.attr]} if node.attr in self.flags else set()
         if isinstance(node, ast.Call) and flag_types.last_name(node.func) in ("join", "Path", "abspath", "str", "fspath"):
             combined = product(*(sorted(self.of(part, depth)) for part in node.args))
-            return {posixpath.join("", *words) for words in islice(combined, _MOST)}
+            return {posixpath.join("", *words) for words in islice(combined, _MOST_TEXTS)}
         return set()
 
 
 def notes(job: Job, program: Program) -> tuple[str, ...]:
-    """One for each place."""
+    """One note for each place."""
     if not job.keep:
         return ()
     values = _Values(_assigned(program), _flags(job.command, program))
-    said = []
+    texts = []
     for path, tree in zip(program.paths, program.trees, strict=True):
         for node in ast.walk(tree):
-            hit = _wiped(node, values, job.keep) if isinstance(node, ast.Call) else None
-            if hit:
-                said.append(_words(f"{path}:{getattr(node, 'lineno', 1)}", hit))
-    return tuple(dict.fromkeys(said))
+            wiped = _wiped(node, values, job.keep) if isinstance(node, ast.Call) else None
+            if wiped:
+                texts.append(_words(f"{path}:{getattr(node, 'lineno', 1)}", wiped))
+    return tuple(dict.fromkeys(texts))
 
 
 def _words(where: str, path: str) -> str:
@@ -73,7 +73,7 @@ def _words(where: str, path: str) -> str:
 
 
 def _wiped(call: ast.Call, values: _Values, keep: tuple[str, ...]) -> str | None:
-    """The keep path that this call takes away, or a folder above it."""
+    """The `keep` path that this call deletes or renames, itself or with a folder above it."""
     texts = {posixpath.normpath(text) for node in _targets(call) for text in values.of(node) if text}
     return next((path for path in keep if any(path == text or path.startswith(f"{text}/") for text in texts)), None)
 
@@ -92,7 +92,7 @@ def _targets(call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _of_shell(call: ast.Call) -> Iterator[ast.expr]:
-    """Words and names of `rm -rf logs`, in whichever way it is put together."""
+    """The words and names in a shell command such as `rm -rf logs`, however it is composed."""
     nodes = [node for argument in call.args[:1] for node in ast.walk(argument)]
     texts = [word for node in nodes if isinstance(node, ast.expr) for word in (flag_types.text(node) or "").split()]
     if any(word in _SHELL for word in texts):

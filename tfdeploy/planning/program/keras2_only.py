@@ -1,7 +1,7 @@
-"""What tells that a program is written for Keras 2: a name, a method or an argument that Keras 3 has no more. Reads syntax trees.
+"""Finds names, methods and arguments of Keras 2 that Keras 3 does not have. Reads syntax trees.
 
-From a comparison of what keras 3.15 and tf_keras 2.21 export; only what fails in Keras 3 wherever it is reached. A part that a
-`try` may catch decides by itself.
+Source: a comparison of what keras 3.15 and tf_keras 2.21 export; only what always fails in Keras 3. Code that a `try`
+guards does not count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Keras2Use(NamedTuple):
 
 
 def first_use(program: Program) -> Keras2Use | None:
-    """The first one, of a program that takes its Keras from TensorFlow; Keras by its own name is what it is."""
+    """The first use, in a program that takes its Keras from TensorFlow; `import keras` is not affected."""
     found = [use for use in tf_names_used.of_tensorflow(program) if use.name.split(".")[0] == "keras"]
     for use in found:
         if not use.guarded and any(_within(use.name, f"keras.{name}") for name in NAMES):
@@ -64,7 +64,7 @@ def _calls(program: Program) -> list[tuple[str, str]]:
 
 
 def _gone(call: ast.Call, tree: ast.Module) -> str | None:
-    """What of this call Keras 3 does not know; a method that the module defines itself is another one."""
+    """What of this call Keras 3 does not have, or None. Methods that the module itself defines do not count."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if isinstance(call.func, ast.Attribute) and name in METHODS:

@@ -1,6 +1,6 @@
-"""Programs that Keras 3 cannot run get Keras 2 (tf_keras) where it is there: `fit` on several workers, and what it has dropped.
+"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run: `fit` on several workers, and names that it dropped.
 
-Decided by the program's syntax trees and the hosts' facts. Where tf_keras is missing, `fit` is refused; the rest is said.
+Decided by syntax trees and the hosts' facts. Where tf_keras is missing, `fit` is refused, and the rest is a note.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 
 
 def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> dict[str, str]:
-    """The variable where the program needs it, and nothing otherwise; what the job says stands. Raises Refused where a host
-    lacks the tf_keras without which `fit` cannot be."""
+    """The variable where the program needs it, else nothing; the job's own `env` wins. Raises Refused where a host lacks
+    tf_keras and the program calls `fit`."""
     place = _fit(job, program)
     if VARIABLE in job.env or not rules(job.mode).tensorflow or not (place or keras2_only.first_use(program)):
         return {}
@@ -40,20 +40,18 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
 
 
 def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """What was chosen and why, what will fail, or that Keras 3 by its own name is out of reach."""
+    """Notes: the choice and why, or what will fail."""
     if not rules(job.mode).tensorflow:
         return ()
-    place, sign = _fit(job, program), keras2_only.first_use(program)
+    place, use = _fit(job, program), keras2_only.first_use(program)
     if VARIABLE in given:
-        return (
-            f"{VARIABLE}=1: " + (_what(job, place) if place else f"{sign.what} ({sign.where}) is of Keras 2" if sign else ""),
-        )
+        return (f"{VARIABLE}=1: " + (_what(job, place) if place else f"{use.what} ({use.where}) is of Keras 2" if use else ""),)
     if place and _imports(program, "keras"):
         return (f"{place} calls fit of the package keras: Keras 3 cannot do that here; write `from tensorflow import keras`",)
     lacking = [each for each in facts.values() if _keras_3(each) and each.tf_keras is None]
-    if sign and lacking and VARIABLE not in job.env:
+    if use and lacking and VARIABLE not in job.env:
         names = fold_names(each.host for each in lacking)
-        return (f"{sign.what} ({sign.where}) is of Keras 2, and fails where it is reached: `{_install(lacking[0])}` on {names}",)
+        return (f"{use.what} ({use.where}) is of Keras 2, and fails where it is reached: `{_install(lacking[0])}` on {names}",)
     return ()
 
 
@@ -62,7 +60,7 @@ def _what(job: Job, place: str) -> str:
 
 
 def _fit(job: Job, program: Program) -> str | None:
-    """Where the first `.fit(...)` of a program stands that trains on several workers."""
+    """The place of the first `.fit(...)` of a program that trains on several workers, or None."""
     strategies = rules(job.mode).needs_keras_2
     if not any(use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)):
         return None
@@ -93,6 +91,6 @@ def _keras_3(facts: HostFacts) -> bool:
 
 
 def _install(facts: HostFacts) -> str:
-    """tf_keras has the version of the TensorFlow it belongs to."""
+    """The command that installs the tf_keras of this TensorFlow's version."""
     version = re.match(r"\d+\.\d+", facts.tensorflow or "")
     return f"{facts.python} -m pip install tf_keras{f'~={version[0]}.0' if version else ''}"

@@ -1,11 +1,11 @@
-"""Python 2, which a TensorFlow 1 program may be written in: found where Python 3 cannot read it. Reads text alone."""
+"""Recognises Python 2 source by the line that Python 3 cannot parse. Reads text alone."""
 
 from __future__ import annotations
 
 import re
 
-# What Python 3 took away, as it stands in a line.
-_SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+# Syntax that Python 3 does not have, as patterns of one line.
+_SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("the print statement", re.compile(r"(^|[:;])\s*print\s+(?![=(.])\S|(^|[:;])\s*print\s*>>")),
     ("the exec statement", re.compile(r"(^|[:;])\s*exec\s+[^=(\s]")),
     ("`except E, name:`", re.compile(r"^\s*except\s+[\w.]+\s*,\s*\w+\s*:|^\s*except\s*\(.*\)\s*,\s*\w+\s*:")),
@@ -18,13 +18,13 @@ _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 BUILTINS = frozenset({"basestring", "execfile", "long", "raw_input", "reduce", "unichr", "unicode", "xrange"})
 
 
-def sign(text: str, error: SyntaxError) -> str | None:
-    """What of Python 2 stands where Python 3 stopped reading; None where it is an error in any Python."""
+def python2_syntax(text: str, error: SyntaxError) -> str | None:
+    """The Python 2 syntax at the place of the error; None where it is an error in any Python."""
     if isinstance(error, TabError):
         return "tabs mixed with spaces"
     lines = text.splitlines()
     line = lines[error.lineno - 1] if error.lineno and error.lineno <= len(lines) else ""
-    said = error.msg or ""
-    if "call to 'print'" in said or "call to 'exec'" in said:
-        return "the exec statement" if "exec" in said else "the print statement"
-    return next((name for name, pattern in _SIGNS if pattern.search(line)), None)
+    message = error.msg or ""
+    if "call to 'print'" in message or "call to 'exec'" in message:
+        return "the exec statement" if "exec" in message else "the print statement"
+    return next((name for name, pattern in _SYNTAX if pattern.search(line)), None)

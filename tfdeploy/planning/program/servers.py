@@ -1,4 +1,4 @@
-"""Which tasks tfdeploy serves itself, because the program contains the client's or the chief's part alone. Reads syntax trees."""
+"""Which tasks run tfdeploy's own server, because the program is the client or the chief alone. Reads syntax trees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JOB = re.compile(r"/job:([A-Za-z]\w*)")
 @dataclass(frozen=True)
 class Served:
     """The roles whose tasks are plain servers instead of the program, and why. `job`: the name of the workers' job, where the
-    program has one of its own for it."""
+    program uses a name of its own."""
 
     roles: Collection[str] = ()
     note: str | None = None
@@ -49,9 +49,9 @@ def served(job: Job, program: Program, roles: Collection[str]) -> Served:
 
 
 def own_job(program: Program) -> str:
-    """The one job ("local") on which a program of another word than "worker" places its operations; "" where there is none.
+    """The name of the workers' job in the program where it is not "worker" (as in /job:local), else "".
 
-    A client only names devices: a server of another job than theirs has none of them.
+    The servers must use that name, because the client places operations on devices by it.
     """
     texts = (node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
     named = {name for text in texts if isinstance(text, str) for name in _JOB.findall(text)}

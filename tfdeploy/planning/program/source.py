@@ -1,6 +1,6 @@
 """The program that a command starts, as syntax trees: the file itself and the modules of the tree that it imports.
 
-Reads text that was given to it, imports nothing. What cannot be read is a note in words, never an error.
+It parses given text and imports nothing. A file that cannot be parsed is a note, no error.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 @dataclass(frozen=True)
 class Program:
-    """`path` None, or `trees` empty: `unread` says why nothing is known about it."""
+    """Where `path` is None or `trees` is empty, `unread` says why."""
 
     path: str | None
     trees: tuple[ast.Module, ...] = ()  # the program first, then what it imports
     unread: str | None = None
-    script: str | None = None  # the script that a shell as the first word is told to run
+    script: str | None = None  # the script that the command's shell runs
     paths: tuple[str, ...] = ()  # the file of each tree
     python2: tuple[tuple[str, str], ...] = ()  # ("train.py:3", "the print statement"): what Python 3 cannot read
 
@@ -47,14 +47,14 @@ def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
     if not files:
         return Program(path, unread=f"{path} is not among the Python files of the code")
     trees: dict[str, ast.Module] = {}
-    old: list[tuple[str, str]] = []
+    python2_found: list[tuple[str, str]] = []
     for file in files:
         try:
             trees[file] = _parse(sources[file])
         except (SyntaxError, ValueError) as error:
             return Program(path, unread=_unreadable(file, error), python2=_python2(file, sources[file], error))
-        old += _follow(file, base, sources, trees)
-    return Program(path, tuple(trees.values()), paths=tuple(trees), python2=tuple(dict.fromkeys(old)))
+        python2_found += _follow(file, base, sources, trees)
+    return Program(path, tuple(trees.values()), paths=tuple(trees), python2=tuple(dict.fromkeys(python2_found)))
 
 
 def main_block(node: ast.stmt) -> bool:
@@ -66,13 +66,13 @@ def main_block(node: ast.stmt) -> bool:
 
 def own_end(command: tuple[str, ...]) -> int:
     """Where the program's own flags end: at the first `--` behind its word, else at the end."""
-    at = _word(command)
+    at = _program_index(command)
     return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
 
 
 def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, str] | None:
     """(path of the program, folder that its imports start from)."""
-    at = _word(command)
+    at = _program_index(command)
     if at is None:
         return None
     if not command[at].endswith(".py"):
@@ -80,7 +80,7 @@ def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, s
     return posixpath.normpath(command[at]), posixpath.dirname(posixpath.normpath(command[at]))
 
 
-def _word(command: tuple[str, ...]) -> int | None:
+def _program_index(command: tuple[str, ...]) -> int | None:
     """The place of the program in the command: its first *.py word, or the module after -m."""
     if not command or posixpath.basename(command[0]) in SHELLS:
         return None
@@ -113,7 +113,7 @@ def _module_path(module: str, sources: Mapping[str, str]) -> str:
 
 def _parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to report
+        warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
         return ast.parse(text.removeprefix("\ufeff"))
 
 
@@ -126,25 +126,25 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
 
 
 def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> tuple[tuple[str, str], ...]:
-    """Adds every module of the tree that `path` leads to. Those that cannot be read are passed over; Python 2 is given back."""
-    waiting, old = [path], dict[str, tuple[tuple[str, str], ...]]()
+    """Adds every module of the tree that `path` imports, but for those that cannot be parsed; returns their Python 2 syntax."""
+    waiting, python2_found = [path], dict[str, tuple[tuple[str, str], ...]]()
     while waiting:
         current = waiting.pop(0)
         for found in _imported(current, trees[current], base, sources):
-            if found in trees or found in old:
+            if found in trees or found in python2_found:
                 continue
             try:
                 trees[found] = _parse(sources[found])
             except (SyntaxError, ValueError) as error:
-                old[found] = _python2(found, sources[found], error)
+                python2_found[found] = _python2(found, sources[found], error)
                 continue
             waiting.append(found)
-    return tuple(each for one in old.values() for each in one)
+    return tuple(entry for entries in python2_found.values() for entry in entries)
 
 
 def _python2(path: str, text: str, error: Exception) -> tuple[tuple[str, str], ...]:
-    sign = python2.sign(text, error) if isinstance(error, SyntaxError) else None
-    return () if sign is None else ((f"{path}:{getattr(error, 'lineno', None) or 1}", sign),)
+    syntax = python2.python2_syntax(text, error) if isinstance(error, SyntaxError) else None
+    return () if syntax is None else ((f"{path}:{getattr(error, 'lineno', None) or 1}", syntax),)
 
 
 def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _files(folder: str, module: str, sources: Mapping[str, str]) -> Iterator[str
 
 
 def _imports_tensorflow(tree: ast.Module) -> bool:
-    """True when it does so unguarded: an import that a `try` may catch is the program's own affair."""
+    """True when it does so outside a `try`, whose program may run without it."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,7 @@
 """The names of TensorFlow 1 that TensorFlow 2 does not have at that place, and a few that only TensorFlow 2 has.
 
-From 2.21: the public names of tf.compat.v1 without those of tf, for the parts that programs use, and `contrib` and
-`examples`, which are in neither. Left out are names that Keras puts at the same place (tf.metrics, tf.initializers).
+Source: TensorFlow 2.21, the public names of tf.compat.v1 without those of tf, for the parts that programs use, and
+`contrib` and `examples`. Left out are names that Keras has at the same place (tf.metrics, tf.initializers).
 """
 
 from __future__ import annotations

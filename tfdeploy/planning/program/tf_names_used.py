@@ -1,7 +1,7 @@
 """Which names of TensorFlow a program uses, and where, read from its syntax trees alone.
 
-Names are given as under `import tensorflow as tf` without the `tf.`: "train.Supervisor", "contrib.slim". A part of the program
-that a `try` may catch, or that asks for a version first, decides by itself what it uses: it is marked as guarded.
+Names are given as under `import tensorflow as tf` without the `tf.`: "train.Supervisor", "contrib.slim". Uses within a
+`try`, or an `if` about versions, are marked as guarded: the program itself handles their absence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def of_tensorflow(program: Program) -> tuple[Use, ...]:
 
 
 def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
-    """Every plain name of `names` that a module reads and binds nowhere: builtins that are gone."""
+    """Every plain name of `names` that a module reads and does not bind: builtins that Python 3 dropped."""
     found: list[Use] = []
     for path, tree in zip(program.paths, program.trees, strict=True):
         free = names - _bound(tree)

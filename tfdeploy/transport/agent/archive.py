@@ -1,7 +1,7 @@
-"""The agent as it travels: one zip, the same bytes for the same source, named by the hash of what is in it.
+"""The agent as one zip: the same bytes for the same source, named by the hash of its content.
 
-It holds what runs on hosts (agent, runtime, errors) and a `__main__.py`. Built in memory, at most once per process: most
-hosts have it, and the name alone shows that.
+It holds what runs on hosts (agent, runtime, errors) and a `__main__.py`. It is built in memory, at most once per process,
+and only where a host does not have that name yet.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-_TURN = threading.RLock()  # all hosts ask at once: one thread does it for all
+_LOCK = threading.RLock()  # all hosts ask at once: one thread builds it for all
 
 
 def agent_name() -> str:
     """32 hex digits: equal for equal content."""
-    with _TURN:
+    with _LOCK:
         return _name()
 
 
 def agent_zip() -> bytes:
-    """What a host unpacks that does not have it."""
-    with _TURN:
+    """The bytes of the zip, for a host that does not have it."""
+    with _LOCK:
         return _packed()
 
 
 def name_of(members: dict[str, bytes]) -> str:
-    """Pure; as the host itself finds it, see agent/ownership.py. Lengths are hashed too, so that no two contents look alike."""
-    said = hashlib.blake2b(digest_size=16)
+    """Pure; the host computes the same, see agent/ownership.py. Lengths are hashed too, so that two contents never collide."""
+    digest = hashlib.blake2b(digest_size=16)
     for name in sorted(members):
-        said.update(f"{name}\0{len(members[name])}\0".encode() + members[name])
-    return said.hexdigest()
+        digest.update(f"{name}\0{len(members[name])}\0".encode() + members[name])
+    return digest.hexdigest()
 
 
 def pack(members: dict[str, bytes]) -> bytes:

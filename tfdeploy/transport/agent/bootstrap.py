@@ -1,7 +1,7 @@
-"""How the agent gets onto a host and is started, over a channel of its own.
+"""Installs the agent on a host and starts it, over a channel of its own.
 
-One command that every login shell reads alike finds a Python; what runs then comes over standard input, so
-that nothing needs quoting. Login shells may print whatever they like before our own lines.
+One command that every login shell reads alike finds a Python, which reads the program from standard input, so that
+nothing needs quoting. What login shells print before our own lines is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
-from tfdeploy.transport.ssh.channel_reader import Pump
+from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.errors import clean
 from tfdeploy.transport.ssh.limits import closed_after
 
@@ -38,7 +38,7 @@ def command(python: str = "python3") -> str:
     if not _INTERPRETER.match(python):
         raise Refused(f"python {python!r} is not a path that can be used", next="write `python: PATH` in the inventory")
     tried = dict.fromkeys((python.replace("~/", "$HOME/", 1) if python.startswith("~/") else python, "python3", "python"))
-    places = " ".join(f'"{each}"' for each in tried)
+    places = " ".join(f'"{path}"' for path in tried)
     code = f"import sys;sys.version_info<(3,8) and sys.exit({_TOO_OLD});exec(sys.stdin.buffer.read({len(PROGRAM)}))"
     script = (
         f'old=; for p in {places}; do command -v "$p" >/dev/null 2>/dev/null || continue; '
@@ -50,8 +50,8 @@ def command(python: str = "python3") -> str:
     return f"exec /bin/sh -c '{script}'"
 
 
-def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "python3") -> tuple[Pump, bytes]:
-    """Runs the agent. Returns the pump, and what came behind the greeting already.
+def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "python3") -> tuple[ChannelReader, bytes]:
+    """Runs the agent. Returns the reader of its output, and the bytes that came after its greeting.
 
     Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk), HostFailed (a login
     shell that ends), HostUnreachable.
@@ -61,17 +61,17 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
     name = agent_name()
     begin(channel, command(python), host)
     with closed_after(channel, START_S):
-        talk = _Talk(channel, host)
-        talk.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
-        if talk.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
+        startup = _Startup(channel, host)
+        startup.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
+        if startup.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
             packed = agent_zip()
-            talk.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
-        talk.line(frames.GREETING)
-    return talk.pump, talk.rest
+            startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
+        startup.line(frames.GREETING)
+    return startup.reader, startup.rest
 
 
 def begin(channel: paramiko.Channel, line: str, host: str) -> None:
-    """Starts a command there. Raises HostFailed where sshd does not say that it did, and paramiko's errors."""
+    """Starts a command there. Raises HostFailed where sshd does not confirm it in time, and paramiko's errors."""
     with closed_after(channel, START_S) as late:
         try:
             channel.exec_command(line)
@@ -81,21 +81,21 @@ def begin(channel: paramiko.Channel, line: str, host: str) -> None:
             raise
 
 
-class _Talk:
-    """Looks for our own lines in what the host says, and translates the one that says why it failed."""
+class _Startup:
+    """Finds the agent's own lines in the host's output, and translates a failure line into an error."""
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
-        self.pump = Pump(channel)
+        self.reader = ChannelReader(channel)
         self.rest = b""
         self._channel, self._host = channel, host
-        self._said = b""  # noise and stderr, for the message
+        self._output = b""  # what the login shell printed, and stderr: for the message
         self._python = ""  # the interpreter that is being tried
-        self._begun = False  # our program runs on it
+        self._begun = False  # our program runs in that interpreter
         self._noise_bytes = 0
         self._deadline = time.monotonic() + START_S
 
     def send(self, data: bytes) -> None:
-        """A shell that has ended already takes nothing: what it said, and how it ended, is read next."""
+        """An error is ignored: a shell that has ended takes no input, and its output and exit code are read next."""
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
@@ -113,22 +113,22 @@ class _Talk:
                 if line.startswith(b"=tfdeploy-python="):
                     self._python = clean(line[17:])
                     continue
-                self._said = (self._said + line + b"\n")[-4096:]
+                self._output = (self._output + line + b"\n")[-4096:]
             else:
-                self._more()
+                self._receive()
 
-    def _more(self) -> None:
+    def _receive(self) -> None:
         left = self._deadline - time.monotonic()
-        got = self.pump.read(max(0.0, left))
+        got = self.reader.read(max(0.0, left))
         late = time.monotonic() >= self._deadline
         if got is None and not late:
             raise self._ended()
         out, err = got or (b"", b"")
         self.rest += out
-        self._said = (self._said + err)[-4096:]
+        self._output = (self._output + err)[-4096:]
         self._noise_bytes += len(out) + len(err)
         if self._noise_bytes > NOISE_BYTES:
-            raise HostFailed("the login shell prints without end: " + repr(clean(self._said + out)), where=self._host)
+            raise HostFailed("the login shell prints without end: " + repr(clean(self._output + out)), where=self._host)
         if late:
             on = f" on {self._python}" if self._python else ""
             raise HostFailed(f"the agent did not start within {START_S:g} s{on}{self._quoted()}", where=self._host)
@@ -137,7 +137,7 @@ class _Talk:
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
         status: Any = self._channel.exit_status
-        if status < 0:  # killed, as all is where the host goes down: then the connection ends as well
+        if status < 0:  # killed, perhaps because the host goes down: then the connection ends as well
             transport.join(_ENDED_S)
         if not transport.is_active():
             return HostUnreachable("the connection ended while the agent was being started", where=self._host)
@@ -157,12 +157,12 @@ class _Talk:
         )
 
     def _quoted(self) -> str:
-        """The end of it, which says more than the beginning."""
-        text = clean((self._said + b" " + self.rest)[-300:])
+        """The last bytes of the output: they say more than the first."""
+        text = clean((self._output + b" " + self.rest)[-300:])
         return f"; it said: {text!r}" if text else ""
 
 
-_WORDS = {
+_REASONS = {
     "no_python": "there is no Python: neither the inventory's `python:` nor `python3` is there for a plain SSH command",
     "old_python": "the Python there is older than 3.8",
 }
@@ -172,13 +172,13 @@ def _failed(text: bytes, host: str) -> TfdeployError:
     code, what, step = text.decode("ascii", "replace"), "", ""
     if code.startswith("{"):
         try:
-            said: dict[str, Any] = json.loads(code)
-            code, what, step = (clean(str(said.get(key) or "").encode(errors="replace")) for key in ("code", "what", "next"))
+            report: dict[str, Any] = json.loads(code)
+            code, what, step = (clean(str(report.get(key) or "").encode(errors="replace")) for key in ("code", "what", "next"))
         except (ValueError, AttributeError, RecursionError):
             code = "workdir"
     word, _, found = code.partition(" ")
-    if word in _WORDS:
-        words = _WORDS[word] + (f": {clean(found.encode())}" if found else "")
+    if word in _REASONS:
+        words = _REASONS[word] + (f": {clean(found.encode())}" if found else "")
         return Refused(words, where=host, next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory")
     if code == "foreign":
         return Refused(what, where=host, next=step if step.startswith("write ") else f"on {host}: {step}")

@@ -1,7 +1,7 @@
-"""The framed channel to the agent of one host: answers by id, streams, a heartbeat both ways.
+"""The framed channel to the agent of one host: answers by id, streams, pings.
 
-One reader thread per channel; any thread may call. A channel that is lost fails every waiting call with
-HostUnreachable, once and for good: the session makes a new one.
+One reader thread per channel; any thread may call. When the channel is lost, every
+waiting call raises HostUnreachable; the session then makes a new channel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import Reply, VerbStream, checked, checked_frame
 from tfdeploy.transport.protocols import Stream
-from tfdeploy.transport.ssh.errors import clean, own
+from tfdeploy.transport.ssh.errors import clean, copied
 from tfdeploy.transport.ssh.tcp import Link
 
 DEAD_AFTER_S = 18.0  # of silence after a ping
@@ -34,7 +34,7 @@ I = TypeVar("I")  # noqa: E741 - an item
 
 
 class FramedChannel:
-    """`open` starts the agent; see protocols.AgentChannel for what the rest promises."""
+    """`open` starts the agent; see protocols.AgentChannel for the rest."""
 
     def __init__(self, channel: paramiko.Channel, host: str, fences: dict[str, int] | None = None) -> None:
         """`fences`: job -> number of the lock that this machine has taken on the host."""
@@ -45,19 +45,19 @@ class FramedChannel:
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
         self._answers: dict[int, Reply] = {}
-        self._calls = 0  # waiting in `call`: a slow stream must not hold them up
+        self._calls = 0  # calls that wait: a slow stream must not hold them up
         self._lost: TfdeployError | None = None
         self._locked = False
         self._hurried = False
-        self._said = b""  # the agent's standard error
+        self._stderr = b""  # the agent's standard error
         self._ping_due = 0.0
-        self._ping_sent: float | None = None  # unanswered since, monotonic
-        self._stuck: float | None = None  # somebody sends, and there is no room for it since
-        self._pinged = 0.0  # UTC seconds
+        self._unanswered_since: float | None = None  # monotonic: since when a ping is unanswered
+        self._blocked_since: float | None = None  # monotonic: since when a thread sends and the window is full
+        self._pinged_at = 0.0  # UTC seconds
 
     def open(self, workdir: str, python: str = "python3") -> None:
         """Raises Refused, HostFailed, BadAnswer, HostUnreachable."""
-        self._pump, rest = bootstrap.start(self._channel, workdir, self._host, python)
+        self._reader, rest = bootstrap.start(self._channel, workdir, self._host, python)
         self._frames = Frames(rest)
         self.hello = checked(self._first_frame(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
@@ -65,7 +65,7 @@ class FramedChannel:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for an answer, and the agent holds no lock for us."""
+        """No call waits for an answer, and the agent holds no lock for us."""
         return not self._answers and not self._locked
 
     @property
@@ -73,7 +73,7 @@ class FramedChannel:
         return self._lost is not None
 
     def call(self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
-        answer = Reply(self._host, self._room, items=False)
+        answer = Reply(self._host, self._wait_for_room, items=False)
         number = self._register(answer)
         with self._lock:
             self._calls += 1
@@ -89,7 +89,7 @@ class FramedChannel:
                 self._answers.pop(number, None)
 
     def stream(self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
-        answer = Reply(self._host, self._room)
+        answer = Reply(self._host, self._wait_for_room)
         number = self._register(answer)
         self._send({"id": number, "verb": flow.name, "args": self._with_fence(flow, args)})
         return VerbStream(answer, flow, lambda: self._cancel(number), silence_s)
@@ -103,21 +103,21 @@ class FramedChannel:
             link.hurry()
 
     def close(self) -> None:
-        self._lose(HostUnreachable("the session was closed", where=self._host))
+        self._fail_all(HostUnreachable("the session was closed", where=self._host))
         self._channel.close()
-        self._pump.wake()
+        self._reader.wake()
 
     def _with_fence(self, verb: Verb[Any] | Flow[Any, Any], args: Args | None) -> Args:
         number = self._fences.get(str((args or {}).get("job", ""))) if verb.fenced else None
         if number is None:
             return args or {}
-        self._locked = True  # also one that was made anew: its agent then takes the lock again
+        self._locked = True  # after a reconnection too: the new agent then takes the lock again
         return {**(args or {}), "fence": number}
 
     def _register(self, answer: Reply) -> int:
         with self._lock:
             if self._lost is not None:
-                raise own(self._lost)
+                raise copied(self._lost)
             number = next(self._ids)
             self._answers[number] = answer
             return number
@@ -137,8 +137,8 @@ class FramedChannel:
             with self._sending:
                 self._channel.sendall(data)
         except (OSError, EOFError, paramiko.SSHException) as error:
-            self._lose(HostUnreachable("the connection ended", where=self._host))
-            raise own(self._lost or HostUnreachable("the connection ended", where=self._host)) from error
+            self._fail_all(HostUnreachable("the connection ended", where=self._host))
+            raise copied(self._lost or HostUnreachable("the connection ended", where=self._host)) from error
 
     # --- the reader's side ---
 
@@ -153,22 +153,22 @@ class FramedChannel:
                     raise frames.WireError("no hello")
             except frames.WireError as error:
                 raise HostUnreachable(f"what answers is not our agent: {error}", where=self._host) from error
-            if not self._more(max(0.1, deadline - time.monotonic())) or time.monotonic() > deadline:
-                raise self._gone()
+            if not self._receive(max(0.1, deadline - time.monotonic())) or time.monotonic() > deadline:
+                raise self._end_error()
 
     def _read(self) -> None:
         error: TfdeployError
         try:
             while self._lost is None:
-                self._beat()
-                if not self._more(1.0):
-                    error = self._gone()
+                self._ping_when_due()
+                if not self._receive(1.0):
+                    error = self._end_error()
                     break
                 for frame in self._frames.take():
-                    self._hand_out(frame)
+                    self._dispatch(frame)
                 if self._silent():
                     error = HostUnreachable(
-                        f"no sign of life for {self._patience_s:g} s: the host or its network is gone", where=self._host
+                        f"no sign of life for {self._silence_limit_s:g} s: the host or its network is gone", where=self._host
                     )
                     break
             else:
@@ -177,64 +177,67 @@ class FramedChannel:
             error = HostUnreachable(f"what the host sends is not our agent's: {foreign}", where=self._host)
         except (OSError, EOFError, paramiko.SSHException) as broken:
             error = HostUnreachable(f"the connection ended: {clean(str(broken).encode())}", where=self._host)
-        except Exception as broken:  # noqa: BLE001 - garbage finds its way; without this thread all would wait for ever
+        except Exception as broken:  # noqa: BLE001 - foreign bytes may raise anything, and without this thread all calls would wait for ever
             error = HostUnreachable(f"what the host sends is not our agent's: {type(broken).__name__}", where=self._host)
-        self._lose(error)
+        self._fail_all(error)
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may end at this very moment
             self._channel.close()
 
-    def _more(self, timeout_s: float) -> bool:
-        """Feeds what came to the frames. False at the end."""
+    def _receive(self, timeout_s: float) -> bool:
+        """Reads bytes and feeds them to the frames. False at the end of the channel."""
         before = time.monotonic()
-        got = self._pump.read(timeout_s)
+        got = self._reader.read(timeout_s)
         now = time.monotonic()
-        if now - before > timeout_s + 5.0 and self._ping_sent is not None:
-            self._ping_sent = now  # we were stopped ourselves: the silence was ours
-            self._stuck = None
+        if now - before > timeout_s + 5.0 and self._unanswered_since is not None:
+            self._unanswered_since = now  # this process was suspended: the silence does not count
+            self._blocked_since = None
         if got is None:
             return False
         out, err = got
         if out:
-            self._ping_sent = None
+            self._unanswered_since = None
             self._frames.feed(out)
         if err:
-            self._said = (self._said + err)[-4096:]
+            self._stderr = (self._stderr + err)[-4096:]
         return True
 
-    def _beat(self) -> None:
-        """A ping when it is due, never waiting for others who send, nor for room in the channel's window."""
+    def _ping_when_due(self) -> None:
+        """Sends a ping when it is due. Never waits for other senders, nor for space in the channel's window."""
         now = time.monotonic()
         if not self._sending.acquire(blocking=False):
-            self._stuck = None if self._channel.out_window_size else self._stuck or now
+            self._blocked_since = None if self._channel.out_window_size else self._blocked_since or now
             return
         try:
-            self._stuck = None
+            self._blocked_since = None
             if now < self._ping_due:
                 return
             frame = frames.encode_frame({"id": 0, "verb": PING.name, "args": {}})
             if self._channel.out_window_size > len(frame):
                 self._channel.sendall(frame)
                 self._ping_due = now + min(frames.HEARTBEAT_S, HURRIED_PING_S if self._hurried else frames.HEARTBEAT_S)
-                self._pinged = time.time()
-            self._ping_sent = self._ping_sent or now
+                self._pinged_at = time.time()
+            self._unanswered_since = self._unanswered_since or now
         finally:
             self._sending.release()
 
     @property
-    def _patience_s(self) -> float:
+    def _silence_limit_s(self) -> float:
         return min(DEAD_AFTER_S, HURRIED_DEAD_AFTER_S) if self._hurried else DEAD_AFTER_S
 
     def _silent(self) -> bool:
-        """No answer to a ping; or no room for what is being sent, so that none can be asked for."""
-        return any(since is not None and time.monotonic() - since > self._patience_s for since in (self._ping_sent, self._stuck))
+        """No answer to a ping for too long, or no space to send one."""
+        return any(
+            since is not None and time.monotonic() - since > self._silence_limit_s
+            for since in (self._unanswered_since, self._blocked_since)
+        )
 
-    def _hand_out(self, frame: Frame) -> None:
-        """To who asked, if it still waits: a late answer, or a second one, is not heard."""
+    def _dispatch(self, frame: Frame) -> None:
+        """Gives a frame to the call that waits for it. A late answer, or a second one, is dropped."""
         number = frame.header.get("id")
         if type(number) is not int:
             return
         if number == 0:
-            self._measure(frame.header.get("value"))
+            self._measure_clock(frame.header.get("value"))
             return
         with self._lock:
             answer = self._answers.get(number)
@@ -243,20 +246,20 @@ class FramedChannel:
         if answer is not None:
             answer.put(frame)
 
-    def _measure(self, value: Any) -> None:
+    def _measure_clock(self, value: Any) -> None:
         now = time.time()
         with contextlib.suppress(BadShape):
-            if 0 <= now - self._pinged < 2:
-                self.clock_skew_s = read(value, Clock).clock - (now + self._pinged) / 2
+            if 0 <= now - self._pinged_at < 2:
+                self.clock_skew_s = read(value, Clock).clock - (now + self._pinged_at) / 2
 
-    def _room(self, full: Callable[[], bool]) -> None:
-        """Called by the reader when a stream's reader is slow: waits, with the heart going on, unless a call waits."""
+    def _wait_for_room(self, full: Callable[[], bool]) -> None:
+        """Called by the reader thread when a stream's consumer is slow: waits and goes on pinging, unless a call waits."""
         while full() and self._lost is None and not self._calls:
-            self._beat()
-            self._ping_sent = self._stuck = None  # nothing is read just now: silence means nothing
+            self._ping_when_due()
+            self._unanswered_since = self._blocked_since = None  # nothing is read now, so silence means nothing
             time.sleep(0.02)
 
-    def _lose(self, error: TfdeployError) -> None:
+    def _fail_all(self, error: TfdeployError) -> None:
         with self._lock:
             if self._lost is not None:
                 return
@@ -266,8 +269,8 @@ class FramedChannel:
         for answer in waiting:
             answer.fail(error)
 
-    def _gone(self) -> TfdeployError:
+    def _end_error(self) -> TfdeployError:
         if not self._channel.get_transport().is_active():
             return HostUnreachable("the connection ended", where=self._host)
-        text = clean(self._said[-1200:])
+        text = clean(self._stderr[-1200:])
         return HostUnreachable("the agent ended" + (f"; it said: {text!r}" if text else ""), where=self._host)

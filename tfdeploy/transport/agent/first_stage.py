@@ -1,7 +1,7 @@
 """The program that a host runs before it has our agent, on any Python 3.8 or newer.
 
-It believes no folder that it finds: the agent is run where ownership.py and the hash in its name say that it is ours, and
-is put there where it is missing or damaged.
+It trusts no folder that it finds: it runs the agent only where ownership.py and the hash in the folder's name say that it
+is ours, and installs it where it is missing or damaged.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def look(folder, workdir, name, host): # comes back where the agent is there, wh
 
 
 def _text(module: str) -> bytes:
-    """Without what it imports of ours: it stands there already, or is for annotations."""
+    """The module's text without its imports of our own modules: those texts come before it, or serve annotations alone."""
     lines = (Path(layout.__file__).parent / f"{module}.py").read_bytes().splitlines(keepends=True)
     return b"".join(line for line in lines if not line.startswith((_FUTURE, b"from tfdeploy.agent.")))
 

@@ -1,4 +1,4 @@
-"""Frames out of a stream that arrives in pieces. It copies each byte once and holds one frame at most."""
+"""Splits a stream of bytes into frames. It copies each byte once and holds one frame at most."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _HEAD = struct.Struct("!II")
 
 
 class Frame(NamedTuple):
-    """`weight_bytes`: about what it takes in memory, once it is Python's values."""
+    """`weight_bytes`: about what its values take in memory."""
 
     header: dict[str, Any]
     blob: bytes
     weight_bytes: int
 
     def holds(self, field: str) -> bool:
-        """Packed or not."""
+        """Whether it has this field, packed or not."""
         return field in self.header or self.header.get("packed") == field
 
     @property
     def own_blob(self) -> bytes:
-        """b"" where the blob is a field that is packed."""
+        """The blob; b"" where it is a packed field."""
         return b"" if "packed" in self.header else self.blob
 
 
@@ -41,7 +41,7 @@ class Frames:
         self._have += len(data)
 
     def take(self) -> Iterator[Frame]:
-        """The frames that are whole by now. Raises frames.WireError on foreign bytes."""
+        """The frames that have arrived whole. Raises frames.WireError on foreign bytes."""
         if self._have < self._need:
             return
         data = b"".join(self._parts)

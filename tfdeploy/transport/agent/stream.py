@@ -1,8 +1,8 @@
-"""What comes back for one request: a value, or items and then the end. Filled by the reader, emptied by the caller.
+"""The answer to one request: a value, or items and then the end. The reader thread fills it, the caller empties it.
 
-Here, in the caller's thread, what a host says becomes the types that were asked for: BadAnswer where it does not fit.
-The items that wait are bounded by their weight: a slow caller slows the host down, through SSH's own windows. One that
-sends on meanwhile, so that a call could come through, is not heard any more.
+The caller's thread checks each answer against its type and raises BadAnswer where it does not fit. Items that wait are
+bounded by their weight: a slow caller slows the host down through SSH's windows. A host that sends far more while a call
+needs the channel ends its stream with BadAnswer.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import BadShape, read, read_text
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.agent.frames import Frame
-from tfdeploy.transport.ssh.errors import own
+from tfdeploy.transport.ssh.errors import copied
 
 BACKLOG_BYTES = 16 << 20
-MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # also while a call waits, which no slow stream may hold up
-MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it becomes what was asked for at once, never plain dicts and lists
+MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # while a call waits, which no slow stream may hold up
+MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it is parsed straight into its type
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 
 
 class Reply:
-    """`room` is called by the reader with a test for "still full"; it returns when there is room, or must be."""
+    """The reader thread calls `wait_for_room` with a test for "still full"; it returns when the reader may go on."""
 
-    def __init__(self, host: str, room: Callable[[Callable[[], bool]], None], *, items: bool = True) -> None:
-        self.host, self._room = host, room
+    def __init__(self, host: str, wait_for_room: Callable[[Callable[[], bool]], None], *, items: bool = True) -> None:
+        self.host, self._wait_for_room = host, wait_for_room
         self._changed = threading.Condition()
         self._items: deque[Frame] = deque()
         self._weight = 0
         self._end: Frame | TfdeployError | None = None
-        self._deaf = not items  # who wants the value alone keeps none
+        self._dropping = not items  # a call that wants the value alone drops items
 
     def put(self, frame: Frame) -> None:
-        """One frame of the agent with our id. What comes after the end is not heard."""
+        """One frame of the agent with our id. What comes after the end is dropped."""
         with self._changed:
             if self._end is not None:
                 return
             if not frame.holds("item"):
                 self._end = frame
-            elif not self._deaf:
+            elif not self._dropping:
                 self._items.append(frame)
                 self._weight += frame.weight_bytes
-                self._end_where_flooded()
+                self._end_if_flooded()
             self._changed.notify_all()
         if self._full():
-            self._room(self._full)
+            self._wait_for_room(self._full)
 
-    def _end_where_flooded(self) -> None:
+    def _end_if_flooded(self) -> None:
         if self._weight > MOST_BACKLOG_BYTES:
             self._items.clear()
             self._weight = 0
-            self._end = BadAnswer(f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB ahead of who reads it", where=self.host)
+            self._end = BadAnswer(f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB that were not read yet", where=self.host)
 
     def fail(self, error: TfdeployError) -> None:
         with self._changed:
@@ -66,7 +66,7 @@ class Reply:
             self._changed.notify_all()
 
     def value(self, verb: str, timeout_s: float) -> Frame | None:
-        """What the verb returned, as it was said. Raises AgentError, BadAnswer, HostUnreachable."""
+        """The frame that the verb returned. Raises AgentError, BadAnswer, HostUnreachable."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._end is None:
@@ -90,21 +90,21 @@ class Reply:
 
     @property
     def stopped(self) -> bool:
-        return self._deaf
+        return self._dropping
 
     def returned(self, verb: str) -> Frame | None:
-        """What the verb returned, as it was said. Raises AgentError, BadAnswer, HostUnreachable."""
+        """The frame that the verb returned. Raises AgentError, BadAnswer, HostUnreachable."""
         end = self._end
         if isinstance(end, TfdeployError):
-            raise own(end)
+            raise copied(end)
         if end is not None and end.holds("error"):
             raise agent_error(checked_frame(end, "error", Failure, verb, self.host), self.host)
         return end
 
     def stop(self) -> None:
-        """Nothing more is wanted: what waits is dropped, whoever waits is let go."""
+        """Drops the items that wait, and lets waiting callers return."""
         with self._changed:
-            self._deaf = True
+            self._dropping = True
             self._items.clear()
             self._weight = 0
             self._end = self._end or Frame({"value": None}, b"", 0)
@@ -143,19 +143,19 @@ def checked_frame(frame: Frame | None, field: str, cls: type[V], verb: str, host
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 
-def checked(said: Any, cls: type[V], verb: str, host: str) -> V:
+def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
     """Raises BadAnswer."""
     try:
-        return read(said, cls)
+        return read(value, cls)
     except BadShape as error:
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:
-    """The agent's no."""
+    """The error that the agent answered with."""
     where = failure.where
     return AgentError(
-        failure.what or "the agent failed without a word",
+        failure.what or "the agent failed and gave no reason",
         code=failure.code,
         details=failure.details,
         where=f"{host}: {where}" if where and where != host else host,

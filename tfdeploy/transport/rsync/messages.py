@@ -1,4 +1,4 @@
-"""What rsync prints: progress, totals, and what its end means. Pure."""
+"""Parses rsync's output (progress, totals) and its exit codes. Pure."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ def received_bytes(line: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-def turned_away(code: int, said: bytes) -> bool:
+def turned_away(code: int, stderr: bytes) -> bool:
     """sshd did not let this connection in at all (MaxStartups): worth another try."""
-    return code == 255 and any(sign in said for sign in _TURNED_AWAY)
+    return code == 255 and any(text in stderr for text in _TURNED_AWAY)
 
 
-def noisy(code: int, said: bytes) -> bool:
+def noisy(code: int, stderr: bytes) -> bool:
     """The login shell printed before rsync spoke."""
-    return code in (2, 12) and b"is your shell clean" in said
+    return code in (2, 12) and b"is your shell clean" in stderr
 
 
-def shrank(code: int, said: bytes) -> bool:
-    """Nothing went wrong but that files became shorter while they were read (ENODATA is rsync's word for it)."""
-    told = [line for line in said.splitlines() if line.strip() and not line.startswith(b"rsync error:")]
-    return code == 23 and bool(told) and all(_SHRANK.search(line) for line in told)
+def shrank(code: int, stderr: bytes) -> bool:
+    """The only errors are files that became shorter while they were read (rsync reports ENODATA, 61)."""
+    lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith(b"rsync error:")]
+    return code == 23 and bool(lines) and all(_SHRANK.search(line) for line in lines)
 
 
-def explain(code: int, said: bytes, target: Target, root: str, *, into: str | None = None) -> TfdeployError:
+def explain(code: int, stderr: bytes, target: Target, root: str, *, into: str | None = None) -> TfdeployError:
     """What a failed rsync means for the user. `root`: the source; `into`: the folder here that it was brought to."""
     host = target.name or target.where
-    line = _first(said)
-    if b"No space left on device" in said or b"Disk quota exceeded" in said:
-        full = next(words for words in said.splitlines() if b"No space left" in words or b"quota exceeded" in words)
+    line = _first(stderr)
+    if b"No space left on device" in stderr or b"Disk quota exceeded" in stderr:
+        full = next(words for words in stderr.splitlines() if b"No space left" in words or b"quota exceeded" in words)
         if into is not None:
             return HostFailed(f"the disk here is full: {clean(full)}", where=into, next="free some space here")
         return HostFailed(f"the disk is full: {clean(full)}", where=host, next="free some space there, or set `workdir:`")
-    if code == 127 or re.search(rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", said):
+    if code == 127 or re.search(rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", stderr):
         return rsync_missing(target)
-    if b"Host key verification failed" in said or b"host key is known" in said:
+    if b"Host key verification failed" in stderr or b"host key is known" in stderr:
         return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next="tfdeploy trust")
-    if b"Permission denied (" in said:
+    if b"Permission denied (" in stderr:
         return HostUnreachable(f"ssh is not let in: {line}", where=host, next="check `user:` and `identity_file:`")
     if code in (10, 12, 30, 35, 255):
         return HostUnreachable(f"the transfer broke off: {line}", where=host, next="the same command again goes on from there")
-    if b"change_dir" in said and code == 23 and root.encode(errors="surrogateescape") in said:
+    if b"change_dir" in stderr and code == 23 and root.encode(errors="surrogateescape") in stderr:
         return HostFailed(f"the source is gone: {line}", where=root if into is None else f"{host}: {root}")
     if code in (1, 4):
         return Refused(
@@ -78,6 +78,6 @@ def rsync_missing(target: Target) -> Refused:
     return Refused("rsync is missing there", where=target.name or target.where, next="install the package rsync on the host")
 
 
-def _first(said: bytes) -> str:
-    lines = [line for line in said.splitlines() if line.strip() and not line.startswith((b"rsync error:", b"@@@"))]
-    return clean(lines[0] if lines else said)
+def _first(stderr: bytes) -> str:
+    lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith((b"rsync error:", b"@@@"))]
+    return clean(lines[0] if lines else stderr)

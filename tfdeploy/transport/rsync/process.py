@@ -1,6 +1,6 @@
-"""One rsync process at a time: started, fed with names, listened to, tried again, ended, and never left behind.
+"""Runs rsync: starts it, feeds it names, reads its output, tries again, and always ends it.
 
-What its words mean is rsyncwords'; what is to be transferred is its caller's.
+`messages` parses its output; `transfer` says what is transferred.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfdeploy.transport.rsync import messages, skip_login_noise
 from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
 from tfdeploy.transport.ssh.target import Target
 
-GOOD = (0, messages.VANISHED)
+SUCCESS = (0, messages.VANISHED)
 TURNED_AWAY_TRIES = 6
 STARTS_PER_JUMP = 6  # ssh connections being opened through one jump host at once
 STDERR_BYTES = 32 << 10
@@ -49,27 +49,27 @@ class RsyncCall:
 
 
 @dataclass
-class Done:
+class RsyncResult:
     code: int = 0
     sent: int = 0
     received: int = 0
-    said: bytes = b""
+    stderr: bytes = b""
     interrupted: bool = False
     too_much: bool = False
 
 
-def transfer(call: RsyncCall) -> Done:
-    """Tries until it is let in, past a noisy login shell if need be. Raises Interrupted."""
+def transfer(call: RsyncCall) -> RsyncResult:
+    """Tries again while sshd turns it away, and once more without a noisy login shell's output. Raises Interrupted."""
     noise = False
     for attempt in range(TURNED_AWAY_TRIES):
         done = _Process(call, [call.argv[0], *_shell(call.target, noise), *call.argv[1:]]).run()
-        if done.code in GOOD or done.too_much:
+        if done.code in SUCCESS or done.too_much:
             break
         if done.interrupted:
             raise Interrupted("the transfer was interrupted", where=call.target.name or call.target.where)
-        if messages.noisy(done.code, done.said) and not noise:
+        if messages.noisy(done.code, done.stderr) and not noise:
             noise = True
-        elif not messages.turned_away(done.code, done.said):
+        elif not messages.turned_away(done.code, done.stderr):
             break
         time.sleep(random.uniform(0.1, 0.3) * 2 ** min(attempt, 3))
     return done
@@ -86,18 +86,18 @@ def end(targets: Collection[Target]) -> None:
 
 @dataclass
 class _Process:
-    """One rsync process: names in, progress out, its complaints kept, and never left behind."""
+    """One rsync process: writes the names, reads progress and stderr, and always ends it."""
 
     call: RsyncCall
     argv: list[str]
-    done: Done = field(default_factory=Done)
+    done: RsyncResult = field(default_factory=RsyncResult)
 
-    def run(self) -> Done:
+    def run(self) -> RsyncResult:
         with contextlib.ExitStack() as start:
             if self.call.target.jump is not None:
                 with _lock:
-                    gate = _starts.setdefault(self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP))
-                start.enter_context(gate)
+                    starting = _starts.setdefault(self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP))
+                start.enter_context(starting)
             process = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.PIPE,
@@ -109,14 +109,14 @@ class _Process:
             with _lock:
                 _running[process] = self.call.target
             try:
-                self._mind(process, start)
+                self._communicate(process, start)
             finally:
-                self._bury(process)
+                self._reap(process)
         return self.done
 
-    def _mind(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
-        beside = [threading.Thread(target=work, args=(process,), daemon=True) for work in (self._feed, self._listen)]
-        for thread in beside:
+    def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
+        threads = [threading.Thread(target=work, args=(process,), daemon=True) for work in (self._feed, self._read_stderr)]
+        for thread in threads:
             thread.start()
         assert process.stdout is not None
         rest = b""
@@ -129,7 +129,7 @@ class _Process:
                 _signal(process, signal.SIGTERM)
         self._read([rest])
         self.done.code = process.wait()
-        for thread in beside:
+        for thread in threads:
             thread.join(END_S)
 
     def _read(self, lines: list[bytes]) -> None:
@@ -151,13 +151,13 @@ class _Process:
             for name in self.call.names or ():
                 pipe.write(b"./" + name + b"\0")  # a leading # or ; would be a comment
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+    def _read_stderr(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None
         while block := os.read(process.stderr.fileno(), 1 << 14):
-            if len(self.done.said) < STDERR_BYTES:
-                self.done.said += block
+            if len(self.done.stderr) < STDERR_BYTES:
+                self.done.stderr += block
 
-    def _bury(self, process: subprocess.Popen[bytes]) -> None:
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
             _signal(process, signal.SIGTERM)
             try:

@@ -2,7 +2,7 @@
 
     python -S -E skip_login_noise.py ssh ... host remote command
 
-rsync's own data towards the host never pass through here.
+rsync's data towards the host do not pass through here.
 """
 
 import os

@@ -1,7 +1,6 @@
-"""The one caller of rsync: a tree, or some names of it, to a folder on one host or back from it, over OpenSSH.
+"""The one caller of rsync: sends a tree, or some names of it, to a folder on one host or back, over OpenSSH.
 
-It uses the same target as the sessions. It decides nothing about what is sent, refuses to delete from an empty
-source, and believes no host about where its files go.
+Its callers decide what is sent. It refuses to delete for an empty source, and checks where a host's files go.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from functools import lru_cache
 from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.rsync import messages
-from tfdeploy.transport.rsync.process import GOOD, Progress, RsyncCall, end, transfer
+from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncCall, end, transfer
 from tfdeploy.transport.ssh.target import Target
 
 __all__ = ["Progress", "end", "pull", "push"]
 
 _MODES = "--chmod=Du=rwx,Dgo=,Fu+rw,Fgo="
-_SAYING = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
+_OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
 
 
 def push(
@@ -49,8 +48,8 @@ def push(
     argv = push_argv(source_root, destination, names=listed is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
     done = transfer(RsyncCall(target, argv, listed, on_progress))
-    if done.code not in GOOD and not messages.shrank(done.code, done.said):
-        raise messages.explain(done.code, done.said, target, source_root)
+    if done.code not in SUCCESS and not messages.shrank(done.code, done.stderr):
+        raise messages.explain(done.code, done.stderr, target, source_root)
     return done.sent
 
 
@@ -66,10 +65,10 @@ def pull(
     """Brings the tree under `source_root` of the host (`names` None), or these names of it, into the folder `destination`
     here, which must exist; returns the bytes that came over the wire.
 
-    Only files: a link is not brought, for it could lead what comes after it out of the folder. Files arrive as with
+    Only files: a link could lead files that come after it out of the folder. Files arrive as with
     `push`; what lies here with the same size and time is not sent again, an interrupted file is kept and goes on next
-    time. A name that is no longer there is no error: the caller checks the result. `max_bytes`: more than this is not
-    taken. Raises Refused (a name that leads out, no rsync), HostFailed (too much, unreadable, disk full here),
+    time. A name that is no longer there is no error: the caller checks the result. `max_bytes`: a transfer that is larger
+    is ended. Raises Refused (a name that leads out, no rsync), HostFailed (too much, unreadable, disk full here),
     HostUnreachable, Interrupted.
     """
     _check_local()
@@ -80,13 +79,13 @@ def pull(
     done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes))
     if done.too_much:
         raise HostFailed(f"the host sends more than the {max_bytes} bytes that were to come", where=target.name or target.where)
-    if done.code not in GOOD:
-        raise messages.explain(done.code, done.said, target, source_root, into=destination)
+    if done.code not in SUCCESS:
+        raise messages.explain(done.code, done.stderr, target, source_root, into=destination)
     return done.received
 
 
 def check_name(name: bytes) -> None:
-    """Raises Refused for a path that is not relative, plain and inside."""
+    """Raises Refused for a path that is not relative or leads out of the folder."""
     if any(word in (b"", b".", b"..") for word in name.split(b"/")) or b"\0" in name:
         raise Refused(f"{os.fsdecode(name)!r} leads out of the folder it was to come from")
 
@@ -104,7 +103,7 @@ def _check_source(root: str, delete: bool) -> None:
 def push_argv(source_root: str, destination: str, *, names: bool, delete: bool, anew: bool = False) -> list[str]:
     """The words, without the remote shell. Raises Refused for paths that are not absolute."""
     _check_paths(source_root, destination)
-    words = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_SAYING]
+    words = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
     words += ["--files-from=-", "--from0"] if names else ["-r"]
     words += ["--ignore-times"] if names or anew else []
     words += ["--delete-delay"] if delete else []
@@ -114,7 +113,7 @@ def push_argv(source_root: str, destination: str, *, names: bool, delete: bool, 
 def pull_argv(source_root: str, destination: str, *, names: bool) -> list[str]:
     """The words, without the remote shell. Raises Refused for paths that are not absolute."""
     _check_paths(source_root, destination)
-    words = ["rsync", "-pt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_SAYING]
+    words = ["rsync", "-pt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
     words += ["--files-from=-", "--from0", "--ignore-missing-args"] if names else ["-r"]
     return [*words, "--", f"target:{source_root.rstrip('/')}/", destination.rstrip("/") + "/"]
 
@@ -127,12 +126,12 @@ def _check_paths(*paths: str) -> None:
 
 @lru_cache(maxsize=1)
 def _check_local() -> None:
-    """Raises Refused where this machine's rsync cannot do it. A refusal is not remembered."""
+    """Raises Refused where rsync or ssh is missing here or too old. Only success is cached."""
     for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
         if shutil.which(program) is None:
             raise Refused(f"{program} is missing on this machine", next=f"install the package {package}")
-    said = subprocess.run(["rsync", "--version"], capture_output=True, text=True, check=False, errors="replace").stdout
-    found = re.search(r"rsync\s+version\s+v?(\d+)\.(\d+)", said)
-    if found is None or (int(found[1]), int(found[2])) < (3, 1) or "openrsync" in said:
-        first = said.splitlines()[0] if said else "it says nothing"
+    shown = subprocess.run(["rsync", "--version"], capture_output=True, text=True, check=False, errors="replace").stdout
+    found = re.search(r"rsync\s+version\s+v?(\d+)\.(\d+)", shown)
+    if found is None or (int(found[1]), int(found[2])) < (3, 1) or "openrsync" in shown:
+        first = shown.splitlines()[0] if shown else "it says nothing"
         raise Refused(f"rsync 3.1 or newer is needed on this machine: {first[:100]}", next="install the package rsync")

@@ -1,6 +1,6 @@
-"""The words of an OpenSSH command for a target. Pure; the same target drives our own sessions.
+"""The arguments of an OpenSSH command for a target. Pure.
 
-`-F none`: what the user's configuration says is in the target already. Nothing of it can begin with `-`.
+`-F none`: the target already has what the user's configuration says. No value in it can begin with `-`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALWAYS = (
 
 
 def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
-    """Up to and without the host's name. `forwarding`: it will be used with -W."""
+    """All arguments before the host's name. `forwarding`: the command will have -W."""
     settings = [
         f"HostName={_percent(target.hostname)}",
         *(setting for setting in _ALWAYS if not (forwarding and setting.startswith("ClearAll"))),
@@ -54,7 +54,7 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
 
 
 def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-    """The whole command of `tfdeploy ssh`: a login shell, or `argv` as `exec` takes it. `terminal`: ask for one there."""
+    """The whole command of `tfdeploy ssh`: a login shell, or `argv` as `exec` takes it. `terminal`: with a terminal there."""
     words = tuple("-t" if word == "-T" else word for word in ssh_argv(target)) if terminal else ssh_argv(target)
     return (*words, "--", target.name or target.hostname, *((command_line(argv),) if argv else ()))
 

@@ -1,4 +1,4 @@
-"""Both outputs of a channel, read by one thread. It keeps nothing and knows nothing of what they mean."""
+"""Reads stdout and stderr of a channel in one thread. It buffers and interprets nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ BLOCK = 1 << 20
 
 
 class _Wake:
-    """What paramiko's pipes are told to set. They would also clear it, with the other pipe still full: not here."""
+    """The event that paramiko's two pipes set. A pipe also clears it when it is empty itself; `clear` ignores that,
+    because the other pipe may be full."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -22,7 +23,7 @@ class _Wake:
         pass
 
 
-class Pump:
+class ChannelReader:
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
         self._wake = _Wake()
@@ -44,7 +45,7 @@ class Pump:
     def _take(self) -> tuple[bytes, bytes, bool]:
         self._wake.event.clear()
         channel = self._channel
-        ended = bool(channel.eof_received or channel.closed)  # before looking: what came by then is in the pipes
+        ended = bool(channel.eof_received or channel.closed)  # asked first: what came before is then in the pipes
         out = channel.recv(BLOCK) if channel.recv_ready() else b""
         err = channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else b""
         return out, err, ended

@@ -1,6 +1,6 @@
-"""How an SSH connection comes to be: link, handshake with our choices, known host key, keys only.
+"""Opens SSH connections: link, handshake with our algorithms, known host key, keys only.
 
-Jump hosts are opened once and shared by all hosts behind them. Every failure leaves here as HostUnreachable.
+Jump hosts are opened once and shared by all hosts behind them. Every failure is raised as HostUnreachable.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import fabric
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport.ssh import descriptors, errors, keepalive, patience
-from tfdeploy.transport.ssh.errors import own
+from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, keepalive
+from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
+from tfdeploy.transport.ssh.errors import copied
 from tfdeploy.transport.ssh.identities import Offer
-from tfdeploy.transport.ssh.patience import Places, Wait
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
 CONNECT_S = 10.0
-NEVER_S = 3600.0  # paramiko's own time-outs know no patience but the clock's: ours closes the link
-FIRST_WORDS_S = 2.0  # a host that is silent for longer gets its handshake begun without them
+NEVER_S = 3600.0  # paramiko's own time-outs are off: connect_timeout closes the link
+GREETING_S = 2.0  # the wait for the server's greeting, before a handshake slot is taken
 TURNED_AWAY_TRIES = 8  # MaxStartups drops some of a burst; with jitter all get in
 HANDSHAKES = 32  # at once
 _JUMP = "the jump host"
@@ -37,7 +37,7 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 class _Packetizer(paramiko.packet.Packetizer):
-    """Without a timer thread per handshake: the deadline of the connect covers it."""
+    """Without a timer thread per handshake: the connect time-out covers it."""
 
     def start_handshake(self, timeout: float) -> None:
         pass
@@ -48,10 +48,10 @@ class _Transport(paramiko.Transport):
 
 
 class Connector:
-    """Connects one fleet's hosts: through which jump hosts, and with how many handshakes at once. Thread-safe."""
+    """Opens the connections of one fleet: shares jump hosts, bounds handshakes at once. Thread-safe."""
 
     def __init__(self, handshakes: int = HANDSHAKES) -> None:
-        self._handshakes = Places(handshakes)
+        self._handshakes = Slots(handshakes)
         self._lock = threading.Lock()
         self._jumps: dict[Target, _JumpHost] = {}
         self._closed = False
@@ -61,9 +61,9 @@ class Connector:
         for left in reversed(range(TURNED_AWAY_TRIES)):
             attempt = errors.Attempt(host, target, CONNECT_S)
             try:
-                return self._once(attempt)
+                return self._try_once(attempt)
             except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
-                if (refused := descriptors.lacking(error)) is not None:
+                if (refused := descriptors.limit_reached(error)) is not None:
                     raise refused from error
                 cause = errors.explain(error, attempt)
                 if not attempt.turned_away or not left or self._closed:
@@ -80,7 +80,7 @@ class Connector:
         for jump in jumps:
             jump.close()
 
-    def _once(self, attempt: errors.Attempt) -> fabric.Connection:
+    def _try_once(self, attempt: errors.Attempt) -> fabric.Connection:
         target = attempt.target
         offer = Offer(target)
         if offer.empty:
@@ -88,21 +88,21 @@ class Connector:
             raise errors.no_keys(attempt.host, target, offer.notes)
         jump = self._jump_host(target.jump) if target.jump is not None else None
         if jump is not None:
-            jump.transport(attempt.host)  # its own connect has its own time
+            jump.transport(attempt.host)  # connects with a time-out of its own
         link: Link | None = None
         connection = _connection(target, attempt.host)
-        with patience.waiting(CONNECT_S) as wait:
+        with connect_timeout.waiting(CONNECT_S) as wait:
             offer.paused = wait.paused
             try:
                 link = wait.link = jump.link(attempt.host, target, wait) if jump is not None else dial(target, wait)
                 attempt.connected = True
-                link.first_words(FIRST_WORDS_S)
-                with self._handshakes.one(wait):
-                    connection.connect_kwargs = _words(target, link, offer)
+                link.wait_for_greeting(GREETING_S)
+                with self._handshakes.take(wait):
+                    connection.connect_kwargs = _connect_kwargs(target, link, offer)
                     connection.open()
             except BaseException as error:
                 attempt.timed_out = wait.over or isinstance(error, TimeoutError)
-                _look_back(attempt, connection, link, offer)
+                _note_failure(attempt, connection, link, offer)
                 raise
             finally:
                 offer.close()
@@ -121,28 +121,28 @@ class Connector:
 
 
 class _JumpHost:
-    """One jump host: its connection, opened by whoever needs it first, and again when it has died."""
+    """One jump host: its connection, opened by the first host that needs it, and again after its end."""
 
     def __init__(self, connector: Connector, target: Target) -> None:
         self._connector, self._target = connector, target
         self._lock = threading.Lock()
-        self._starts = Places(STARTS_PER_JUMP)
+        self._starts = Slots(STARTS_PER_JUMP)
         self._connection: fabric.Connection | None = None
         self._failed: tuple[float, TfdeployError] | None = None  # the last try: when it ended, and why
 
     def transport(self, host: str) -> paramiko.Transport:
-        """All that waited for a try in vain share its answer: a silent jump host costs one time-out, not one per host."""
+        """Hosts that waited during a failed try share its error: a silent jump host costs one time-out, not one per host."""
         asked = time.monotonic()
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
                 if self._failed is not None and self._failed[0] > asked:
-                    error = own(self._failed[1])
+                    error = copied(self._failed[1])
                     error.where = host
                     raise error
                 try:
                     self._connection = self._connector.connect(host, self._target)
                 except TfdeployError as error:
-                    if not error.what.startswith(_JUMP):  # it may be one further ahead
+                    if not error.what.startswith(_JUMP):  # it may be an earlier jump host's
                         error.what = f"{_JUMP} {self._target.where} cannot be used: {error.what}"
                     self._failed = (time.monotonic(), error)
                     raise
@@ -151,7 +151,7 @@ class _JumpHost:
 
     def link(self, host: str, target: Target, wait: Wait) -> Link:
         transport = self.transport(host)
-        with self._starts.one(wait):
+        with self._starts.take(wait):
             try:
                 channel = transport.open_channel("direct-tcpip", (target.hostname, target.port), ("", 0), timeout=wait.limit_s)
             except paramiko.ChannelException as error:
@@ -169,7 +169,7 @@ class _JumpHost:
         return Link(channel)
 
     def _lost(self, host: str) -> HostUnreachable:
-        return HostUnreachable(f"{_JUMP} {self._target.where} has gone: the connection to it ended", where=host)
+        return HostUnreachable(f"{_JUMP} {self._target.where} is lost: the connection to it ended", where=host)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -177,7 +177,7 @@ class _JumpHost:
 
 
 class _NoConfig(paramiko.SSHConfig):
-    """Without paramiko's look-up, which also wants to know the name of our user."""
+    """Without paramiko's look-up, which fails where our user has no name."""
 
     def lookup(self, hostname: str) -> paramiko.SSHConfigDict:
         return paramiko.SSHConfigDict({"hostname": hostname})
@@ -190,14 +190,14 @@ def _config() -> fabric.Config:
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:
-    config = _config().clone()  # of its own: a config that threads share is empty while one of them merges it
+    config = _config().clone()  # a copy each: a config that threads share is empty while one of them merges it
     config.base_ssh_config = _NoConfig()  # a clone has made its own
     connection = fabric.Connection(target.hostname, user=target.user, port=target.port, config=config, gateway=False)
     connection.client.set_missing_host_key_policy(errors.KnownOnly(host, target))
     return connection
 
 
-def _words(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
+def _connect_kwargs(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
     return {
         "sock": link,
         "auth_strategy": offer,
@@ -209,7 +209,7 @@ def _words(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
 
 
 def tuned_transport(target: Target, sock: Any, disabled_algorithms: Any = None) -> paramiko.Transport:
-    """A transport with our algorithms, asking first for the kinds of host key that we know of this target."""
+    """A transport with our algorithms that prefers the host key types known_hosts has for this target."""
     transport = _Transport(sock, packetizer_class=_Packetizer)
     options = transport.get_security_options()
     options.ciphers = CIPHERS
@@ -221,8 +221,8 @@ def tuned_transport(target: Target, sock: Any, disabled_algorithms: Any = None) 
     return transport
 
 
-def _look_back(attempt: errors.Attempt, connection: fabric.Connection, link: Link | None, offer: Offer) -> None:
-    """What is known after a failed attempt; and nothing of it stays open."""
+def _note_failure(attempt: errors.Attempt, connection: fabric.Connection, link: Link | None, offer: Offer) -> None:
+    """Notes in `attempt` how far it came, and closes the link and the client."""
     transport = connection.client.get_transport()
     attempt.agreed = bool(transport is not None and transport.initial_kex_done)
     attempt.offered = offer.tried

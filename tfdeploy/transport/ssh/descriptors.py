@@ -1,4 +1,4 @@
-"""How many files this process may still open: each session takes one, and each host that is being dialled a few."""
+"""How many file descriptors this process has left: a session takes one, a host that is being dialled four more."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import resource
 from tfdeploy.errors import Refused
 
 ENOUGH = 1 << 14
-DIAL = 4  # of a host that is being dialled: three tries, and the ssh-agent
+PER_DIAL = 4  # of a host that is being dialled: three tries, and the ssh-agent
 RESERVE = 8  # for files that are read, names that are looked up
 
 
 def raise_limit() -> None:
-    """To what the system allows, or to plenty."""
+    """Raises the soft limit to the hard one, at most to ENOUGH."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -34,8 +34,8 @@ def free() -> int:
     return max(0, limit - used - RESERVE)
 
 
-def lacking(error: BaseException) -> Refused | None:
-    """What is said where `error` means that no more may be opened."""
+def limit_reached(error: BaseException) -> Refused | None:
+    """The error for the operator where `error` means that no more may be opened, else None."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,4 +1,4 @@
-"""The one place where what paramiko, sockets and sshd say becomes one clear cause: HostUnreachable (exit 4)."""
+"""Translates every error of paramiko, sockets and sshd into HostUnreachable (exit 4) with its cause."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Attempt:
     timed_out: bool = False
     connected: bool = False  # TCP
     greeting: bytes = b""  # the first bytes that came
-    agreed: bool = False  # on keys: the server speaks SSH and proved its host key
+    agreed: bool = False  # the key exchange is done: the server speaks SSH and has proved its host key
     offered: int = 0  # keys
-    wanted: tuple[str, ...] = ()  # ways to log in that it wants besides the key that it took
+    wanted: tuple[str, ...] = ()  # login methods that it asks for after it has accepted the key
     notes: tuple[str, ...] = ()  # about keys that could not be offered
 
     @property
@@ -93,30 +93,30 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
     target, host = attempt.target, attempt.host
     if isinstance(error, HostKeyRefused):
         return error.error
-    what, next_ = _words(error, attempt)
+    what, next_ = _cause(error, attempt)
     if target.jump is not None:
         what += f" (through {target.jump.where})"
     return HostUnreachable(what, where=host, next=next_, retries=_retries(error, attempt))
 
 
 def _retries(error: BaseException, attempt: Attempt) -> int:
-    """A host that takes connections may only be slow, one that is silent was asked for as long as that takes."""
+    """A host that accepts connections may be slow: many retries. One that is silent had its full time-out: one."""
     if attempt.timed_out or attempt.turned_away:
         return 8 if attempt.connected else 1
     return 0
 
 
-def _words(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
+def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
     place = target.where.rpartition("@")[2]
     if isinstance(error, socket.gaierror):
         return f"the name {target.hostname} cannot be resolved: {error.strerror}", "check `address:` in the inventory"
     if attempt.agreed and (isinstance(error, paramiko.AuthenticationException) or attempt.timed_out):
-        return _login_words(attempt)
+        return _login_cause(attempt)
     if attempt.timed_out or isinstance(error, TimeoutError):
         if attempt.connected:
             said = "said nothing that ends in a login" if attempt.greeting else "accepts connections but says nothing"
-            return f"{place} {said} within {attempt.timeout_s:g} s", f"ssh -v {_ssh_words(target)}"
+            return f"{place} {said} within {attempt.timeout_s:g} s", f"ssh -v {_ssh_arguments(target)}"
         return (
             f"{place} does not answer within {attempt.timeout_s:g} s",
             f"is it up, and does a firewall drop port {target.port}?",
@@ -130,14 +130,14 @@ def _words(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     if attempt.turned_away:
         return (
             f"{place} closes connections before the handshake (MaxStartups, or its address rules)",
-            f"ssh -v {_ssh_words(target)}",
+            f"ssh -v {_ssh_arguments(target)}",
         )
     if isinstance(error, OSError) and error.strerror:
         return f"{place}: {error.strerror}", None
-    return f"{place}: {clean(str(error).encode()) or type(error).__name__}", f"ssh -v {_ssh_words(target)}"
+    return f"{place}: {clean(str(error).encode()) or type(error).__name__}", f"ssh -v {_ssh_arguments(target)}"
 
 
-def _login_words(attempt: Attempt) -> tuple[str, str | None]:
+def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
     if attempt.timed_out:
         return f"{target.where} did not finish the login within {attempt.timeout_s:g} s", None
@@ -154,30 +154,30 @@ def _login_words(attempt: Attempt) -> tuple[str, str | None]:
     shown = f" ({', '.join(files)})" if files else ""
     return (
         f"{target.where} {offered}{shown}{notes}",
-        f"check `user:` and `identity_file:`, or: ssh-copy-id {_ssh_words(target)}",
+        f"check `user:` and `identity_file:`, or: ssh-copy-id {_ssh_arguments(target)}",
     )
 
 
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
-    """Nothing could be offered at all: said before the host is bothered."""
+    """There is no key to offer: found before the host is dialled."""
     what = "; ".join(notes) or "there is no key to log in with: no identity file, and no ssh-agent holds one"
     return HostUnreachable(f"{what} (for {target.where})", where=host, next="set `identity_file:`, or ssh-add the key", retries=0)
 
 
-def _ssh_words(target: Target) -> str:
+def _ssh_arguments(target: Target) -> str:
     port = f"-p {target.port} " if target.port != 22 else ""
     return f"{port}{target.user}@{target.hostname}"
 
 
-def clean(said: bytes, limit: int = 300) -> str:
-    """Foreign text made fit for a message: one line, printable, bounded."""
-    text = said[: 4 * limit].decode("utf-8", "replace")
-    kept = "".join(sign if sign.isprintable() else " " for sign in text)
+def clean(raw: bytes, limit: int = 300) -> str:
+    """Foreign bytes as text for a message: one line, printable, at most `limit` characters."""
+    text = raw[: 4 * limit].decode("utf-8", "replace")
+    kept = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(kept.split())[:limit]
 
 
-def own(error: TfdeployError) -> TfdeployError:
-    """A fresh exception for each one who waits: one object raised in many threads would mix their tracebacks."""
+def copied(error: TfdeployError) -> TfdeployError:
+    """A copy for each thread that raises it: one object raised in many threads would mix their tracebacks."""
     if isinstance(error, AgentError):
         return AgentError(error.what, code=error.code, details=error.details, where=error.where, next=error.next)
     if isinstance(error, HostUnreachable):

@@ -1,7 +1,7 @@
 """Which keys are offered to a host, in order: identity files, then the agent's. Never a password.
 
-With an explicit identity file only that key is offered (an agent may hold it); else at most six of the agent's
-follow, because sshd counts.
+With an explicit identity file only that key is offered (an agent may hold it). Else at most six of the agent's
+follow, because sshd counts each offer (MaxAuthTries).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from paramiko.pkey import PublicBlob
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 
-NEVER_S = 3600.0  # the patience with the host ends its link, whatever it is asked
+NEVER_S = 3600.0  # paramiko's own time-out is off: connect_timeout closes the link
 
 AGENT_KEYS_MAX = 6
 
 
 class Offer(AuthStrategy):
-    """The keys for one connection. `tried` counts, `notes` says why files were of no use."""
+    """The keys for one connection. `tried`: keys offered so far; `notes`: why files could not be used."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
         self.tried = 0
-        self.wanted: tuple[str, ...] = ()  # what the server asks for besides the key that it has taken
+        self.wanted: tuple[str, ...] = ()  # login methods that it asks for after it has accepted a key
         self.notes: list[str] = []
-        self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext  # holds the host's time while an agent signs
+        self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext  # stops the host's time-out while an agent signs
         self._locked: dict[bytes, str] = {}  # public half -> path
         self._certified = dict(pair for path in target.certificates for pair in self._certificate(path))
         self._keys = [key for path in target.identity_files for key in self._load(path)]
@@ -60,7 +60,7 @@ class Offer(AuthStrategy):
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
         for key in self._every_key():
             if self.wanted and "publickey" not in self.wanted:
-                return  # another key is not what it asks for
+                return  # it asks for something else than a key
             self.tried += 1
             yield _Source(self, self._with_certificate(key))
 
@@ -104,7 +104,7 @@ class Offer(AuthStrategy):
         if blob is None:
             return key
         if not isinstance(key, paramiko.AgentKey):
-            key = copy.copy(key)  # what `load` remembers goes to hosts without one too
+            key = copy.copy(key)  # the cached key is also used for hosts without a certificate
         key.public_blob = blob
         return key
 
@@ -114,7 +114,7 @@ class Offer(AuthStrategy):
         if not self._target.agent:
             return []
         self._agent = SshAgent(self._target.agent, self.notes)
-        self._agent.paused = lambda: self.paused()  # as it is then
+        self._agent.paused = lambda: self.paused()  # looked up when it signs: `paused` is set later
         held = self._agent.keys()
         wanted = [key for key in held if key.asbytes() in self._locked]
         others = [key for key in held if key.asbytes() not in self._locked]
@@ -143,7 +143,7 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
         return paramiko.PKey.from_path(path), None, None
     except (TypeError, paramiko.PasswordRequiredException):
         return None, _public_half(path, data), f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
-    except Exception as error:  # noqa: BLE001  # a foreign file makes the libraries below raise nearly anything
+    except Exception as error:  # noqa: BLE001  # on a foreign file the libraries raise nearly any error
         if b"ENCRYPTED" in data:
             return None, _public_half(path, data), f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
         public = _public_half(path, data)

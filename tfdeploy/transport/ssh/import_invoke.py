@@ -1,7 +1,7 @@
-"""Imports fabric's invoke without what it never needs here: a tenth of what each verb over SSH costs.
+"""Imports fabric's invoke without two modules that it does not need here: they cost a tenth of each verb over SSH.
 
-invoke imports `unittest.mock`, and with it asyncio and ssl, for a class that tests of its users make; and a YAML reader of
-its own for settings files, which are never read here (see connect._config).
+`unittest.mock` (with asyncio and ssl) serves a class for tests, and invoke's own YAML reader serves settings files, which
+are never read here (see connect._config).
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-NEEDLESS = ("unittest.mock", "invoke.vendor.yaml")
+UNUSED = ("unittest.mock", "invoke.vendor.yaml")
 
 
 def import_invoke() -> None:
-    """Afterwards `unittest.mock` is what it was for everybody else."""
-    if {*NEEDLESS, "invoke"} & set(sys.modules):
+    """Other importers of `unittest.mock` get the real one."""
+    if {*UNUSED, "invoke"} & set(sys.modules):
         return
-    for name in NEEDLESS:
+    for name in UNUSED:
         stand_in = ModuleType(name)
         stand_in.__dict__["__getattr__"] = lambda asked: None
         sys.modules[name] = stand_in
     try:
         import invoke  # noqa: F401
     finally:
-        for name in NEEDLESS:
+        for name in UNUSED:
             del sys.modules[name]

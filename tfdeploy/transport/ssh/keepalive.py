@@ -1,4 +1,4 @@
-"""Finds dead peers: every few seconds a session that was silent is asked for a sign of life.
+"""Finds dead peers: every few seconds a silent session gets a request that the server must answer.
 
 TCP_USER_TIMEOUT finds a dead network on our own socket; this also finds a dead host behind a jump host, and
 a server that hangs. One thread for all sessions of the process.
@@ -16,7 +16,7 @@ from paramiko.common import cMSG_GLOBAL_REQUEST
 from tfdeploy.transport.ssh.tcp import Link
 
 EVERY_S = 5.0
-DEAD_AFTER_S = 15.0  # of silence after having been asked
+DEAD_AFTER_S = 15.0  # of silence after the request
 
 _lock = threading.Lock()
 _watched: dict[paramiko.Transport, tuple[Link, float | None]] = {}  # -> link, asked since (monotonic)
@@ -24,21 +24,21 @@ _thread: threading.Thread | None = None
 
 
 def watch(transport: paramiko.Transport, link: Link) -> None:
-    """From now on until the transport ends. A dead one is closed, so that whoever waits on it wakes up."""
+    """Checks the transport until it ends. A dead one is closed, so that all threads that wait on it wake up."""
     global _thread
     with _lock:
         _watched[transport] = (link, None)
         if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_beat, name="ssh-pulse", daemon=True)
+            _thread = threading.Thread(target=_run, name="ssh-keepalive", daemon=True)
             _thread.start()
 
 
-def _beat() -> None:
+def _run() -> None:
     global _thread
     while True:
-        slept_from = time.monotonic()
+        began = time.monotonic()
         time.sleep(EVERY_S)
-        overslept = time.monotonic() - slept_from > 2 * EVERY_S  # we were stopped ourselves: ask anew
+        suspended = time.monotonic() - began > 2 * EVERY_S  # this process was suspended: ask again
         with _lock:
             for transport in [t for t in _watched if not t.is_active()]:
                 del _watched[transport]
@@ -47,28 +47,28 @@ def _beat() -> None:
                 return
             watched = list(_watched.items())
         for transport, (link, asked) in watched:
-            _check(transport, link, None if overslept else asked)
+            _check(transport, link, None if suspended else asked)
 
 
 def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> None:
     now = time.monotonic()
-    if asked is not None and link.heard < asked:
+    if asked is not None and link.received_at < asked:
         if now - asked >= DEAD_AFTER_S - 1:  # looked at every few seconds, never exactly on time
             link.close()
             threading.Thread(target=transport.close, daemon=True).start()
         return
     asked = None
-    if now - link.heard >= EVERY_S:
+    if now - link.received_at >= EVERY_S:
         asked = now
         with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
-            _ask(transport)
+            _send_request(transport)
     with _lock:
         if transport in _watched:
             _watched[transport] = (link, asked)
 
 
-def _ask(transport: paramiko.Transport) -> None:
-    """A request that every server answers, if only with no. paramiko's own keepalive asks for no answer."""
+def _send_request(transport: paramiko.Transport) -> None:
+    """Sends a request that every server answers, be it with a failure. paramiko's own keepalive asks for no answer."""
     if not transport.clear_to_send.is_set():
         return
     message = paramiko.Message()

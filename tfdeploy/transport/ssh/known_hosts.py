@@ -1,7 +1,6 @@
 """known_hosts files: which keys a name is known by, with file:line, and how a new key is recorded.
 
-Read once per content, looked up by name without going through all lines. It decides nothing about trust:
-that is `connect.py`.
+Each file is read once per content. `errors.py` decides which key is accepted.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ class KnownKey:
 
 @dataclass(frozen=True)
 class KnownFile:
-    """One file: names that stand there plainly are found by a look-up, the few others one by one."""
+    """One file: plain names are found by a look-up, patterns and hashed names one by one."""
 
     plain: dict[str, list[KnownKey]] = field(default_factory=dict)
-    odd: list[tuple[str, KnownKey]] = field(default_factory=list)  # patterns and hashed names
+    patterns: list[tuple[str, KnownKey]] = field(default_factory=list)  # patterns and hashed names
 
     def find(self, name: str) -> list[KnownKey]:
-        return self.plain.get(name, []) + [key for names, key in self.odd if _matches(names, name)]
+        return self.plain.get(name, []) + [key for names, key in self.patterns if _matches(names, name)]
 
 
 def fingerprint(key: bytes) -> str:
@@ -73,7 +72,7 @@ def record(path: str, name: str, keytype: str, key: bytes) -> None:
 
 
 def read_lines(lines: Iterable[str], path: str) -> KnownFile:
-    """Pure. Lines that are not known_hosts lines are passed over, as OpenSSH does."""
+    """Pure. Lines of another form are ignored, as OpenSSH does."""
     found = KnownFile()
     for number, line in enumerate(lines, 1):
         words = line.split()
@@ -87,8 +86,8 @@ def read_lines(lines: Iterable[str], path: str) -> KnownFile:
         except (ValueError, binascii.Error):
             continue
         entry = KnownKey(words[1], key, f"{path}:{number}", marker == "@revoked")
-        if words[0].startswith("|") or any(sign in words[0] for sign in "*?!"):
-            found.odd.append((words[0], entry))
+        if words[0].startswith("|") or any(char in words[0] for char in "*?!"):
+            found.patterns.append((words[0], entry))
         else:
             for name in words[0].lower().split(","):
                 found.plain.setdefault(name, []).append(entry)
@@ -119,11 +118,11 @@ def _matches(names: str, name: str) -> bool:
         except (ValueError, binascii.Error):
             return False
         return hmac.new(salt, name.encode(), hashlib.sha1).digest() == digest
-    good = False
+    matched = False
     for pattern in names.lower().split(","):
         refused = pattern.startswith("!")
         if fnmatch.fnmatchcase(name, pattern.lstrip("!").replace("[", "[[]")):
             if refused:
                 return False
-            good = True
-    return good
+            matched = True
+    return matched

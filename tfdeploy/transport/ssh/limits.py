@@ -1,4 +1,4 @@
-"""An end to what paramiko waits for without one: a host's reply to a request, and room in its window."""
+"""Time-outs for what paramiko waits for without one: a host's reply to a request, and space in its window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import paramiko
 
 @contextlib.contextmanager
 def closed_after(channel: paramiko.Channel, wait_s: float) -> Iterator[threading.Event]:
-    """Within the block: after so long the channel is closed, whoever waits on it gets an SSHException or OSError, and the
+    """Within the block the channel is closed after `wait_s`: calls that wait on it raise SSHException or OSError, and the
     event is set."""
     late = threading.Event()
 

@@ -1,7 +1,7 @@
 """What OpenSSH's own configuration says about a host, by asking `ssh -G` itself.
 
-Nothing here interprets the configuration: files are only looked through to see whether asking can
-matter at all (it costs a process per host), and the answer of `ssh -G` is read as it is.
+The configuration is not interpreted here. Its files are only searched for keywords that matter, because `ssh -G` costs
+a process per host.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
     """
     if not _matters(user_config(), SYSTEM_CONFIG):
         return {}
-    words = ["ssh", "-G", *_which_config()]
+    words = ["ssh", "-G", *_config_option()]
     words += ["-p", str(port)] if port is not None else []
     words += ["-l", user] if user is not None else []
     try:
@@ -54,9 +54,9 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"`ssh -G {address}` did not answer: {error}", where=user_config()) from error
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        complaint = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(
-            said[0] if said else f"`ssh -G` ended with {done.returncode}",
+            complaint[0] if complaint else f"`ssh -G` ended with {done.returncode}",
             where=user_config(),
             next=f"ssh -G {address}",
         )
@@ -73,8 +73,8 @@ def read_answers(text: str) -> Answers:
     return {key: tuple(values) for key, values in found.items()}
 
 
-def _which_config() -> list[str]:
-    """ssh reads the passwd entry's home; where $HOME says otherwise, $HOME is what we mean everywhere."""
+def _config_option() -> list[str]:
+    """ssh reads the passwd entry's home; where $HOME differs, tfdeploy uses $HOME everywhere."""
     mine = user_config()
     try:
         own = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".ssh/config")
@@ -85,10 +85,10 @@ def _which_config() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _matters(*paths: str) -> bool:
-    return shutil.which("ssh") is not None and any(_says_something(path, 0) for path in paths)
+    return shutil.which("ssh") is not None and any(_has_effect(path, 0) for path in paths)
 
 
-def _says_something(path: str, depth: int) -> bool:
+def _has_effect(path: str, depth: int) -> bool:
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:
@@ -98,7 +98,7 @@ def _says_something(path: str, depth: int) -> bool:
         if not words or words[0].startswith("#"):
             continue
         if words[0].lower() == "include":
-            if depth >= 16 or any(_says_something(found, depth + 1) for word in words[1:] for found in _included(word, path)):
+            if depth >= 16 or any(_has_effect(found, depth + 1) for word in words[1:] for found in _included(word, path)):
                 return True
         elif words[0].lower() not in _HARMLESS:
             return True

@@ -1,4 +1,4 @@
-"""Where a host is and how to get in: one frozen value that SSH sessions and rsync's ssh both use.
+"""Address, user, keys and jump hosts of one host: a frozen value that SSH sessions and rsync's ssh both use.
 
 The inventory decides, then OpenSSH's configuration, then OpenSSH's own defaults. Every word is checked
 against an allow-list, because some of them end up on command lines.
@@ -66,34 +66,37 @@ class Target:
 def resolve(host: Host) -> Target:
     """The target of one host of the inventory. Raises ConfigError on words that are not addresses or users."""
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
-    said = ssh_config.ask(address, host.port, host.user)
-    hostname = _checked(ADDRESS, _last(said, "hostname", address).strip("[]"), "address", ssh_config.user_config())
-    port = host.port or int(_last(said, "port", "22"))
-    user = _checked(USER, host.user or _last(said, "user", "") or _login(), "user", host.source or host.name)
-    tokens = {"h": hostname, "n": address, "k": _last(said, "hostkeyalias", address), "p": str(port), "r": user}
-    own, config_files = _identities(said, tokens)
+    answers = ssh_config.ask(address, host.port, host.user)
+    hostname = _checked(ADDRESS, _last_value(answers, "hostname", address).strip("[]"), "address", ssh_config.user_config())
+    port = host.port or int(_last_value(answers, "port", "22"))
+    user = _checked(USER, host.user or _last_value(answers, "user", "") or _login(), "user", host.source or host.name)
+    tokens = {"h": hostname, "n": address, "k": _last_value(answers, "hostkeyalias", address), "p": str(port), "r": user}
+    own, config_files = _identities(answers, tokens)
     files = (_path(host.identity_file),) if host.identity_file else own
-    jump, command = _way(host, said)
+    own_known_hosts = (_path(host.known_hosts),) if host.known_hosts else ()
+    jump, command = _route(host, answers)
     return Target(
         hostname=hostname,
         port=port,
         user=user,
         identity_files=files,
-        identities_only=bool(host.identity_file) or (config_files and _last(said, "identitiesonly", "no") == "yes"),
-        user_known_hosts=(_path(host.known_hosts),) if host.known_hosts else _paths(said, "userknownhostsfile", USER_KNOWN_HOSTS),
-        global_known_hosts=_paths(said, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
+        identities_only=bool(host.identity_file) or (config_files and _last_value(answers, "identitiesonly", "no") == "yes"),
+        user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS),
+        global_known_hosts=_paths(answers, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
         jump=jump,
         proxy_command=command,
-        host_key_alias=_last(said, "hostkeyalias", "") or None,
-        agent=_agent(_last(said, "identityagent", "SSH_AUTH_SOCK")),
-        certificates=tuple(_path(_filled(name, tokens)) for name in said.get("certificatefile", ()) if name.lower() != "none"),
-        unused=tuple(f"PKCS11Provider {name}" for name in said.get("pkcs11provider", ()) if name.lower() != "none"),
+        host_key_alias=_last_value(answers, "hostkeyalias", "") or None,
+        agent=_agent(_last_value(answers, "identityagent", "SSH_AUTH_SOCK")),
+        certificates=tuple(
+            _path(_expand_tokens(name, tokens)) for name in answers.get("certificatefile", ()) if name.lower() != "none"
+        ),
+        unused=tuple(f"PKCS11Provider {name}" for name in answers.get("pkcs11provider", ()) if name.lower() != "none"),
         name=host.name,
     )
 
 
 def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
-    """`[user@]host[:port]`, several with commas, in the order in which they are passed through."""
+    """`[user@]host[:port]`, several with commas, the first hop first."""
     hops: list[tuple[str | None, str, int | None]] = []
     for hop in text.split(","):
         user, at, rest = hop.strip().removeprefix("ssh://").rpartition("@")
@@ -106,13 +109,13 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     return tuple(hops)
 
 
-def _way(host: Host, said: ssh_config.Answers) -> tuple[Target | None, str | None]:
+def _route(host: Host, answers: ssh_config.Answers) -> tuple[Target | None, str | None]:
     if host.jump is not None:
         return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
-    through = _last(said, "proxyjump", "none")
+    through = _last_value(answers, "proxyjump", "none")
     if through != "none":
         return _chain(through, host), None
-    command = _last(said, "proxycommand", "none")
+    command = _last_value(answers, "proxycommand", "none")
     return None, None if command == "none" else command
 
 
@@ -137,7 +140,7 @@ def _agent(word: str) -> str:
     return os.environ.get(word[1:].strip("{}"), "") if word.startswith("$") else _path(word)
 
 
-def _filled(text: str, tokens: dict[str, str]) -> str:
+def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
     """With the %-tokens of ssh_config(5) filled in, which `ssh -G` leaves as they are. Raises ConfigError."""
 
     def word(found: re.Match[str]) -> str:
@@ -152,16 +155,16 @@ def _filled(text: str, tokens: dict[str, str]) -> str:
     return re.sub("%(.?)", word, text)
 
 
-def _identities(said: ssh_config.Answers, tokens: dict[str, str]) -> tuple[tuple[str, ...], bool]:
+def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     """The files, and whether the configuration named any beyond ssh's defaults."""
-    named = tuple(_path(_filled(name, tokens)) for name in said.get("identityfile", ()) if name.lower() != "none")
+    named = tuple(_path(_expand_tokens(name, tokens)) for name in answers.get("identityfile", ()) if name.lower() != "none")
     defaults = tuple(_path(name) for name in DEFAULT_IDENTITIES)
     chosen = tuple(name for name in named if os.path.exists(name)) or tuple(n for n in defaults if os.path.exists(n))
-    return chosen, bool(said)
+    return chosen, bool(answers)
 
 
-def _paths(said: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
-    words = shlex.split(_last(said, key, " ".join(defaults)))
+def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
+    words = shlex.split(_last_value(answers, key, " ".join(defaults)))
     return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
 
 
@@ -169,8 +172,8 @@ def _path(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-def _last(said: ssh_config.Answers, key: str, default: str) -> str:
-    return said.get(key, (default,))[-1]
+def _last_value(answers: ssh_config.Answers, key: str, default: str) -> str:
+    return answers.get(key, (default,))[-1]
 
 
 def _checked(pattern: re.Pattern[str], text: str, what: str, where: str) -> str:

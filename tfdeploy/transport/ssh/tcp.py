@@ -1,7 +1,7 @@
 """Byte links to an SSH server: a TCP socket with our options, a channel through a jump host, a proxy command.
 
-A Link is what paramiko is given as its socket. It acknowledges at once, bounds what a stranger may say
-before the handshake is done, remembers when it last heard something, and can be closed from any thread.
+A Link is what paramiko gets as its socket. It acknowledges at once, bounds the bytes before the login, knows when
+bytes last came, and can be closed from any thread.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tfdeploy.transport.ssh.patience import Wait
+from tfdeploy.transport.ssh.connect_timeout import Wait
 from tfdeploy.transport.ssh.target import Target
 
 USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000
 TRY_AGAIN_S = 1.0
 TRIES_AT_ONCE = 3
-STRANGER_BYTES = 256 << 10  # a whole handshake is a few KiB
+HANDSHAKE_BYTES = 256 << 10  # at most, before the login; a whole handshake is a few KiB
 
 
 class Link:
@@ -36,27 +36,27 @@ class Link:
         self._process = process
         self._tcp = isinstance(under, socket.socket) and under.family in (socket.AF_INET, socket.AF_INET6)
         self._closed = False
-        self.budget: int | None = STRANGER_BYTES  # None once the other side is known
+        self.budget: int | None = HANDSHAKE_BYTES  # bytes that may come before the login; None after it
         self.greeting = b""  # its first bytes
-        self.heard = time.monotonic()
+        self.received_at = time.monotonic()
         self.received = 0
-        self._kept = b""  # what `first_words` has read
+        self._buffered = b""  # what `wait_for_greeting` has read
         self.settimeout = under.settimeout
         self.send = under.send
 
-    def first_words(self, wait_s: float) -> None:
-        """Waits until it says something, which costs no computing. Silence is no error here. Raises OSError."""
+    def wait_for_greeting(self, wait_s: float) -> None:
+        """Waits for the server's first bytes, for `wait_s` at most. Silence is no error here. Raises OSError."""
         self._under.settimeout(wait_s)
         with contextlib.suppress(TimeoutError):
-            self._kept = self.recv(512)
+            self._buffered = self.recv(512)
         self._under.settimeout(None)
 
     def recv(self, count: int) -> bytes:
-        if self._kept:
-            kept, self._kept = self._kept[:count], self._kept[count:]
-            return kept
+        if self._buffered:
+            buffered, self._buffered = self._buffered[:count], self._buffered[count:]
+            return buffered
         got: bytes = self._under.recv(count)
-        self.heard = time.monotonic()
+        self.received_at = time.monotonic()
         self.received += len(got)
         if len(self.greeting) < 512 and self.budget is not None:
             self.greeting += got[:512]
@@ -68,7 +68,7 @@ class Link:
         return got
 
     def hurry(self) -> None:
-        """A network that is silent for a few seconds is given up."""
+        """From now on a network that is silent for 4 s ends the link."""
         if self._tcp:
             with contextlib.suppress(OSError):
                 self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
@@ -82,7 +82,7 @@ class Link:
         self._closed = True
         if isinstance(self._under, socket.socket):
             with contextlib.suppress(OSError):
-                self._under.shutdown(socket.SHUT_RDWR)  # wakes up whoever waits in recv
+                self._under.shutdown(socket.SHUT_RDWR)  # wakes up the thread that waits in recv
         with contextlib.suppress(OSError, EOFError):
             self._under.close()
         if self._process is not None:
@@ -90,7 +90,7 @@ class Link:
 
 
 def dial(target: Target, wait: Wait) -> Link:
-    """A TCP link, each address in turn, within the patience with this host. Raises OSError (gaierror, TimeoutError, ...)."""
+    """A TCP link, each address in turn, within the host's connect time-out. Raises OSError (gaierror, TimeoutError, ...)."""
     if target.proxy_command is not None:
         return _spawn(target, target.proxy_command)
     failed: OSError | None = None
@@ -113,14 +113,15 @@ def dial(target: Target, wait: Wait) -> Link:
 def _connect(
     new: Callable[[], socket.socket], address: Any, timeout_s: float, clock: Callable[[], float] = time.monotonic
 ) -> socket.socket:
-    """The kernel repeats what got lost ever more seldom: so another try joins every second, and the first that is
-    through is taken. What is back after a cut is found within a second. Raises OSError."""
+    """The kernel repeats a lost SYN at ever longer intervals, so a further socket tries every second, and the first that
+    connects is taken. A network that is back is found within a second. Raises OSError."""
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
         with selectors.PollSelector() as selector:  # which takes no descriptor
             while (now := clock()) < deadline:
-                if len(tried) == TRIES_AT_ONCE:  # the second: the first is for answers that are slow, the last for what is back
+                if len(tried) == TRIES_AT_ONCE:
+                    # the first waits for a slow answer, the newest finds a network that is back: end the second
                     selector.unregister(tried[1])
                     tried.pop(1).close()
                 tried.append(new())
@@ -152,10 +153,10 @@ def _tune(sock: socket.socket) -> None:
 
 
 def _spawn(target: Target, command: str) -> Link:
-    """ssh's ProxyCommand: the user's own configuration asked for a shell, so it gets one."""
+    """ssh's ProxyCommand, run by a shell as ssh does."""
     ours, theirs = socket.socketpair()
     words = {"%h": shlex.quote(target.hostname), "%p": str(target.port), "%r": shlex.quote(target.user), "%n": target.hostname}
-    text = "%".join(_filled(part, words) for part in command.split("%%"))
+    text = "%".join(_expand_tokens(part, words) for part in command.split("%%"))
     try:
         with theirs:
             end = theirs.fileno()
@@ -168,9 +169,9 @@ def _spawn(target: Target, command: str) -> Link:
     return Link(ours, process)
 
 
-def _filled(text: str, words: dict[str, str]) -> str:
-    for sign, word in words.items():
-        text = text.replace(sign, word)
+def _expand_tokens(text: str, words: dict[str, str]) -> str:
+    for token, word in words.items():
+        text = text.replace(token, word)
     return text
 
 

@@ -1,4 +1,4 @@
-"""Asks a host for its host key, without logging in. Once: sshd 9.8 and later penalises those who keep doing it."""
+"""Asks a host for its host key, without logging in. Once: sshd 9.8 and later penalises clients that repeat it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import paramiko
 
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.ssh import errors, known_hosts, patience
+from tfdeploy.transport.ssh import connect_timeout, errors, known_hosts
 from tfdeploy.transport.ssh.connect import CONNECT_S, NEVER_S, Connector, tuned_transport
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tcp import Link, dial
@@ -15,7 +15,7 @@ from tfdeploy.transport.ssh.tcp import Link, dial
 
 @dataclass(frozen=True)
 class HostKey:
-    """What one machine showed. `state`: known, new, or changed (another key is on record, at `sources`)."""
+    """The host key that one machine showed. `state`: known, new, or changed (another key is on record, at `sources`)."""
 
     name: str  # as it stands in known_hosts: host, or [host]:port
     keytype: str
@@ -45,7 +45,7 @@ def scan(host: str, target: Target, connector: Connector) -> HostKey:
     attempt = errors.Attempt(host, target, CONNECT_S)
     link: Link | None = None
     transport: paramiko.Transport | None = None
-    with patience.waiting(CONNECT_S) as wait:
+    with connect_timeout.waiting(CONNECT_S) as wait:
         try:
             link = wait.link = connector.link(host, target, wait) if target.jump is not None else dial(target, wait)
             attempt.connected = True

@@ -1,6 +1,6 @@
-"""Connections to a port here, carried over the session that is open to a port of the host's own loopback.
+"""Forwards connections to a local port, over the open session, to a port of the host's own loopback.
 
-Listens on 127.0.0.1 only. Two threads a connection; how many there may be is bounded. Nothing of it outlives the session.
+Listens on 127.0.0.1 only. Two threads a connection, at most 64 connections. It ends with the session.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class LoopbackTunnel:
-    """`dial` opens one connection on the host; it is tried once at once, so that a host that cannot says so here."""
+    """`dial` opens one connection on the host; it is tried first, so that a host that cannot forward fails here."""
 
     def __init__(self, dial: Callable[[], paramiko.Channel], host: str, local_ports: tuple[int, ...]) -> None:
         dial().close()
         self._dial = dial
-        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._closed = False
@@ -48,29 +48,29 @@ class LoopbackTunnel:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._server.accept()
-                self._room.acquire()
-                threading.Thread(target=self._carry, args=(sock,), daemon=True).start()
+                self._free.acquire()
+                threading.Thread(target=self._forward, args=(sock,), daemon=True).start()
 
-    def _carry(self, sock: socket.socket) -> None:
+    def _forward(self, sock: socket.socket) -> None:
         with self._lock:
             self._open.add(sock)
-            late = self._closed  # accepted just before the end: nobody else would hang it up
+            late = self._closed  # accepted just before `close`, which has not seen it
         try:
             if late:
                 return
             with contextlib.suppress(TfdeployError), contextlib.closing(self._dial()) as channel:
-                back = threading.Thread(target=_pump, args=(channel.recv, sock.sendall, lambda: _end(sock)), daemon=True)
+                back = threading.Thread(target=_copy, args=(channel.recv, sock.sendall, lambda: _end(sock)), daemon=True)
                 back.start()
-                _pump(sock.recv, channel.sendall, channel.shutdown_write)
+                _copy(sock.recv, channel.sendall, channel.shutdown_write)
                 back.join()
         finally:
             with self._lock:
                 self._open.discard(sock)
             sock.close()
-            self._room.release()
+            self._free.release()
 
 
-def _pump(read: Callable[[int], bytes], write: Callable[[bytes], object], end: Callable[[], object]) -> None:
+def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object], end: Callable[[], object]) -> None:
     """One direction, to its end; the other one may go on."""
     with contextlib.suppress(*_BROKEN):
         while block := read(_BLOCK_BYTES):
@@ -88,4 +88,4 @@ def _listen(ports: tuple[int, ...]) -> socket.socket:
     for port in ports:
         with contextlib.suppress(OSError):
             return socket.create_server(("127.0.0.1", port), backlog=MOST_CONNECTIONS)
-    raise Refused(f"port {ports[0]} of this machine is taken", where=f"127.0.0.1:{ports[0]}", next="--port with another one")
+    raise Refused(f"port {ports[0]} of this machine is taken", where=f"127.0.0.1:{ports[0]}", next="choose another with --port")

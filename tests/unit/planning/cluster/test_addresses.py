@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.cluster.addresses import Called, called, check
+from tfdeploy.planning.cluster.addresses import Advertised, advertised, check
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ from tfdeploy.planning.cluster.addresses import Called, called, check
 )
 def test_called(address: str, advertise: str | None, sshd: str | None, expected: str, facts_of: Any) -> None:
     host = Host(name="n1", address=address, advertise=advertise)
-    assert called(host, facts_of(host, ssh_server_address=sshd)).address == expected
+    assert advertised(host, facts_of(host, ssh_server_address=sshd)).address == expected
 
 
 def checked(facts_of: Any, *addresses: str, allow_public: bool = False, **loopback: tuple[str, ...]) -> tuple[str, ...]:
-    found = {f"n{number}": Called(address, "") for number, address in enumerate(addresses, 1)}
+    found = {f"n{number}": Advertised(address, "") for number, address in enumerate(addresses, 1)}
     facts = {name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ())) for name in found}
     return check(found, facts, allow_public=allow_public)
 

@@ -18,7 +18,7 @@ from tfdeploy.model.modes import RULES
 from tfdeploy.planning.checks import roles as check_roles
 from tfdeploy.planning.cluster import gpus, ranks
 from tfdeploy.planning.cluster.placement import place
-from tfdeploy.planning.cluster.role_requests import wishes
+from tfdeploy.planning.cluster.role_requests import role_requests
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import legacy_keras, servers, source
 
@@ -62,7 +62,7 @@ def asked(mode: str, rules: dict[str, RoleRule] | None = None) -> Job:
 def test_seats(mode: str, roles: Any, has: Any, rules: Any, options: Any, expected: str, inventory: Any, facts_of: Any) -> None:
     hosts: Inventory = inventory(**roles)
     job, said = asked(mode, rules), Options(**options)
-    wished = wishes(hosts, job, said)
+    wished = role_requests(hosts, job, said)
     check_roles(hosts, job, said, wished)
     facts = {host.name: facts_of(host, has.get(host.name, 0)) for host in hosts.hosts}
     placed = place(wished, {host.name: host for host in hosts.hosts}, facts, {})
@@ -92,7 +92,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, i
 def test_a_mode_that_contradicts_the_roles(mode: str, roles: Any, rules: Any, options: Any, what: str, inventory: Any) -> None:
     hosts, job, said = inventory(**roles), asked(mode, rules), Options(**options)
     with pytest.raises(ConfigError) as refused:
-        check_roles(hosts, job, said, wishes(hosts, job, said))
+        check_roles(hosts, job, said, role_requests(hosts, job, said))
     assert what in refused.value.what
     assert refused.value.next and refused.value.where
 
@@ -113,10 +113,10 @@ def test_plain_refuses_what_is_of_tensorflow_and_its_own_variables(keys: dict[st
     for mode, refuses in (("plain", True), ("async", False)):
         job = replace(asked(mode), **keys)
         with pytest.raises(ConfigError, match=re.escape(what)) if refuses else nullcontext():
-            check_roles(hosts, job, Options(), wishes(hosts, job, Options()))
+            check_roles(hosts, job, Options(), role_requests(hosts, job, Options()))
     for quiet in ({"flags": "none"}, {"compat": "auto"}, {"compat": "none"}, {"env": {"NCCL_DEBUG": "INFO"}}):
         job = replace(asked("plain"), **quiet)
-        check_roles(hosts, job, Options(), wishes(hosts, job, Options()))
+        check_roles(hosts, job, Options(), role_requests(hosts, job, Options()))
 
 
 def test_every_mode_has_its_rules() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import Job, RoleRule
 from tfdeploy.planning.cluster.placement import place
-from tfdeploy.planning.cluster.role_requests import wishes
+from tfdeploy.planning.cluster.role_requests import role_requests
 from tfdeploy.planning.options import Options
 
 TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
@@ -44,7 +44,7 @@ def seats(roles: Any, gpus: Any, rules: Any, options: Any, inventory: Any, facts
     job = Job(name="j", mode="async", command=("python", "t.py"), code="/code", roles=rules)
     by_name = {host.name: host for host in hosts.hosts}
     facts = {host.name: facts_of(host, gpus.get(host.name, 0)) for host in hosts.hosts}
-    placed = place(wishes(hosts, job, Options(**options)), by_name, facts, first or {})
+    placed = place(role_requests(hosts, job, Options(**options)), by_name, facts, first or {})
     return " ".join(
         f"{seat.role[0]}{seat.index}@{seat.host}" + (f"[{','.join(map(str, seat.gpus))}]" if seat.gpus else "") for seat in placed
     )

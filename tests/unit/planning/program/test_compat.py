@@ -194,12 +194,12 @@ def test_a_written_cluster_gives_way_and_what_differs_is_said(text, note):
     ],
 )
 def test_what_is_no_cluster_is_not_taken_for_one(text):
-    assert [w for w in decide(TF + text).written if "12" not in w.where and "a" not in w.counts] == []
+    assert [w for w in decide(TF + text).hardcoded if "12" not in w.where and "a" not in w.counts] == []
 
 
 def test_a_cluster_that_stands_is_said_and_takes_no_port_of_the_plan():
     job = replace(JOB, cluster="program")
     found = decide(TF + "c = {'ps': ['a:1'], 'worker': ['b:1']}")
     assert "stands (`cluster: program`)" in compat.notes(job, found, PLAN)[-1]
-    assert compat.stands(job, found)
-    assert not compat.stands(JOB, found)
+    assert compat.keeps_addresses(job, found)
+    assert not compat.keeps_addresses(JOB, found)

@@ -22,7 +22,7 @@ def defined(text: str, **others: str) -> tuple[flags.Flag, ...]:
 
 def words(text: str, *, sync: bool = False) -> tuple[str, ...]:
     given = {"ps_hosts": "a:1,b:2", "worker_hosts": "c:3", "job_name": "ps", "task_index": "0", "issync": str(int(sync))}
-    return tuple(word for flag in defined(text) for word in flag.words(given[flag.name]))
+    return tuple(word for flag in defined(text) for word in flag.arguments(given[flag.name]))
 
 
 PROGRAMS = {

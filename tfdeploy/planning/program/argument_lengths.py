@@ -1,4 +1,4 @@
-"""Words that the kernel takes: Linux starts no program with a longer word in its command, or variable in its environment."""
+"""Linux's limit on the length of one argument or environment variable: a program with a longer one does not start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN_CHARS = 40
 
 
 def check(job: Job, tasks: Iterable[TaskPlan]) -> None:
-    """Raises Refused, naming the task and the word, before a host finds it at the start."""
+    """Raises Refused, naming the task and the argument, before anything is sent."""
     for task in tasks:
         for number, word in enumerate(task.argv, 1):
             _check(job, f"word {number} of the command of {task.task}", word, 0)

@@ -1,7 +1,7 @@
-"""How long a host may keep us waiting while a session to it is opened, and when it is its turn.
+"""The connect time-out of a host, and the bound on handshakes at once.
 
-Only time in which this process could run is counted, and of that only what was spent on waiting for the host. A host
-is given up when it is silent for its limit, or has not let us in after `TRICKLE` limits. One thread for all attempts.
+It counts only the time that this process ran and waited for the host. A host fails when it is silent for its limit, or
+has not finished the login after `MOST_LIMITS` limits. One thread watches all attempts.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 TICK_S = 0.1
-TRICKLE = 3  # limits that a host which keeps talking may take in all
-LENT_S = 1.0  # a host that is silent for so long costs nothing: its place goes to another one
+MOST_LIMITS = 3  # how many times its limit a host may take in all, as long as it sends something
+SLOT_S = 1.0  # a host that is silent for so long gives its slot to another one
 
 _lock = threading.Lock()
 _running: set[Wait] = set()
 _thread: threading.Thread | None = None
 
 
-class Talker(Protocol):
+class ByteLink(Protocol):
     received: int  # bytes so far
 
     def close(self) -> None: ...
 
 
 class Wait:
-    """The patience with one host. `link`: what it talks over, once there is one; closed when the patience is over."""
+    """The time-out of one host. `link`: its connection, once there is one; closed when the time is `over`."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self.link: Talker | None = None
+        self.link: ByteLink | None = None
         self.over = False
         self._silent_s = 0.0
         self._spent_s = 0.0
         self._received = 0
         self._paused = 0
-        self._lent: list[Callable[[], None]] = []
+        self._held_slots: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """A clock that counts only the time that is this host's."""
+        """Seconds that were spent on this host: the clock of its attempts."""
         return self._spent_s
 
     @property
@@ -50,7 +50,7 @@ class Wait:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens meanwhile is not the host's doing."""
+        """Within the block no time is counted."""
         with _lock:
             self._paused += 1
         try:
@@ -61,59 +61,59 @@ class Wait:
                 self._silent_s = 0.0
 
     def tick(self, elapsed_s: float) -> None:
-        """Called under the lock, with the time that has gone by for this process."""
+        """Called under the lock, with the seconds that this process ran since the last tick."""
         link = self.link
         if self._paused:
             return
-        heard = link is not None and link.received != self._received
+        received = link is not None and link.received != self._received
         if link is not None:
             self._received = link.received
-        self._silent_s = 0.0 if heard else self._silent_s + elapsed_s
+        self._silent_s = 0.0 if received else self._silent_s + elapsed_s
         self._spent_s += elapsed_s
-        if self._silent_s >= LENT_S:
-            self.give_way()
-        if self._silent_s >= self.limit_s or self._spent_s >= TRICKLE * self.limit_s:
+        if self._silent_s >= SLOT_S:
+            self.release_slots()
+        if self._silent_s >= self.limit_s or self._spent_s >= MOST_LIMITS * self.limit_s:
             self.over = True
 
-    def give_way(self) -> None:
-        while self._lent:
-            self._lent.pop()()
+    def release_slots(self) -> None:
+        while self._held_slots:
+            self._held_slots.pop()()
 
-    def borrow(self, give_back: Callable[[], None]) -> None:
+    def hold_slot(self, release: Callable[[], None]) -> None:
         with _lock:
-            self._lent.append(give_back)
+            self._held_slots.append(release)
 
-    def give_back(self) -> None:
+    def return_slots(self) -> None:
         with _lock:
-            self.give_way()
+            self.release_slots()
 
 
-class Places:
-    """So many at once. Waiting for a place is not counted, and whoever is silent in one does not keep it."""
+class Slots:
+    """At most `count` at once. Waiting for a slot is not counted, and a silent host loses its slot."""
 
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)
 
     @contextlib.contextmanager
-    def one(self, wait: Wait) -> Iterator[None]:
+    def take(self, wait: Wait) -> Iterator[None]:
         with wait.paused():
             self._free.acquire()
-        wait.borrow(self._free.release)
+        wait.hold_slot(self._free.release)
         try:
             yield
         finally:
-            wait.give_back()
+            wait.return_slots()
 
 
 @contextlib.contextmanager
 def waiting(limit_s: float) -> Iterator[Wait]:
-    """The patience with one host, which runs out from now on."""
+    """Starts the time-out of one host; it ends with the block."""
     global _thread
     wait = Wait(limit_s)
     with _lock:
         _running.add(wait)
         if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_run, name="ssh-patience", daemon=True)
+            _thread = threading.Thread(target=_run, name="ssh-connect-timeout", daemon=True)
             _thread.start()
     try:
         yield wait
@@ -128,7 +128,7 @@ def _run() -> None:
     while True:
         time.sleep(TICK_S)
         now = time.monotonic()
-        elapsed_s = min(now - before, 2 * TICK_S)  # the rest of it we did not run: suspended, or short of CPU
+        elapsed_s = min(now - before, 2 * TICK_S)  # the rest of it this process did not run: suspended, or short of CPU
         before = now
         with _lock:
             if not _running:

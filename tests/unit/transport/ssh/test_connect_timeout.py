@@ -12,8 +12,8 @@ import time
 import pytest
 
 from support.waiting import wait_for
-from tfdeploy.transport.ssh import patience
-from tfdeploy.transport.ssh.patience import Places, Wait, waiting
+from tfdeploy.transport.ssh import connect_timeout
+from tfdeploy.transport.ssh.connect_timeout import Slots, Wait, waiting
 
 
 class Talk:
@@ -38,7 +38,7 @@ def test_a_silent_host_is_given_up_and_one_that_talks_has_longer() -> None:
 
 
 def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "TICK_S", 0.01)
+    monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     link = Talk()
     with waiting(0.1) as wait:
         wait.link = link
@@ -47,13 +47,13 @@ def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "TICK_S", 0.01)
-    places, turns = Places(1), []
-    with waiting(60.0) as first, places.one(first):
+    monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
+    places, turns = Slots(1), []
+    with waiting(60.0) as first, places.take(first):
         first.link = Talk()
 
         def second() -> None:
-            with waiting(0.2) as wait, places.one(wait):
+            with waiting(0.2) as wait, places.take(wait):
                 turns.append(wait.over)
 
         thread = threading.Thread(target=second)
@@ -68,25 +68,25 @@ def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "TICK_S", 0.01)
-    monkeypatch.setattr(patience, "LENT_S", 0.1)
-    places, through = Places(1), threading.Event()
+    monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
+    monkeypatch.setattr(connect_timeout, "SLOT_S", 0.1)
+    places, through = Slots(1), threading.Event()
 
     def second() -> None:
-        with waiting(60.0) as wait, places.one(wait):
+        with waiting(60.0) as wait, places.take(wait):
             through.set()
 
-    with waiting(60.0) as first, places.one(first):
+    with waiting(60.0) as first, places.take(first):
         threading.Thread(target=second).start()
         assert through.wait(10)
     for _ in range(2):  # its place was given back once, not twice
-        with waiting(60.0) as wait, places.one(wait):
+        with waiting(60.0) as wait, places.take(wait):
             assert not places._free.acquire(blocking=False)
 
 
 STOPPED = """
 import time
-from tfdeploy.transport.ssh.patience import waiting
+from tfdeploy.transport.ssh.connect_timeout import waiting
 with waiting(1.0) as wait:
     began = time.monotonic()
     print("waits", flush=True)
