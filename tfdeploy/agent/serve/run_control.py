@@ -21,9 +21,9 @@ from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
 from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve import prepare_lock, run_status
 from tfdeploy.agent.serve.call import Call, Verb
-from tfdeploy.agent.serve.run_prepare import alone, clear_away, prepare
+from tfdeploy.agent.serve.run_prepare import clear_away, prepare
 from tfdeploy.agent.serve.run_watch import watch
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _stop_preparing(call: Call) -> None:
     if not in_doubt.is_in_doubt(paths):
         return
     in_doubt.abort(paths, digest)
-    with alone(paths, digest):
+    with prepare_lock.held(paths, digest):
         in_doubt.forget_abort(paths)
 
 
