@@ -21,7 +21,7 @@ from tfdeploy.agent.minder import held_ports
 from tfdeploy.agent.minder.actions import Own
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import probe, run_prepare
+from tfdeploy.agent.serve import minder_start, probe
 
 MEETS = """
 import os, socket, sys, time
@@ -177,7 +177,7 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     assert bind_alone(port) == 0  # and the task has not bound it yet
     workdir = cluster.hosts["n1"].context.workdir
     assert probe._held_ports(workdir, "n1") == {port: "worker:0 of run r1", cluster.hosts["n1"].mesh_port: "the mesh of run r1"}
-    assert run_prepare._holder(workdir, port, "n1") == f"run r1 of job {cluster.job}"
+    assert minder_start._run_that_planned(workdir, port, "n1") == f"run r1 of job {cluster.job}"
 
 
 def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ class Free(TypedDict):
     free_inodes: Optional[int]  # None: its file system has no fixed number of them
 
 
-class Complaint(TypedDict):
-    """How any verb says no."""
+class Failure(TypedDict):
+    """The error that any verb answers with."""
 
     code: str
     what: str

@@ -32,7 +32,7 @@ STOPS = {
     "p._write_secrets = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
     "before its minder": "from tfdeploy.agent.serve import run_prepare as p; whole = p.start_minder; "
     "p.start_minder = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its minder answers": "from tfdeploy.agent.serve import run_prepare as p; whole = p._answer; "
+    "before its minder answers": "from tfdeploy.agent.serve import minder_start as p; whole = p._answer; "
     "p._answer = lambda r, check: (open(go + '.reached', 'w').close(), wait(), whole(r, check))[2]",
 }
 

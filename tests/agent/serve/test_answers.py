@@ -20,7 +20,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import MODULES, find_verb
-from tfdeploy.agent.serve.error_codes import complaint
+from tfdeploy.agent.serve.error_codes import failure_of
 from tfdeploy.model.answers import shapes
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
@@ -188,7 +188,7 @@ def test_hello_and_what_the_agent_refuses(host: Context) -> None:
     holder = {"holder": {"user": "me", "pid": 1}, "operation": "sync"}
     errors += [VerbError("locked", "by me", details=holder), VerbError("setup_failed", "no", details={"lines": ["a"]})]
     for error in errors:
-        assert unknown(json.loads(json.dumps(complaint(error))), Failure) == []
+        assert unknown(json.loads(json.dumps(failure_of(error))), Failure) == []
 
 
 def test_the_words_are_those_of_the_wire() -> None:

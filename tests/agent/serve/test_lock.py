@@ -23,7 +23,7 @@ from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import FENCED
-from tfdeploy.agent.serve.error_codes import complaint
+from tfdeploy.agent.serve.error_codes import failure_of
 
 WITHIN_S = 20.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
@@ -239,10 +239,10 @@ def test_no_number_comes_twice_also_where_the_file_was_lost(serve: NewClient, tm
 
 def test_the_number_of_a_clock_that_was_set_back_is_still_higher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "locks" / "here.lock")
-    lock_fences.count(path, HOLDER)
+    lock_fences.advance(path, HOLDER)
     before = lock_fences.current(path)
     monkeypatch.setattr(lock_fences.time, "time", lambda: 1.0)
-    lock_fences.count(path, BOB)
+    lock_fences.advance(path, BOB)
     assert lock_fences.current(path) == before + 1 and lock_fences.last_taker(path) == BOB
 
 
@@ -257,6 +257,6 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     monkeypatch.setattr(serve_lock.fcntl, "flock", no_flock)
     with pytest.raises(OSError) as caught:
         serve_lock.lock(Call(Context(str(tmp_path), ""), args))
-    said = complaint(caught.value)
+    said = failure_of(caught.value)
     assert said["code"] == "refused" and str(tmp_path) in said["where"] and "`workdir:`" in said["next"]
     assert not is_locked(str(tmp_path))

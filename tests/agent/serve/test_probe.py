@@ -262,7 +262,7 @@ def test_a_disk_may_be_very_large(free: int, tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: said)
         found = read(facts(tmp_path), HostFacts)
-        no = read(error_codes.complaint(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
+        no = read(error_codes.failure_of(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
     assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, disk.MOST_FREE)
 
 

@@ -18,7 +18,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.run import workdir
-from tfdeploy.agent.serve import run_prepare
+from tfdeploy.agent.serve import prepare_lock, run_prepare
 
 FOREVER = ["sleep", "1000"]
 TASKS = {"worker:0": ("n1", FOREVER)}
@@ -68,7 +68,7 @@ def test_twenty_at_once_are_one(hosts: NewCluster) -> None:
 
 def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = hosts("n1")
-    monkeypatch.setattr(run_prepare, "MINDER_WITHIN_S", 0.1)
+    monkeypatch.setattr(prepare_lock, "WAIT_S", 0.1)
     part = cluster.parts("r1", TASKS)["n1"]
     begun, go_on, answers = threading.Event(), threading.Event(), []
     whole = workdir.make_cwd
@@ -76,7 +76,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster
     def slow(*words: Any) -> None:
         begun.set()
         assert go_on.wait(20)
-        monkeypatch.setattr(run_prepare, "MINDER_WITHIN_S", 20.0)
+        monkeypatch.setattr(prepare_lock, "WAIT_S", 20.0)
         whole(*words)
 
     monkeypatch.setattr(workdir, "make_cwd", slow)

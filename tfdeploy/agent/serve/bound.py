@@ -1,7 +1,7 @@
-"""`bound FOLDER PROGRAM WORD...`: runs a program for as long as its standard input stays open, and leaves nothing of it.
+"""`bound FOLDER PROGRAM WORD...`: runs a program until standard input closes, then ends it and all that it started.
 
-For what belongs to one session: serve holds the other end of the input, so that the end of serve, however it comes, is
-the end of the program and of all that it started. FOLDER is made for it (its TMPDIR) and removed again.
+serve holds the other end of that input, so the program ends with the session, however the session ends. FOLDER is the
+program's working directory and TMPDIR: it is made first and removed at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfdeploy.agent.annotations import List, Set
 from tfdeploy.agent.host import processes
 
 GRACE_S = 3.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 def main(argv: List[str]) -> int:
@@ -28,7 +28,7 @@ def main(argv: List[str]) -> int:
         return 2
     os.umask(0o077)
     for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)  # only the input's end counts
+        signal.signal(ignored, signal.SIG_IGN)  # only the end of the input ends it
     processes.become_subreaper()
     os.makedirs(argv[0], exist_ok=True)
     try:
@@ -53,7 +53,7 @@ def _run(folder: str, argv: List[str]) -> int:
         sys.stderr.write("cannot start %s: %s\n" % (argv[0], error))
         return 127
     while program.poll() is None:
-        if select.select([0], [], [], _LOOK_S)[0] and not os.read(0, 4096):
+        if select.select([0], [], [], _POLL_S)[0] and not os.read(0, 4096):
             break
     _end_all()
     code = program.wait()
@@ -61,17 +61,17 @@ def _run(folder: str, argv: List[str]) -> int:
 
 
 def _end_all() -> None:
-    """TERM to everything below us, a grace, KILL until nothing is left."""
+    """Sends TERM to all descendants, and KILL to those that are alive after GRACE_S, until none is."""
     kill_at = time.monotonic() + GRACE_S
-    asked: Set[int] = set()
+    signalled: Set[int] = set()
     while True:
         table = processes.everyone()
-        left = processes.descendants([os.getpid()], table)
-        if not left:
+        alive = processes.descendants([os.getpid()], table)
+        if not alive:
             return
         if time.monotonic() >= kill_at:
-            processes.send_all(left, table, signal.SIGKILL)
+            processes.send_all(alive, table, signal.SIGKILL)
         else:
-            processes.send_all(left - asked, table, signal.SIGTERM)
-            asked |= left
-        time.sleep(_LOOK_S)
+            processes.send_all(alive - signalled, table, signal.SIGTERM)
+            signalled |= alive
+        time.sleep(_POLL_S)

@@ -1,7 +1,7 @@
-"""What a verb is given and how it says no. Every verb is a function of one Call; see docs/agent-protocol.md.
+"""A verb's arguments, checked. Every verb is a function of one Call; see docs/agent-protocol.md.
 
-A module of verbs ends in `VERBS = {"name": function}`; serve collects them. A verb returns JSON-able values; streams
-hand out items with `call.item` and return when `call.cancelled` is set.
+A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads. A verb returns a value that JSON can hold, or
+raises VerbError; a stream sends items with `call.item` and returns when `call.cancelled` is set.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """One per serve process. `closing` holds what must be let go when the session ends (locks)."""
+    """One per serve process. `closing`: functions, by name, that run when the session ends: they release locks, end programs."""
 
     def __init__(self, workdir: str, agent_dir: str, host: str = "") -> None:
         self.workdir = workdir  # absolute
-        self.host = host  # what the inventory of this session calls this machine
+        self.host = host  # this machine's name in the inventory of this session, or ""
         self.agent_dir = agent_dir  # the unpacked agent: `python -S -E agent_dir VERB` starts it again
         self.closing: Dict[str, Callable[[], None]] = {}
 
@@ -47,13 +47,13 @@ class Call:
             raise VerbError("bad_name", "%s %r is not a name that tfdeploy uses" % (key, value))
         return value
 
-    # Other arguments: as they are meant, or VerbError bad_argument. null is as good as missing.
+    # Other arguments, by type; VerbError bad_argument for another type. null counts as missing.
 
     def text(self, key: str, default: str = "") -> str:
         value = self.args.get(key) or default
         return value if isinstance(value, str) else self._refuse(key)
 
-    def whole(self, key: str, default: int = 0) -> int:
+    def integer(self, key: str, default: int = 0) -> int:
         value = self.args.get(key) or default
         return value if isinstance(value, int) else self._refuse(key)
 
@@ -73,7 +73,7 @@ class Call:
         return value if isinstance(value, dict) else self._refuse(key)
 
     def _refuse(self, key: str) -> Any:
-        raise VerbError("bad_argument", "%s %.200r is not of its kind" % (key, self.args.get(key)))
+        raise VerbError("bad_argument", "%s %.200r has the wrong type" % (key, self.args.get(key)))
 
 
 Verb = Callable[[Call], object]

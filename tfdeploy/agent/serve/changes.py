@@ -1,4 +1,4 @@
-"""Whether files that others write were written again: cheap enough to be asked ten times a second beside a training."""
+"""Whether files that other processes replace have changed: cheap enough for ten looks a second beside a training."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import time
 from tfdeploy.agent.annotations import List, Optional, Sequence, Tuple
 from tfdeploy.agent.run.folder import RunPaths
 
-ANYWAY_S = 2.0  # a death that nobody could write down changes no file
+RECHECK_S = 2.0  # a supervisor that was killed leaves its files as they are
 
 
 class Changes:
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
         self._stamps: Optional[List[Optional[Tuple[int, int]]]] = None
-        self._told = 0.0
+        self._reported_at = 0.0
 
     def any(self) -> bool:
-        """Since it was last asked; the first time, and after ANYWAY_S without any, always."""
+        """Whether a file changed since the last call. Always true at the first call, and RECHECK_S after it last was."""
         stamps, now = [_stamp(file) for file in self._files], time.monotonic()
-        if stamps == self._stamps and now - self._told < ANYWAY_S:
+        if stamps == self._stamps and now - self._reported_at < RECHECK_S:
             return False
-        self._stamps, self._told = stamps, now
+        self._stamps, self._reported_at = stamps, now
         return True
 
 
 def of_run(paths: RunPaths, tasks: Sequence[str]) -> Changes:
-    """What tells how these tasks are, and the run on this host."""
+    """The files with the state of the run on this host and of these tasks."""
     return Changes([paths.state_file] + [paths.status_file(task) for task in tasks])
 
 

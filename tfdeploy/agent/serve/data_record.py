@@ -1,4 +1,4 @@
-"""The two small files beside a data set: <name>.tfdeploy, its folder is ours, and <name>.json, it is whole."""
+"""The two small files beside a data set: <name>.tfdeploy marks its folder as ours, <name>.json records that it is whole."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ def is_ours(folder: str) -> bool:
 
 
 def begun(folder: str) -> float:
-    """When the latest sync of it began, by its file system's clock. Raises OSError."""
+    """When its latest sync began, in seconds of its file system's clock. Raises OSError."""
     return os.stat(_marker(folder)).st_mtime
 
 
 def mark(folder: str) -> None:
-    """Ours, and a sync begins. Raises OSError."""
+    """Marks the folder as ours, and that a sync begins now. Raises OSError."""
     marker: DataMarker = {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)}
     atomic.write_json(_marker(folder), marker)
 
 
 def read(folder: str) -> Optional[DataRecord]:
     """None: the data set is not whole. Raises OSError."""
-    said = atomic.read_json(_record(folder))
-    if said is None:
+    stored = atomic.read_json(_record(folder))
+    if stored is None:
         return None
-    time_s = said["time"] if isinstance(said.get("time"), (int, float)) else 0.0
-    return {"v": wire.VERSION, "time": time_s, "digest": str(said.get("digest"))}
+    time_s = stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0
+    return {"v": wire.VERSION, "time": time_s, "digest": str(stored.get("digest"))}
 
 
 def write(folder: str, digest: str) -> None:
-    """Raises OSError."""
+    """Records that the data set is whole. Raises OSError."""
     record: DataRecord = {"v": wire.VERSION, "digest": digest, "time": time.time()}
     atomic.write_json(_record(folder), record, durable=True)
 
 
 def forget(folder: str) -> None:
-    """From here on it is not whole. Raises OSError."""
+    """Removes the record: the data set is not whole any more. Raises OSError."""
     if os.path.exists(_record(folder)):
         os.unlink(_record(folder))
 

@@ -1,6 +1,6 @@
-"""`data.*`: folders of data that belong to us, by a marker beside them, and whether they are whole.
+"""`data.*`: folders of data that tfdeploy made, by a marker beside them, and whether they are whole.
 
-rsync fills them. A folder without our marker is never touched; one that is being filled has no record of being whole.
+rsync fills them. A folder without the marker is never touched; one that is being filled has no record (data_record.py).
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ if TYPE_CHECKING:
 def state(call: Call) -> Optional[DataState]:
     """{"digest"} of what lies there now, or None where it was never whole or a sync is under way."""
     folder = _folder(call)
-    found = _lying_there(folder)
+    found = _stored_digest(folder)
     return None if found is None else {"digest": found}
 
 
-def _lying_there(folder: str) -> Optional[str]:
+def _stored_digest(folder: str) -> Optional[str]:
     return digest(folder) if data_record.read(folder) is not None and os.path.isdir(folder) else None
 
 
 def begin(call: Call) -> DataPlace:
-    """{"folder"}: ours, and from now on not whole. `ask`: only whether it may be, and with `digest`, it may where just that
-    lies there. Raises VerbError not_ours, disk, live_run: what a run of the job reads is not changed."""
+    """{"folder"}: marked as ours, and from now on not whole. With `ask` nothing changes: the answer says what the sync replaces.
+
+    Raises VerbError not_ours, disk, live_run: a live run of the job reads the data set, and its content is not `digest`.
+    """
     folder = _folder(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     if os.path.lexists(folder) and (not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)):
@@ -51,7 +53,7 @@ def begin(call: Call) -> DataPlace:
         )
     if os.path.lexists(folder):
         _refuse_live_run(call)
-    _check_room(folder, call.whole("bytes"))
+    _check_room(folder, call.integer("bytes"))
     if call.flag("ask"):
         return _losses(call, folder)
     data_record.mark(folder)
@@ -61,7 +63,8 @@ def begin(call: Call) -> DataPlace:
 
 
 def _losses(call: Call, folder: str) -> DataPlace:
-    """ "files" that lie there of another state than `digest`, and how many of them are not among the names in the blob."""
+    """The number of "files" there, and of those that the sync is "losing": the blob does not name them. Neither where the content
+    is `digest` already."""
     record = data_record.read(folder)
     if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text("digest"):
         return {"folder": folder}
@@ -72,7 +75,7 @@ def _losses(call: Call, folder: str) -> DataPlace:
 
 
 def _refuse_live_run(call: Call) -> None:
-    """Also of another host that shares the workdir, so by what is locked and not by this host's boot."""
+    """Runs of hosts that share the workdir count too: so locks decide, not this host's boot id."""
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
     for run in run_names(workdir, job):
         plan = shown_plan.read(workdir, job, run)
@@ -80,20 +83,20 @@ def _refuse_live_run(call: Call) -> None:
             continue
         for host in host_names(workdir, job, run):
             if not check_files.wrong(workdir, job, run, host) and _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
-                if call.text("digest") and _lying_there(_folder(call)) == call.text("digest"):
+                if call.text("digest") and _stored_digest(_folder(call)) == call.text("digest"):
                     return
-                who = plan["operator"]
-                what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s" % (run, job, who, name)
+                operator = plan["operator"]
+                what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s"
                 raise VerbError(
                     "live_run",
-                    what,
+                    what % (run, job, operator, name),
                     next="tfdeploy stop %s, or sync when it has ended" % run,
-                    details={"run": run, "who": who, "when": plan["created"]},
+                    details={"run": run, "who": operator, "when": plan["created"]},
                 )
 
 
 def _is_alive(paths: RunPaths) -> bool:
-    """Minded by somebody, or with processes though its minder and supervisors were killed."""
+    """It has a minder or a supervisor, or processes that outlived both."""
     if paths.state().phase == "ended":
         return False
     tasks = [spec.task for spec in paths.part().tasks]
@@ -102,21 +105,24 @@ def _is_alive(paths: RunPaths) -> bool:
 
 
 def commit(call: Call) -> DataCommitted:
-    """{"digest": of what lies there, "ok": whether that is the one expected}; only then it is whole."""
+    """{"digest": of the content, "ok": whether it is the expected one}; only then it is recorded as whole.
+
+    Raises VerbError not_begun.
+    """
     folder = _folder(call)
     if not os.path.isdir(folder):
         raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
     found = digest(folder)
     ok = found == call.text("digest")
     if ok:
-        _remove_halves(folder)
+        _remove_partial(folder)
         _flush(folder)
         data_record.write(folder, found)
     return {"digest": found, "ok": ok}
 
 
 def _flush(folder: str) -> None:
-    """What came since the sync began."""
+    """Flushes to disk the files that changed since the sync began."""
     begun = data_record.begun(folder)
     flush(folder, changed_since(folder, (path for path, _, _, kind, _ in rows(folder) if kind == "file"), begun))
 
@@ -132,7 +138,7 @@ def rows(folder: str, prefix: str = "") -> Iterator[Tuple[str, int, int, str, st
             path = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 if entry.name == layout.PARTIAL:
-                    continue  # halves of files that the source no longer has
+                    continue  # partial files that the source no longer has
                 yield from rows(folder, path + "/")
             elif entry.is_symlink():
                 yield path, 0, 0, "link", os.readlink(entry.path)
@@ -154,7 +160,7 @@ def size_bytes(folder: str) -> int:
     return total
 
 
-def _remove_halves(folder: str) -> None:
+def _remove_partial(folder: str) -> None:
     for base, names, _ in os.walk(folder):
         if layout.PARTIAL in names:
             names.remove(layout.PARTIAL)

@@ -35,7 +35,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "unlock": "lock",
 }
 
-FENCED = (  # they change a job's files: only by who holds its lock, see lock.check_fence
+FENCED = (  # they change a job's files: only for a session that holds its lock, see lock.check_fence
     "data.begin",
     "data.commit",
     "env.make",

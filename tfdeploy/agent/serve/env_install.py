@@ -1,7 +1,7 @@
-"""Fills one environment: by uv where this host has it, else by venv and pip. Each line they print goes to the caller.
+"""Fills one environment: by uv where this host has it, else by venv and pip. Each line that they print is sent to the caller.
 
-What they start runs in a session of its own that ends with ours; it reads nothing and changes only the folder it is
-given (and uv's or pip's own cache). Offline when there is a folder of wheels.
+uv and pip run in a session of their own, and are killed when the session of serve ends. They read no input and change only
+the environment's folder and their own cache. Offline where a folder of wheels is given.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tfdeploy.agent.host.installed import Asked, find_uv
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
-SHOWN = 12  # of the last lines, in an error
+SHOWN = 12  # last lines, in an error
 LONGEST_LINE = 2000
 POLL_S = 0.2
 UV_OLDEST = (3, 8)
 PIP_WITH_PYTHON = (22, 3)  # the first that installs for another interpreter
-_LEFT_OUT = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
-_ELSEWHERE = (
+_UNSET = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
+_UNSET_OFFLINE = (
     "PIP_FIND_LINKS",
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
@@ -51,13 +51,13 @@ _SET = {
 _OFFLINE = {
     "PIP_CONFIG_FILE": os.devnull,
     "UV_NO_CONFIG": "1",
-}  # the wheels are all there is: a host's own settings may add others
+}  # a host's own settings may name other sources than the wheels
 PACKAGE = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z"  # PEP 503
 VERSION = (  # PEP 440
     r"(?ai)v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
     r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z"
 )
-_ABLE = r"""
+_PRINT_ABILITIES = r"""
 import importlib.util, json, re
 def have(name): return importlib.util.find_spec(name) is not None
 try:
@@ -70,7 +70,10 @@ print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("e
 
 
 def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
-    """ "uv" or "pip": who did it. `lock` stays held as long as anything of it lives. Raises VerbError, OSError."""
+    """Returns the installer: "uv" or "pip". `lock`: a descriptor that it inherits, so the lock is held while any of it lives.
+
+    Raises VerbError no_venv, setup_failed, cancelled, bad_argument; OSError.
+    """
     runner = _Runner(call, lock)
     uv = find_uv() if tuple(map(int, version.split(".")[:2])) >= UV_OLDEST else None
     if uv:
@@ -80,23 +83,23 @@ def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
         command = _with_pip(runner, base, folder)
     temporary = os.path.join(folder, "tmp")  # /tmp is often memory, and too small for what pip unpacks
     os.mkdir(temporary)
-    wanted, pins = _wanted(call, folder), _pins(call, folder)
+    wanted, pins = _requirements(call, folder), _pins(call, folder)
     try:
         runner.run(command + wanted + pins, cwd=folder, TMPDIR=temporary)
     except VerbError as error:
         if not pins or error.code != "setup_failed":
             raise
-        runner.run(command + wanted, cwd=folder, TMPDIR=temporary)  # else its lines would speak of pins that nobody wrote
+        runner.run(command + wanted, cwd=folder, TMPDIR=temporary)  # so its error does not name pins that the user never wrote
     shutil.rmtree(temporary, ignore_errors=True)
     return "uv" if uv else "pip"
 
 
 def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
     """Makes the environment by venv; the command that installs into it: the base's pip, else one of its own."""
-    able = _able(base)
-    newer = able.pip >= PIP_WITH_PYTHON
-    if not able.venv or not (able.ensurepip or newer):
-        lacks = "ensurepip" if able.venv else "venv"
+    can = _abilities(base)
+    newer = can.pip >= PIP_WITH_PYTHON
+    if not can.venv or not (can.ensurepip or newer):
+        lacks = "ensurepip" if can.venv else "venv"
         raise VerbError(
             "no_venv",
             "%s cannot make environments: it has no module %s, and there is no uv here" % (base, lacks),
@@ -108,7 +111,7 @@ def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
 
 
 def packages_of(folder: str) -> Dict[str, str]:
-    """Names in lower case with dashes, and versions. pip and its kin do not count: nobody asked for them."""
+    """Names in lower case with dashes, and versions. Without pip, setuptools and wheel: the user did not ask for them."""
     found = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")):
         name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
@@ -123,28 +126,28 @@ def is_pin(name: Any, version: Any) -> bool:
     return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
 
 
-class _Able(NamedTuple):
-    """What a Python can do: modules that it has, and the version of its pip."""
+class _Abilities(NamedTuple):
+    """The modules that a Python has, and the version of its pip."""
 
     venv: bool
     ensurepip: bool
     pip: Tuple[int, ...]
 
 
-def _able(python: str) -> _Able:
-    code, out, err = Asked([python, "-c", _ABLE]).answer()
+def _abilities(python: str) -> _Abilities:
+    code, out, err = Asked([python, "-c", _PRINT_ABILITIES]).answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-able="):
             found = json.loads(line[len("=tfdeploy-able=") :])
-            return _Able(bool(found["venv"]), bool(found["ensurepip"]), tuple(found["pip"] or (0, 0)))
+            return _Abilities(bool(found["venv"]), bool(found["ensurepip"]), tuple(found["pip"] or (0, 0)))
     raise VerbError("setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code))
 
 
-def _wanted(call: Call, folder: str) -> List[str]:
+def _requirements(call: Call, folder: str) -> List[str]:
     """The options that say what to install; writes the requirements into the environment, where they document it."""
     files, main = call.table("files"), call.text("main")
     if main not in files:
-        raise VerbError("bad_argument", "no file %r came along" % main)
+        raise VerbError("bad_argument", "the file %r was not sent" % main)
     root = os.path.join(folder, "requirements")
     for path, text in files.items():
         if not isinstance(text, str) or os.path.isabs(path) or ".." in path.split("/") or "\0" in path:
@@ -160,7 +163,7 @@ def _wanted(call: Call, folder: str) -> List[str]:
 
 
 def _pins(call: Call, folder: str) -> List[str]:
-    """What a like host has, as constraints."""
+    """The versions that a similar host has installed, as constraints."""
     pins: Dict[str, str] = call.table("pins")
     path = os.path.join(folder, "pins.txt")
     if not all(is_pin(*pin) for pin in pins.items()):
@@ -178,8 +181,8 @@ class _Runner:
         self.call, self.lock = call, lock
         self.last: Deque[str] = deque(maxlen=SHOWN)
         offline = call.flag("wheels")
-        left_out = _LEFT_OUT + (_ELSEWHERE if offline else ())
-        self.env = {name: value for name, value in os.environ.items() if name not in left_out}
+        unset = _UNSET + (_UNSET_OFFLINE if offline else ())
+        self.env = {name: value for name, value in os.environ.items() if name not in unset}
         self.env.update(_SET, **(_OFFLINE if offline else {}))
 
     def run(self, argv: List[str], cwd: str = "/", **env: str) -> None:
@@ -200,14 +203,14 @@ class _Runner:
             self._follow(process)
         finally:
             self.call.context.closing.pop("setup %d" % process.pid, None)
-            _kill(process)  # what it left behind; not yet waited for, its number is still its own
+            _kill(process)  # what it left behind; before wait() its process id cannot be reused
             code = process.wait()
             process.stdout.close() if process.stdout else None
         if code != 0:
             raise self._failed(argv, code)
 
     def _follow(self, process: "subprocess.Popen[bytes]") -> None:
-        """Until the program itself has ended: what it left behind may hold its output open for ever."""
+        """Reads until the program itself has ended: a process that it left behind may hold the output open for ever."""
         assert process.stdout is not None
         rest = b""
         while True:
@@ -218,15 +221,15 @@ class _Runner:
                 block = os.read(process.stdout.fileno(), 1 << 16)
                 *lines, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
                 for line in lines:
-                    self._say(line)
+                    self._send_line(line)
                 rest = rest[-LONGEST_LINE:]
                 if block or not ended:
                     continue
             if ended:
-                self._say(rest)
+                self._send_line(rest)
                 return
 
-    def _say(self, line: bytes) -> None:
+    def _send_line(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip()[:LONGEST_LINE]
         if text:
             self.last.append(text)
@@ -241,7 +244,7 @@ class _Runner:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """All of the session that it leads."""
+    """Kills the process group that it leads."""
     if process.returncode is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)

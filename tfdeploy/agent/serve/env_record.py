@@ -1,4 +1,4 @@
-"""<name>.json beside an environment: it is whole, and this is what it is made of."""
+"""<name>.json beside an environment: it says that the environment is whole, and which packages it has."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import EnvironmentRecord
 
 
-def of(folder: str) -> str:
-    """Where it lies."""
+def path_of(folder: str) -> str:
+    """The record's file of the environment in that folder."""
     return folder + ".json"
 
 
 def read(folder: str) -> Optional[EnvironmentRecord]:
-    """None: the environment is not whole. What is no package and its version is left out. Raises OSError."""
-    said = atomic.read_json(of(folder))
-    if said is None:
+    """None: the environment is not whole. An entry that is no package with a version is left out. Raises OSError."""
+    stored = atomic.read_json(path_of(folder))
+    if stored is None:
         return None
-    packages = said.get("packages")
+    packages = stored.get("packages")
     pins = packages.items() if isinstance(packages, dict) else ()
     return {
         "v": wire.VERSION,
-        "time": said["time"] if isinstance(said.get("time"), (int, float)) else 0.0,
-        "by": "pip" if said.get("by") == "pip" else "uv",
-        "python": str(said.get("python")),
+        "time": stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0,
+        "by": "pip" if stored.get("by") == "pip" else "uv",
+        "python": str(stored.get("python")),
         "packages": {name: version for name, version in pins if is_pin(name, version)},
     }
 
 
 def write(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
-    """Raises OSError."""
+    """Records that the environment is whole; `by`: uv or pip. Raises OSError."""
     record: EnvironmentRecord = {"v": wire.VERSION, "time": time.time(), "by": by, "python": python, "packages": packages}
-    atomic.write_json(of(folder), record)
+    atomic.write_json(path_of(folder), record)
 
 
 def forget(folder: str) -> None:
-    """From here on it is no environment any more. Raises OSError."""
+    """Removes the record: the environment is not whole any more. Raises OSError."""
     try:
-        os.unlink(of(folder))
+        os.unlink(path_of(folder))
     except FileNotFoundError:
         pass

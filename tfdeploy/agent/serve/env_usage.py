@@ -1,6 +1,6 @@
 """Which environments stay: the last few of each job and host, and those of runs that are alive. Removes the others.
 
-Who wants an environment is noted by a file <name>.used/<job>@<hostname>, touched at each setup: hosts may share a workdir.
+Each use is a file <name>.used/<job>@<hostname>, touched at each setup: hosts may share a workdir.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[0-9a-f]{16}(\.|\Z)")
 
 
 def mark(folder: str, job: str) -> None:
-    """The job wants this environment, now."""
+    """Records that the job uses this environment now."""
     make_private(folder + ".used")
     path = os.path.join(folder + ".used", "%s@%s" % (job, os.uname().nodename))
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -30,7 +30,7 @@ def mark(folder: str, job: str) -> None:
 
 
 def remove(folder: str) -> None:
-    """The environment, whole or not. Whoever calls holds its lock."""
+    """Removes the environment, whole or not. The caller holds its lock."""
     env_record.forget(folder)  # first
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -42,7 +42,7 @@ def remove_old(workdir: str, current: str, keep: int) -> None:
     for name in names - {current} - _newest(root, names, keep) - in_use(workdir):
         lock = flocked(os.path.join(root, name + ".lock"))
         if lock is None:
-            continue  # somebody makes it at this moment
+            continue  # another setup makes it now
         try:
             remove(os.path.join(root, name))
             shutil.rmtree(os.path.join(root, name + ".used"), ignore_errors=True)
@@ -55,12 +55,12 @@ def remove_old(workdir: str, current: str, keep: int) -> None:
 def _newest(root: str, names: Set[str], keep: int) -> Set[str]:
     wanted: Dict[str, List[Tuple[float, str]]] = {}
     for name in names:
-        if not os.path.exists(env_record.of(os.path.join(root, name))):
-            continue  # interrupted, and nobody's
+        if not os.path.exists(env_record.path_of(os.path.join(root, name))):
+            continue  # interrupted: no job uses it
         folder = os.path.join(root, name + ".used")
         for user in os.listdir(folder) if os.path.isdir(folder) else ():
             wanted.setdefault(user, []).append((os.stat(os.path.join(folder, user)).st_mtime, name))
-    return {name for marks in wanted.values() for _, name in sorted(marks, reverse=True)[:keep]}
+    return {name for uses in wanted.values() for _, name in sorted(uses, reverse=True)[:keep]}
 
 
 def in_use(workdir: str) -> Set[str]:

@@ -1,5 +1,5 @@
-"""Every way a verb can fail, as the error that travels. What the disk or permissions refuse gets a word of its own;
-what we did not foresee is `bug`, with its traceback."""
+"""What serve answers when a verb raises: a code and a text. Errors of the disk and of permissions have codes of their own;
+any exception that is not foreseen is `bug`, with its traceback."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.ownership import NotOurs
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Complaint
+    from tfdeploy.agent.answers import Failure
 
 NO_LOCKS = "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk"
-_WORDS = {  # errno -> code, what to do
+_CODES = {  # errno -> code, what to do
     errno.ENOSPC: ("disk", "free some space or inodes there, or set another workdir"),
     errno.EDQUOT: ("disk", "you are over your quota there: free some, or set another workdir"),
     errno.EROFS: ("read_only", "set a workdir on a disk that can be written to"),
@@ -28,12 +28,12 @@ _WORDS = {  # errno -> code, what to do
 }
 
 
-def complaint(error: BaseException) -> Complaint:
+def failure_of(error: BaseException) -> Failure:
     """{"code", "what", "where", "next", "details"}."""
     if isinstance(error, NotOurs):
         error = VerbError("refused", error.what, where=error.path, next=error.next)
-    if isinstance(error, OSError) and error.errno in _WORDS:
-        error = _of_the_system(error)
+    if isinstance(error, OSError) and error.errno in _CODES:
+        error = _system_error(error)
     if isinstance(error, NoPart):  # removed while the verb ran
         error = VerbError("unknown_run", str(error), next="tfdeploy runs")
     if isinstance(error, VerbError):
@@ -45,9 +45,9 @@ def complaint(error: BaseException) -> Complaint:
     return {"code": "bug", "what": what, "where": None, "next": None, "details": {"traceback": "".join(lines)}}
 
 
-def _of_the_system(error: OSError) -> VerbError:
+def _system_error(error: OSError) -> VerbError:
     assert error.errno is not None
-    code, next_step = _WORDS[error.errno]
+    code, next_step = _CODES[error.errno]
     named = error.filename2 or error.filename
     path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
     what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)

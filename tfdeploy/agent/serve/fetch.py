@@ -1,6 +1,6 @@
-"""`fetch.*`: what lies in the keep folders of a job, what a run's program left in cwd/, and the sha256 of any of it.
+"""`fetch.*`: the files in the keep folders of a job, those that a run's program left in cwd/, and the sha256 of any of them.
 
-Reads only, while a training may go on writing. rsync takes the files themselves; the sums are what it is checked by.
+Reads only, while a training may go on writing. rsync moves the files; the sums check what it brought.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tfdeploy.agent.answers import Listed, LogSum, Nothing
 
 ROWS = 1000  # in one item
-RECORD = "checkpoint"
 
 
 def listing(call: Call) -> Listed:
@@ -31,7 +30,7 @@ def listing(call: Call) -> Listed:
 
     A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
     """
-    root, paths = _place(call)
+    root, paths = _root_and_paths(call)
     rows = listed(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
@@ -40,10 +39,11 @@ def listing(call: Call) -> Listed:
 
 
 def sums(call: Call) -> Nothing:
-    """For each [path, bytes] of `files` an item {"sum": [path, sha256 of the first so many bytes, or null where there are
-    fewer]}. A file that only grew since it was taken is so still the file that was taken.
+    """For each [path, bytes] of `files` an item {"sum": [path, sha256 of its first so many bytes, or null where it is shorter]}.
+
+    So a file that only grew since it was copied still has the sum of the copy.
     """
-    root, _ = _place(call)
+    root, _ = _root_and_paths(call)
     for entry in call.rows("files"):
         path, length = entry
         if not isinstance(path, str) or not isinstance(length, int) or not _is_plain(path):
@@ -55,12 +55,12 @@ def sums(call: Call) -> Nothing:
 
 
 def log_sum(call: Call) -> LogSum:
-    """{"first", "end", "sha256"} of what is still held of a task's log between the offsets `first` and `end`."""
+    """{"first", "end", "sha256"} of what the host still has of a task's log between the offsets `first` and `end`."""
     paths = paths_of(call)
-    task, end = call.text("task"), call.whole("end")
+    task, end = call.text("task"), call.integer("end")
     if task not in [spec.task for spec in paths.part().tasks]:
         raise VerbError("bad_argument", "%r is no task of this host" % (task,))
-    reader = LogReader(paths.task_dir(task), call.whole("first"))
+    reader = LogReader(paths.task_dir(task), call.integer("first"))
     digest, first = hashlib.sha256(), None
     try:
         while first is None or reader.offset < end:
@@ -74,8 +74,8 @@ def log_sum(call: Call) -> LogSum:
     return {"first": end if first is None else first, "end": end, "sha256": digest.hexdigest()}
 
 
-def _place(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
-    """(the folder, what finds the paths in it), by `what`: keep or files."""
+def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
+    """(the folder, a function that finds the paths in it), by `what`: keep or files."""
     what, job = call.args.get("what"), call.name("job")
     if what == "keep":
         root = layout.keep_dir(call.context.workdir, job, "")[:-1]

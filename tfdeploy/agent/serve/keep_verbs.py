@@ -1,7 +1,7 @@
-"""`keep.*`: takes in files of another host's keep folders, so that every worker goes on from the same checkpoint.
+"""`keep.*`: receives files of another host's keep folders, so that every worker goes on from the same checkpoint.
 
-They arrive beside and are put in place together, the records that name a checkpoint last. Nothing is deleted: a record
-that the other host does not have is set aside under another name, where TensorFlow does not see it.
+They arrive in a folder beside and are put in place together, the records that name a checkpoint last. Nothing is deleted:
+a record that the other host does not have is set aside under another name, where TensorFlow does not see it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 def begin(call: Call) -> Folder:
     """{"folder"}: where rsync puts them, empty. Raises VerbError disk."""
-    return {"folder": make_room(call.context.workdir, call.name("job"), call.whole("bytes"))}
+    return {"folder": make_room(call.context.workdir, call.name("job"), call.integer("bytes"))}
 
 
 def place(call: Call) -> Missing:
     """`files`: [path, size, mtime_ns] of all that came; `aside`: records to set aside. {"missing": paths that did not come
-    whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: what a run of the job writes is
-    newer than anything that is brought."""
+    whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: a live run of
+    the job writes newer files than those that came."""
     keep = check_keep(call.args.get("keep"))
     files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.rows("files")]
     aside = [inside(path, keep) for path in call.rows("aside")]
@@ -34,10 +34,10 @@ def place(call: Call) -> Missing:
     return {"missing": put_in_place(call.context.workdir, call.name("job"), files, aside)}
 
 
-def _refuse_live_run(workdir: str, job: str, told: str) -> None:
-    """Whoever was held up for long may have lost the job's lock, and another may have launched."""
+def _refuse_live_run(workdir: str, job: str, host: str) -> None:
+    """A session that stalled may have lost the job's lock, and another operator may have launched since."""
     for run in run_names(workdir, job):
-        paths = find.run_paths(workdir, job, run, told)
+        paths = find.run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):
             raise VerbError("live_run", "run %s of job %s is alive on this host" % (run, job), next="tfdeploy stop %s" % run)
 

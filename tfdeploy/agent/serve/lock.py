@@ -1,8 +1,8 @@
 """`lock` and `unlock`: one operation at a time on one job and host, for as long as the session that took it lives.
 
-The lock is a flock on <workdir>/<job>/locks/<hostname>-<place>.lock, whose content says who holds it: hosts that share the
-workdir have a lock each, clones with one hostname too. The file is removed when it is let go: whoever takes the lock checks
-that it is still the file of that name.
+The lock is a flock on <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder. Hosts that share the
+workdir have a lock each, also clones with one hostname. Its release removes the file, so a session that locks a file checks
+that it still has that name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import LockHolder
 
 POLL_S = 0.1
-OUTLIVED_S = frames.SILENCE_S + 5.0  # so long an earlier session may hold a lock whose connection has ended
+OUTLIVED_S = frames.SILENCE_S + 5.0  # how long a session may still hold its lock after its connection has ended
 _taking = threading.Lock()
 
 
@@ -44,32 +44,34 @@ def lock(call: Call) -> Held:
         if call.cancelled.wait(POLL_S):
             raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
     if call.cancelled.is_set():  # the session may have ended while we waited
-        _let_go(call.context, job)
+        _release(call.context, job)
         raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
     return {"held": True, "fence": lock_fences.current(_path(call.context, job))}
 
 
 def unlock(call: Call) -> Nothing:
-    """Nothing held: what a session that was killed has left of its lock goes too."""
+    """Releases the lock, where this session holds it, and removes the files that killed sessions left of it."""
     job = call.name("job")
-    rest = _of_earlier_lives(call.context, _path(call.context, job))
-    if not _let_go(call.context, job):
-        rest.append(_path(call.context, job))
-    for path in rest:
-        left = flocked(path) if os.path.exists(path) else None
-        if left is not None:
+    files = _stale_files(call.context, _path(call.context, job))
+    if not _release(call.context, job):
+        files.append(_path(call.context, job))
+    for path in files:
+        descriptor = flocked(path) if os.path.exists(path) else None
+        if descriptor is not None:
             os.unlink(path)
-            os.close(left)
+            os.close(descriptor)
     return {}
 
 
 def check_fence(call: Call) -> None:
-    """For verbs that change a job's files. A session that does not hold the lock takes it again, with the number of its own
-    lock as `fence`; it waits while an earlier session with this number still holds it. Without one (an older tfdeploy) it may
-    while nobody else holds it. Raises VerbError lock_lost, locked, cancelled."""
+    """For verbs that change a job's files: makes sure that this session holds the lock with the number `fence`.
+
+    A session that does not hold the lock takes it again with that number, and waits while an earlier session with that number
+    holds it. Without a number (an older tfdeploy) no other session may hold it. Raises VerbError lock_lost, locked, cancelled.
+    """
     if "job" not in call.args and isinstance(call.args.get("part"), dict):  # run.prepare
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
-    job, number = call.name("job"), None if call.args.get("fence") is None else call.whole("fence")
+    job, number = call.name("job"), None if call.args.get("fence") is None else call.integer("fence")
     path = _path(call.context, job)
     if number is None:
         if not holds_lock(call.context, job) and is_locked(path):
@@ -88,18 +90,18 @@ def check_fence(call: Call) -> None:
 
 def _lost(job: str, holder: LockHolder) -> VerbError:
     holder.pop("of_host", None)
-    who = "%s@%s (pid %s)" % (holder.get("user", "?"), holder.get("machine", "?"), holder.get("pid", "?"))
-    since = "and has since been taken for the %s of %s" % (holder.get("operation", "?"), who) if holder else "by a reboot say"
+    operator = "%s@%s (pid %s)" % (holder.get("user", "?"), holder.get("machine", "?"), holder.get("pid", "?"))
+    how = "and has since been taken for the %s of %s" % (holder.get("operation", "?"), operator)
     return VerbError(
         "lock_lost",
-        "the lock of job %s was lost here, %s" % (job, since),
+        "the lock of job %s was lost here, %s" % (job, how if holder else "for example by a reboot"),
         next="wait for that, then the same command again",
         details=holder,
     )
 
 
-def _let_go(context: Context, job: str) -> bool:
-    """False: nothing was held."""
+def _release(context: Context, job: str) -> bool:
+    """False: this session did not hold it."""
     release = context.closing.get("lock " + job)
     if release is not None:
         release()
@@ -108,7 +110,7 @@ def _let_go(context: Context, job: str) -> bool:
 
 
 def holds_lock(context: Context, job: str) -> bool:
-    """Whether this session does."""
+    """Whether this session holds the lock of the job."""
     return "lock " + job in context.closing
 
 
@@ -117,24 +119,24 @@ def _path(context: Context, job: str) -> str:
 
 
 def _holder(path: str) -> LockHolder:
-    """Who holds that lock, or left it; empty: nobody, or nobody knows."""
+    """Who holds that lock, or held it last; empty where that is not known."""
     return lock_fences.holder_of(atomic.read_json(path) or {})
 
 
-def _of_earlier_lives(context: Context, own: str) -> List[str]:
-    """What a power cut left of files like `own`. Of clones, whose names are equal, only of the one that we are told to be."""
+def _stale_files(context: Context, own: str) -> List[str]:
+    """Files like `own` that earlier boots left after a power cut. Clones share a hostname, so the inventory's name counts too."""
     folder, name = os.path.split(own)
     start = name[: -len(place() + ".lock")]
     found = [os.path.join(folder, name) for name in _names(folder) if name.startswith(start) and name.endswith(".lock")]
     return [path for path in found if path != own and _holder(path).get("of_host") == context.host]
 
 
-def _forget(paths: List[str]) -> None:
+def _remove_files(paths: List[str]) -> None:
     for path in paths:
         try:
             os.unlink(path)
         except OSError:
-            pass  # somebody else did
+            pass  # removed already
 
 
 def _names(folder: str) -> List[str]:
@@ -145,17 +147,17 @@ def _names(folder: str) -> List[str]:
 
 
 class _Lock:
-    """One lock file, taken and let go of once. The session may end at any moment: whoever lets go waits for who takes."""
+    """One lock file, taken and released once. The session may end at any moment: `release` waits for `take` in another thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd: Optional[int] = None
-        self._over = False
-        self._turn = threading.Lock()
+        self._released = False
+        self._mutex = threading.Lock()
 
     def take(self, holder: LockHolder) -> bool:
-        with self._turn:
-            fd = None if self._over else flocked(self._path)
+        with self._mutex:
+            fd = None if self._released else flocked(self._path)
             if fd is None:
                 return False
             try:
@@ -167,51 +169,51 @@ class _Lock:
             self._fd = fd
             return True
 
-    def let_go(self) -> None:
-        with self._turn:
-            self._over = True
+    def release(self) -> None:
+        with self._mutex:
+            self._released = True
             if self._fd is None:
                 return
             try:
-                os.unlink(self._path)  # while it is held: nobody else can hold this name now
+                os.unlink(self._path)  # while it is held: no other process can hold this name now
             finally:
                 os.close(self._fd)
                 self._fd = None
 
 
 def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
-    """For this session; held already: true. With `number`: again, by who took it last, and its number stays."""
+    """Takes the lock for this session; true also where it has it. With `number`, only the lock of that number."""
     with _taking:
         name = "lock " + job
         if name in context.closing:
             return True
         path = _path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        one = _Lock(path)
-        context.closing[name] = one.let_go  # first: what the session leaves behind is nothing
+        file_lock = _Lock(path)
+        context.closing[name] = file_lock.release  # before the lock is taken: so the session's end always releases it
         taken = False
         try:
-            if one.take(holder):
+            if file_lock.take(holder):
                 if number is None:
-                    lock_fences.count(path, holder)
-                    _forget(_of_earlier_lives(context, lock_fences.beside(path)))
+                    lock_fences.advance(path, holder)
+                    _remove_files(_stale_files(context, lock_fences.path_of(path)))
                 taken = number in (None, lock_fences.current(path))
         finally:
             if not taken:
-                one.let_go()
+                file_lock.release()
                 context.closing.pop(name, None)
         return taken
 
 
 def flocked(path: str) -> Optional[int]:
-    """The file, open and locked; None while somebody else holds it. Whoever lets go may remove it first."""
+    """The descriptor of the file, locked; None while another process holds the lock, or has just removed the file."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(fd), os.stat(path)):
             return fd
     except (BlockingIOError, FileNotFoundError):
-        pass  # held, or removed by the one who just let go
+        pass  # held, or removed by the holder that just released it
     except OSError as error:  # a filesystem without locks
         os.close(fd)
         error.filename = path
@@ -223,8 +225,8 @@ def flocked(path: str) -> Optional[int]:
 def _locked(context: Context, job: str) -> VerbError:
     holder = _holder(_path(context, job))
     holder.pop("of_host", None)
-    who = "%s@%s" % (holder.get("user", "somebody"), holder.get("machine", "an unknown machine"))
-    what = "%s is busy here: %s by %s (pid %s)" % (job, holder.get("operation", "an operation"), who, holder.get("pid", "?"))
+    operator = "%s@%s" % (holder.get("user", "somebody"), holder.get("machine", "an unknown machine"))
+    what = "%s is busy here: %s by %s (pid %s)" % (job, holder.get("operation", "an operation"), operator, holder.get("pid", "?"))
     return VerbError("locked", what, next="wait for it, or end it", details=holder)
 
 

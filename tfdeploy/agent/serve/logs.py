@@ -1,6 +1,6 @@
-"""The `logs` verb: the bytes of several tasks, piece by piece, in turn, from cursors, last lines or a time on.
+"""The `logs` verb: the logs of several tasks, piece by piece, in turn, from cursors, last lines or a time on.
 
-Bytes are passed on as they lie on disk; splitting and searching them is the control side's.
+Bytes are sent as they are on disk; the control side splits and searches them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def logs(call: Call) -> LogEnd:
-    """Returns {"ended": every task asked for has ended here and all of it is sent, "left": ... only because nobody
-    minds the run here any more (see run_resume.py), "cursors": {task: offset}, "ends": where each log ended when it was
-    asked for, unless it is followed}.
+    """Returns {"ended": all the tasks asked for have ended here and all their logs are sent, "left": they ended only because the
+    run has no minder here any more (see run_resume.py), "cursors": {task: offset}, "ends": {task: offset of the log's end at
+    the start; empty with `follow`}}.
 
-    `limit_bytes`, where given, ends the stream early once that much is sent.
+    `limit_bytes` ends the stream early once that much is sent. Raises VerbError unknown_run, bad_argument.
     """
     paths = paths_of(call)
     here = [spec.task for spec in paths.part().tasks]
@@ -53,7 +53,7 @@ def _start(call: Call, paths: RunPaths, task: str) -> int:
     folder, start = paths.task_dir(task), 0
     since = call.number("since")
     if call.args.get("last") is not None:
-        start = start_of_last(folder, call.whole("last"))
+        start = start_of_last(folder, call.integer("last"))
     if since is not None:
         start = max(start, start_of_since(folder, since))
     return start
@@ -62,26 +62,26 @@ def _start(call: Call, paths: RunPaths, task: str) -> int:
 def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: inotify.Watcher) -> bool:
     follow, limit = call.flag("follow"), call.number("limit_bytes")
     open_tasks = list(readers)
-    news = changes.of_run(paths, open_tasks)
-    over: List[str] = []
+    changed = changes.of_run(paths, open_tasks)
+    finished: List[str] = []
     sent = 0
     while not call.cancelled.is_set():
-        if news.any():
-            over = _over(paths, open_tasks)  # before reading: what they wrote until they ended is then read
-        moved = 0
+        if changed.any():
+            finished = _finished(paths, open_tasks)  # before reading, so all that they wrote is read
+        read_bytes = 0
         for task in list(open_tasks):
             piece = readers[task].read(PIECE_BYTES)
             if piece is not None:
                 _send_piece(call, task, piece)
-                moved += len(piece.blob)
-            elif task in over:
+                read_bytes += len(piece.blob)
+            elif task in finished:
                 open_tasks.remove(task)
-        sent += moved
+        sent += read_bytes
         if not open_tasks:
             return True
-        if (limit is not None and sent >= limit) or (not follow and not moved):
+        if (limit is not None and sent >= limit) or (not follow and not read_bytes):
             return False
-        if not moved:
+        if not read_bytes:
             watcher.wait(call.cancelled)
     return False
 
@@ -93,12 +93,12 @@ def _send_piece(call: Call, task: str, piece: Piece) -> None:
     call.item(header, piece.blob)
 
 
-def _over(paths: RunPaths, tasks: List[str]) -> List[str]:
+def _finished(paths: RunPaths, tasks: List[str]) -> List[str]:
     """Those that will write nothing more."""
-    over = [task for task in tasks if writes_no_more(paths, task)]
-    if len(over) < len(tasks) and not is_live(paths):
+    finished = [task for task in tasks if writes_no_more(paths, task)]
+    if len(finished) < len(tasks) and not is_live(paths):
         return list(tasks)
-    return over
+    return finished
 
 
 VERBS = {"logs": logs}

@@ -1,4 +1,4 @@
-"""What run.prepare is given, and the host's part in it, checked before anything is done with it."""
+"""The arguments of run.prepare, and the host's part in them, checked before use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """The arguments: objects of JSON. Of these only the part is looked into here."""
+    """The arguments: JSON objects, of which only `part` is checked here."""
 
     part: Unchecked
     plan: Unchecked
@@ -25,8 +25,10 @@ class Given(NamedTuple):
 
 
 def given(call: Call) -> Given:
-    """In a blob: what is this host's own, and behind it what all hosts of the run share, the plan, and of each host's part what
-    it does not say itself. Raises VerbError bad_part."""
+    """From the call's blob, or from its arguments where it has none. Raises VerbError bad_part.
+
+    The blob holds this host's own fields, then those that all hosts of the run share: the plan, and common fields of the parts.
+    """
     if not call.blob:
         return Given(call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs"))
     try:

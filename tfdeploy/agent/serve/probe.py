@@ -1,8 +1,8 @@
-"""The `probe` verb: the facts of this host at one moment, as the fields of model.facts.HostFacts. Changes nothing, but
-for who holds the job's lock: what dead runs left in place of their links to `keep` is taken in first.
+"""The `probe` verb: the facts of this host at one moment, as the fields of model.facts.HostFacts.
 
-What other programs have to be asked for (interpreter, nvidia-smi, rsync) is started first and collected last, so
-that the probe costs no more than the slowest of them.
+Changes nothing, except for a session that holds the job's lock: then files that dead runs left in place of their links to
+`keep` are moved there first. Programs that must be asked (interpreter, nvidia-smi, rsync) are started first and read last,
+so the probe takes no longer than the slowest of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY",
 
 def probe(call: Call) -> HostFacts:
     """args as in docs/agent-protocol.md. Raises VerbError bad_argument, bad_name."""
-    workdir, told = call.context.workdir, call.context.host
+    workdir, host = call.context.workdir, call.context.host
     job = call.name("job") if call.flag("job") else None
     low, high = _range(call.rows("ports") or [1, 0])
     python = find_program(call.text("python", "python3"))
@@ -56,11 +56,11 @@ def probe(call: Call) -> HostFacts:
     if call.text("gpus") != "none":
         asked["gpus"] = start_gpus()
     machine = _machine(workdir)
-    free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, told))
-    returned = keep_links.of_dead_runs(workdir, job, told) if job and call.flag("keep") and holds_lock(call.context, job) else []
+    free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
+    moved = keep_links.of_dead_runs(workdir, job, host) if job and call.flag("keep") and holds_lock(call.context, job) else []
     keep = keep_facts(workdir, job, call.rows("keep")) if job else []
-    live_runs = _live_runs(workdir, job, told) if job else []
-    problems = _problems(machine) + returned + (_damaged_runs(workdir, job) if job else [])
+    live_runs = _live_runs(workdir, job, host) if job else []
+    problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
     setup = call.name("setup") if call.flag("setup") else ""
     interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup)
     rsync, uv = read_rsync(asked["rsync"]), read_uv(asked["uv"])
@@ -112,7 +112,7 @@ def _machine(workdir: str) -> Machine:
 
 
 def _is_address(word: str) -> bool:
-    """sshd says UNKNOWN where it was not reached over a network."""
+    """sshd writes UNKNOWN where the client did not come over a network."""
     plain = word.partition("%")[0]
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -147,27 +147,27 @@ def _interpreter(
     return found, problem
 
 
-def _live_runs(workdir: str, job: str, told: str) -> List[LiveRun]:
+def _live_runs(workdir: str, job: str, host: str) -> List[LiveRun]:
     found: List[LiveRun] = []
     for run in run_names(workdir, job):
-        paths = run_paths(workdir, job, run, told)
+        paths = run_paths(workdir, job, run, host)
         if paths is not None and is_live(paths):
-            who = shown_plan.read(workdir, job, run)["operator"]
-            found.append({"run": run, "who": who, "started": paths.state().started})
+            operator = shown_plan.read(workdir, job, run)["operator"]
+            found.append({"run": run, "who": operator, "started": paths.state().started})
     return found
 
 
 def _damaged_runs(workdir: str, job: str) -> List[str]:
-    said = [damaged(workdir, job, run) for run in run_names(workdir, job)]
-    return ["an old run cannot be read (%s): remove its folder" % each for each in said if each][:5]
+    faults = [damaged(workdir, job, run) for run in run_names(workdir, job)]
+    return ["an old run cannot be read (%s): remove its folder" % fault for fault in faults if fault][:5]
 
 
-def _held_ports(workdir: str, told: str) -> Dict[int, str]:
-    """The ports of all live runs here: what holds a port for a run does not show in /proc/net."""
+def _held_ports(workdir: str, host: str) -> Dict[int, str]:
+    """The ports of all live runs here, with their owners: a port that a minder holds does not show in /proc/net."""
     held: Dict[int, str] = {}
     for job in job_names(workdir):
         for run in run_names(workdir, job):
-            paths = run_paths(workdir, job, run, told)
+            paths = run_paths(workdir, job, run, host)
             if paths is None or not is_live(paths):
                 continue
             part = paths.part()

@@ -1,7 +1,7 @@
-"""`release.*`: one content of the code becomes a folder named by its hash, at once and as a whole.
+"""`release.*`: one content of the code becomes a folder named by its hash, in one rename.
 
-It grows in a staging folder that outlives a broken sync: files come as hard links from an older release where their
-content is the same, else from rsync; links are made here. Nothing is ever written into a finished release.
+It is received in a staging folder that outlives a broken sync: files are hard links to an older release where their content
+is the same, else rsync brings them; symbolic links are made here. Nothing is ever written into a finished release.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release_manifest import Entry
 from tfdeploy.agent.serve.release_retention import remove_old
-from tfdeploy.agent.serve.release_staging import Plan, Staging
+from tfdeploy.agent.serve.release_staging import Staging, StagingPlan
 from tfdeploy.agent.serve.release_state import is_present
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ KEEP = 5
 
 
 def begin(call: Call) -> ReleaseBegun:
-    """{"staging", "missing": paths that have to be brought, "linked": how many files were there already, "rsync"}.
+    """{"staging", "missing": paths that have to be brought, "linked": number of files lent by older releases,
+    "rsync": whether it is installed}.
 
     Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
     """
@@ -44,7 +45,7 @@ def begin(call: Call) -> ReleaseBegun:
         _make_room(staging, plan)
         missing = [entry.path for entry in plan.missing + staging.fill(plan)]
         lent = sorted(plan.sources.keys() - set(missing))
-        release_manifest.save(release_manifest.of(folder), entries, received=missing, lent=lent)
+        release_manifest.save(release_manifest.path_of(folder), entries, received=missing, lent=lent)
     except (VerbError, OSError):
         if plan.is_new:
             _remove_staging(folder)
@@ -57,30 +58,31 @@ def commit(call: Call) -> Changed:
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
     folder, final = staging_of(call), layout.release_dir(workdir, job, release)
     if not is_present(workdir, job, release):
-        begun = release_manifest.load(release_manifest.of(folder))
+        begun = release_manifest.load(release_manifest.path_of(folder))
         if begun is None or not os.path.isdir(folder):
             raise VerbError("not_begun", "no sync of release %s was begun here" % release, where=folder)
         staging = Staging(folder, begun.entries)
         changed = staging.changed(set(begun.received))
         if changed:
             return {"changed": changed}
-        staging.settle(set(begun.lent))
+        staging.finish(set(begun.lent))
         flush(folder, begun.received)
         stamped = staging.stamped()
-        release_manifest.save(release_manifest.of(final), stamped, durable=True, release=release, time=time.time())
+        release_manifest.save(release_manifest.path_of(final), stamped, durable=True, release=release, time=time.time())
         _switch(folder, final)
     _remove_staging(folder)
-    remove_old(workdir, job, release, max(1, call.whole("keep_releases", KEEP)))
+    remove_old(workdir, job, release, max(1, call.integer("keep_releases", KEEP)))
     return {"changed": []}
 
 
 def abort(call: Call) -> Nothing:
+    """Removes the staging folder."""
     _remove_staging(staging_of(call))
     return {}
 
 
 def _switch(staging: str, final: str) -> None:
-    """Into the place of what is damaged there: runs have copies of their own."""
+    """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of their own."""
     aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
     try:
         os.rename(final, aside)
@@ -102,12 +104,12 @@ def _staging_path(call: Call) -> str:
 
 
 def _adopt(folder: str) -> None:
-    """What this host began and never finished under another release's name becomes this staging, or goes: the code has
-    changed since, and most of it need not come again. The caller holds the job's lock here."""
+    """A staging folder that this host left for another release becomes this one, and further ones are removed: most of the code
+    is the same and need not be sent again. The caller holds the job's lock."""
     parent, own = os.path.split(folder)
-    mine = own.rpartition("-")[0]
+    host_prefix = own.rpartition("-")[0]
     for name in os.listdir(parent):
-        if name.rpartition("-")[0] != mine or name == own or name.endswith(release_manifest.SUFFIX):
+        if name.rpartition("-")[0] != host_prefix or name == own or name.endswith(release_manifest.SUFFIX):
             continue
         other = os.path.join(parent, name)
         if not os.path.isdir(folder):
@@ -129,14 +131,14 @@ def _remove_staging(folder: str) -> None:
     release_manifest.forget(folder)
 
 
-def _make_room(staging: Staging, plan: Plan) -> None:
-    """Halves of files stay where there is room for the whole files beside them. Raises VerbError disk."""
+def _make_room(staging: Staging, plan: StagingPlan) -> None:
+    """Keeps partial files where there is room for the whole files beside them. Raises VerbError disk."""
     try:
         _check_room(staging.folder, plan.missing)
     except VerbError:
         if plan.is_new:
             raise
-        staging.drop_halves(plan.missing)
+        staging.drop_partial(plan.missing)
         _check_room(staging.folder, plan.missing)
 
 

@@ -1,6 +1,6 @@
-"""What a release is made of, as it came over the wire and as it is remembered beside the release.
+"""The manifest of a release: the files and links it consists of, as received and as stored beside the release.
 
-Pure but for reading and writing the remembered form. A path that could lead out of the release is refused here.
+Pure but for reading and writing the stored form. A path that could lead out of the release is refused here.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Entry(NamedTuple):
     path: str  # relative, "/" between
     kind: str  # "file", "exec" or "link"
     size: int
-    sha256: str  # "" of a link
-    target: str  # "" but of a link
-    mtime_ns: int = 0  # as committed; a file with another one is no longer what the manifest says
+    sha256: str  # "" for a link
+    target: str  # "" for all but links
+    mtime_ns: int = 0  # as committed; where the file's time differs, its content is compared
 
 
 _KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
 
 
 class Manifest(NamedTuple):
-    """As it is remembered: shapes.ReleaseRecord."""
+    """As stored: shapes.ReleaseRecord."""
 
     entries: List[Entry]
-    received: List[str]  # paths, of one that grows
-    lent: List[str]  # paths, of one that grows
+    received: List[str]  # paths, of one that is being received
+    lent: List[str]  # paths, of one that is being received
     release: Optional[str]  # of one that is whole
     time: Optional[float]  # of one that is whole
 
@@ -59,7 +59,7 @@ def unpack(blob: bytes) -> List[Entry]:
 
 def _entry(row: Any) -> Entry:
     path, kind, size, sha256, target = row
-    if not all(isinstance(word, str) for word in (path, kind, sha256, target)) or not isinstance(size, int) or size < 0:
+    if not all(isinstance(text, str) for text in (path, kind, sha256, target)) or not isinstance(size, int) or size < 0:
         raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
     return Entry(path, kind, size, sha256, target)
 
@@ -68,8 +68,8 @@ def check(entries: Iterable[Entry]) -> None:
     """Every path stays inside, occurs once, and passes through nothing but folders. Raises VerbError bad_manifest."""
     leaves: Set[str] = set()
     for entry in entries:
-        words = entry.path.split("/")
-        if any(word in ("", ".", "..") for word in words) or "\0" in entry.path + entry.target:
+        steps = entry.path.split("/")
+        if any(step in ("", ".", "..") for step in steps) or "\0" in entry.path + entry.target:
             raise VerbError("bad_manifest", "the path %r leads out of the release" % entry.path)
         if entry.path in leaves:
             raise VerbError("bad_manifest", "the path %r occurs twice" % entry.path)
@@ -96,15 +96,15 @@ def folders(paths: Iterable[str]) -> Set[str]:
     return found
 
 
-def of(folder: str) -> str:
-    """Where the manifest of a release, or of one that grows, lies."""
+def path_of(folder: str) -> str:
+    """The manifest's file of a release, or of one that is being received."""
     return folder + SUFFIX
 
 
 def forget(folder: str) -> None:
-    """From here on it is no release any more. Raises OSError."""
+    """Removes the manifest: the folder is no release any more. Raises OSError."""
     try:
-        os.unlink(of(folder))
+        os.unlink(path_of(folder))
     except FileNotFoundError:
         pass
 
@@ -119,14 +119,14 @@ def save(
     release: Optional[str] = None,
     time: Optional[float] = None,
 ) -> None:
-    """With these keys, as far as they are given. Raises OSError."""
+    """Writes the manifest, with those of the keys that are given. Raises OSError."""
     more = {"received": received, "lent": lent, "release": release, "time": time}
     given = {name: value for name, value in more.items() if value is not None}
     atomic.write_json(path, {**given, "v": wire.VERSION, "entries": [list(entry) for entry in entries]}, durable=durable)
 
 
 def mentions(path: str, contents: Iterable[str]) -> bool:
-    """Whether a saved manifest names one of these sha256: quicker than taking it apart."""
+    """Whether a saved manifest names one of these sha256: faster than parsing it."""
     try:
         with open(path, "rb") as stream:
             text = stream.read()
@@ -137,15 +137,15 @@ def mentions(path: str, contents: Iterable[str]) -> bool:
 
 def load(path: str) -> Optional[Manifest]:
     """What `save` wrote; None where there is nothing that can be read."""
-    said = atomic.read_json(path)
-    if said is None:
+    stored = atomic.read_json(path)
+    if stored is None:
         return None
     try:
-        entries = [Entry(*row) for row in said["entries"]]
+        entries = [Entry(*row) for row in stored["entries"]]
         kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 knows no strict
     except (KeyError, TypeError):
         return None
-    received, lent = said.get("received", []), said.get("lent", [])
+    received, lent = stored.get("received", []), stored.get("lent", [])
     if (kinds and kinds != _KINDS) or not isinstance(received, list) or not isinstance(lent, list):
         return None
-    return Manifest(entries, received, lent, said.get("release"), said.get("time"))
+    return Manifest(entries, received, lent, stored.get("release"), stored.get("time"))

@@ -1,6 +1,6 @@
-"""`release.put`: small files of a release that came through the channel, written into its staging folder.
+"""`release.put`: writes small files of a release that came through the channel into its staging folder.
 
-What arrives is believed no more than what rsync brings: release.commit reads all of it again.
+They are checked as what rsync brings: release.commit reads all of them again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def put(call: Call) -> Nothing:
 
 def _checked(row: Any) -> Tuple[str, int, int]:
     path, size, mtime_ns = row
-    if not isinstance(size, int) or size < 0 or any(word in ("", ".", "..") for word in path.split("/")):
+    if not isinstance(size, int) or size < 0 or any(step in ("", ".", "..") for step in path.split("/")):
         raise VerbError("bad_manifest", "the path %r leads out of the release" % (path,))
     return path, size, mtime_ns
 
@@ -47,7 +47,7 @@ def _unpacked(blob: bytes, size: int) -> bytes:
     except zlib.error as error:
         raise VerbError("bad_manifest", "the files cannot be unpacked: %s" % error) from error
     if len(contents) != size:
-        raise VerbError("bad_manifest", "the files are not as long as they were said to be")
+        raise VerbError("bad_manifest", "the files do not have the lengths that were announced")
     return contents
 
 
@@ -58,7 +58,7 @@ def _check_folder(folder: str, path: str) -> None:
 
 
 def _write(name: str, content: memoryview, mtime_ns: int) -> None:
-    """A new file always: what has that name may be one file with an older release."""
+    """Always makes a new file: one of that name may be a hard link into an older release."""
     try:
         descriptor = os.open(name, _FLAGS, 0o600)
     except FileExistsError:

@@ -16,7 +16,7 @@ STALE_S = 86400.0
 
 
 def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
-    """Leaves `current`, the `keep` newest and those in use, and staging of the last day."""
+    """Removes all but `current`, the `keep` newest releases, those in use, and staging folders of the last day (STALE_S)."""
     folder = layout.releases_dir(workdir, job)
     times: Dict[str, float] = {}
     for entry in os.scandir(folder):
@@ -37,5 +37,5 @@ def _changed(path: str) -> float:
 
 
 def _remove(release: str) -> None:
-    release_manifest.forget(release)  # first
+    release_manifest.forget(release)  # first: so a half removed folder is no release
     shutil.rmtree(release, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""A release while it grows: what of it is there, what an older release can lend, what rsync has to bring.
+"""A release while it is received: what is there, what older releases can lend by hard links, what rsync has to bring.
 
-A file that is shared with an older release (one inode, several names) is never changed: no mode, no content.
+A file that is shared with an older release (one inode, several names) is never changed, neither mode nor content.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.release_manifest import Entry
 
 _BEING_WRITTEN = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}$", re.DOTALL)  # as rsync names it: .NAME.Xa7Xc2
-FEW = 64  # so few contents are looked for in a manifest's bytes before it is taken apart
+FEW = 64  # up to so many contents are searched in a manifest's bytes before it is parsed
 
 
-class Plan(NamedTuple):
+class StagingPlan(NamedTuple):
     is_new: bool
     missing: List[Entry]
     sources: Dict[str, str]  # path -> the file of an older release with this content
 
 
 class Staging:
-    """`folder` lies in the job's folder of releases. Entries are checked ones."""
+    """`folder` is in the job's folder of releases; the entries are checked (release_manifest.check)."""
 
     def __init__(self, folder: str, entries: List[Entry]) -> None:
         self.folder, self.entries = folder, entries
         self._seen: Dict[str, os.stat_result] = {}  # the files that `changed` found right
 
-    def plan(self) -> Plan:
-        """Looks, and changes nothing. What is there already and right counts neither as missing nor as lent."""
+    def plan(self) -> StagingPlan:
+        """Changes nothing. A file that is there already and right is neither missing nor lent."""
         is_new = not os.path.isdir(self.folder)
         by_path, by_content = self._lenders()
         missing, sources = [], {}
@@ -48,12 +48,12 @@ class Staging:
                 sources[entry.path] = source
             elif is_new or _is_shared(self._at(entry)) or content_of(self._at(entry), entry.size) != entry.sha256:
                 missing.append(entry)
-        return Plan(is_new, missing, sources)
+        return StagingPlan(is_new, missing, sources)
 
-    def fill(self, plan: Plan) -> List[Entry]:
-        """Folders, hard links and links; what does not belong is removed, halves of large files stay.
+    def fill(self, plan: StagingPlan) -> List[Entry]:
+        """Makes folders, hard links and symbolic links; removes what is not in the manifest, but for partial files.
 
-        Returns the entries whose lender has vanished meanwhile: they are missing too.
+        Returns the entries whose source in an older release is gone by now: they are missing too.
         """
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
@@ -67,19 +67,19 @@ class Staging:
         lent = [entry for entry in self.entries if entry.path in plan.sources]
         return [entry for entry in lent if not _lend(plan.sources[entry.path], self._at(entry))]
 
-    def drop_halves(self, missing: List[Entry]) -> None:
-        """Removes all that is no whole file of the manifest: an earlier sync ended while it wrote them."""
+    def drop_partial(self, missing: List[Entry]) -> None:
+        """Removes partial files, and what is at the paths of missing entries: an earlier sync ended while it wrote them."""
         self._tidy(keep_partial=False)
         for entry in missing:
             if os.path.lexists(self._at(entry)):
                 os.unlink(self._at(entry))
 
     def changed(self, received: Set[str]) -> List[str]:
-        """The paths that are not what the manifest says. Content is read of what was received; the rest is looked at."""
+        """The paths that are not what the manifest says. Reads the content of received files only."""
         return [entry.path for entry in self.entries if not self._is_right(entry, entry.path in received)]
 
-    def settle(self, lent: Set[str]) -> None:
-        """Modes of all files but those lent, and nothing in it but the manifest's entries."""
+    def finish(self, lent: Set[str]) -> None:
+        """Sets the modes of all files that are not lent, and removes what is not in the manifest."""
         umask = os.umask(0o077)
         os.umask(umask)
         for entry in self.entries:
@@ -126,8 +126,8 @@ class Staging:
             if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
                 continue
             release = manifest[: -len(release_manifest.SUFFIX)] + "/"
-            said = release_manifest.load(manifest)
-            for entry in said.entries if said is not None else ():
+            stored = release_manifest.load(manifest)
+            for entry in stored.entries if stored is not None else ():
                 key = (entry.kind, entry.sha256)
                 if key in wanted and _is_as_committed(release + entry.path, entry):
                     by_content.setdefault(key, release + entry.path)
@@ -153,31 +153,31 @@ def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], k
                 shutil.rmtree(found_entry.path)
         elif path in leaves and found_entry.is_symlink() == (leaves[path].kind == "link"):
             continue
-        elif not (keep_partial and _kept_as_half(root, prefix, found_entry, leaves)):
+        elif not (keep_partial and _kept_as_partial(root, prefix, found_entry, leaves)):
             os.unlink(found_entry.path)
 
 
-def _kept_as_half(root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]) -> bool:
-    """What an rsync was writing when its connection was cut (it may wait there for long) is where the next one goes on."""
+def _kept_as_partial(root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]) -> bool:
+    """Keeps what rsync was writing when its connection was cut as a partial file, where the next rsync goes on."""
     name = _BEING_WRITTEN.match(found.name)
     if name is None or prefix + name.group(1) not in leaves or not found.is_file(follow_symlinks=False):
         return False
     folder = os.path.join(root, prefix, PARTIAL)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    half = os.path.join(folder, name.group(1))
-    if os.path.lexists(half) and os.lstat(half).st_size >= found.stat(follow_symlinks=False).st_size:
+    partial = os.path.join(folder, name.group(1))
+    if os.path.lexists(partial) and os.lstat(partial).st_size >= found.stat(follow_symlinks=False).st_size:
         return False
-    os.replace(found.path, half)
+    os.replace(found.path, partial)
     return True
 
 
 def content_of(path: str, size: int) -> Optional[str]:
-    """The sha256 of a file of exactly that size; None: there is none."""
+    """The sha256 of a file of exactly that size; None: there is no such file."""
     return file_sum.of_first(path, size, whole=True)
 
 
 def _is_shared(path: str) -> bool:
-    """It is an older release's file too, once lent: a mode set on it would change that release."""
+    """Whether it is an older release's file too: setting its mode would change that release."""
     try:
         return os.lstat(path).st_nlink > 1
     except (OSError, ValueError):
@@ -198,13 +198,13 @@ def _is_as_committed(path: str, entry: Entry) -> bool:
         found = os.lstat(path)
     except (OSError, ValueError):
         return False
-    runs = bool(found.st_mode & stat.S_IXUSR)
-    said = (entry.size, entry.mtime_ns, entry.kind == "exec")
-    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns, runs) == said
+    is_executable = bool(found.st_mode & stat.S_IXUSR)
+    committed = (entry.size, entry.mtime_ns, entry.kind == "exec")
+    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns, is_executable) == committed
 
 
 def _lend(source: str, path: str) -> bool:
-    """One more name for the same file, or a copy where that cannot be. False: the lender is gone."""
+    """A hard link to the source, or a copy where no link can be made. False: the source is gone."""
     try:
         try:
             os.link(source, path, follow_symlinks=False)

@@ -1,6 +1,6 @@
-"""`release.state`: whether a release is there as it was committed. Apart from the other verbs: mostly it is all that is asked.
+"""`release.state`: whether a release is there as it was committed. A module of its own: most syncs need no other verb.
 
-One look at each file: its kind, size, time and owner. Where a time differs, the content counts.
+Compares the kind, size, time and owner of each file. Where the time differs, the content counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.agent.serve.release_manifest import Entry
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Present
 
-_BUSY = ".nfs"  # a file that was removed on a file server while somebody had it open
+_BUSY = ".nfs"  # NFS: a file that was removed while a process had it open
 
 
 class Found(NamedTuple):
@@ -34,20 +34,21 @@ def is_present(workdir: str, job: str, release: str) -> bool:
 
 
 def damage(workdir: str, job: str, release: str) -> List[str]:
-    """The paths of it that are not as committed; none: it is there and whole. New times are remembered. Raises NotOurs."""
+    """Its paths that are not as committed; none: it is there and whole. Stores changed times of right files. Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
-    manifest = release_manifest.load(release_manifest.of(folder))
+    manifest = release_manifest.load(release_manifest.path_of(folder))
     if manifest is None or not os.path.isdir(folder):
         return [release]
     entries = manifest.entries
     found = compare(folder, entries, workdir)
     if found.touched and not found.damaged:
         times = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in entries]
-        release_manifest.save(release_manifest.of(folder), times, release=manifest.release, time=manifest.time)
+        release_manifest.save(release_manifest.path_of(folder), times, release=manifest.release, time=manifest.time)
     return found.damaged
 
 
 def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
+    """Raises NotOurs."""
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     touched: Dict[str, int] = {}

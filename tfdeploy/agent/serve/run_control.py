@@ -1,6 +1,7 @@
-"""run.start, run.commit, run.abort, run.stop: words left for the minder, and waiting for their effect.
+"""run.start, run.commit, run.abort, run.stop: leave a word for the minder and wait for its effect.
 
-Where no minder is left, abort and stop do its work themselves. What is not ours by marker and identity is never touched.
+Where the minder is dead, abort and stop do its work themselves. A process that is not the run's by marker and identity is
+never signalled.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
 from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve import prepare_lock, run_status
 from tfdeploy.agent.serve.call import Call, Verb
-from tfdeploy.agent.serve.run_prepare import alone, clear_away, prepare
+from tfdeploy.agent.serve.run_prepare import clear_away, prepare
 from tfdeploy.agent.serve.run_watch import watch
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Aborted, Ended, Nothing, Survivor
 
 ANSWER_WITHIN_S = 20.0
-KILL_WITHIN_S = 8.0  # from KILL to nothing left
-ENDING_S = 3.0  # what ends on a busy host is seen for a while without words and environment, like an orphan of unknown origin
-SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from saying that all has ended
-UNHEARD_S = 3.0  # a minder that does not even begin by then is frozen
-LOOK_S = 0.05
+KILL_WITHIN_S = 8.0  # from KILL until no process is alive
+ENDING_S = 3.0  # on a busy host a process that ends shows no arguments and no environment for a while, like an orphan
+SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from writing that all has ended
+FROZEN_AFTER_S = 3.0  # a minder that has not begun to end the run by then is frozen
+POLL_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
 
@@ -42,21 +43,21 @@ def start(call: Call) -> Nothing:
     paths = run_status.paths_of(call)
     state = paths.state()
     if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
-        return {}  # started, and over in good order already
+        return {}  # started, and already ended by itself
     refuse_ended(paths)
-    if paths.word("start") is None or _phase(paths) == "started":  # said again: the wait for the commit begins anew
+    if paths.word("start") is None or _phase(paths) == "started":  # again: the wait for the commit begins anew
         paths.say("start", time=time.time())
-    _wait_for(paths, lambda: _phase(paths) in STARTED and _supervised(paths))
+    _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
     refuse_ended(paths)
     return {}
 
 
-def _supervised(paths: RunPaths) -> bool:
+def _all_supervised(paths: RunPaths) -> bool:
     return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
 
 
 def renew(call: Call) -> Nothing:
-    """The launch is alive: what is prepared or started waits for its next word as long again."""
+    """The launch is alive: the minder's time limit for the next word begins anew. Raises VerbError unknown_run, ended."""
     paths = run_status.paths_of(call)
     _refuse_other_plan(call, paths)
     if not _is_committed(paths):
@@ -90,8 +91,10 @@ def _is_committed(paths: RunPaths) -> bool:
 
 
 def abort(call: Call) -> Aborted:
-    """Ends all of it. `purge`: removes the run's folder when nothing of it is alive. `plan_digest`: of whoever rolls back;
-    a run of that name by another plan is not theirs, and nothing is touched. `host`: a prepare that goes on is stopped first."""
+    """Ends the run here. `purge`: removes its folder when nothing of it is alive. `host`: stops its prepare first.
+
+    `plan_digest`: the plan that is rolled back; a run of that name by another plan is left alone.
+    """
     _stop_preparing(call)
     try:
         paths = run_status.paths_of(call)
@@ -99,12 +102,12 @@ def abort(call: Call) -> Aborted:
             return {}
         reason, purge = call.text("reason", "rolled back"), call.flag("purge")
         if _phase(paths) != "ended" or _lingers(paths):
-            _say_the_end(paths, "abort", reason=reason)
+            _leave_word_to_end(paths, "abort", reason=reason)
         left = _end(paths, paths.part().stop_grace_s, reason)
     except (VerbError, NoPart) as error:
         if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
-        return {}  # or its minder has removed it meanwhile
+        return {}  # or its minder has removed it
     if purge and not left:
         clear_away(paths)
     return {"survivors": left}
@@ -113,17 +116,20 @@ def abort(call: Call) -> Aborted:
 def _stop_preparing(call: Call) -> None:
     host, digest = call.text("host"), str(call.args.get("plan_digest"))
     if not NAME.match(host):
-        return  # a control machine of before
+        return  # an older control machine
     paths = RunPaths(layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host))
     if not in_doubt.is_in_doubt(paths):
         return
     in_doubt.abort(paths, digest)
-    with alone(paths, digest):
+    with prepare_lock.held(paths, digest):
         in_doubt.forget_abort(paths)
 
 
 def stop(call: Call) -> Ended:
-    """TERM to the whole tree, grace, KILL, verify. "messenger": its minder stays to tell hosts that are away."""
+    """Ends the run here: TERM to all its processes, KILL after the grace time.
+
+    "messenger": its minder stays alive to inform hosts that do not answer now.
+    """
     begun = time.monotonic()
     given = call.number("grace_s")
     try:
@@ -139,16 +145,16 @@ def stop(call: Call) -> Ended:
     if _phase(paths) != "ended" or _lingers(paths):
         before = paths.word("stop")
         if before is None or before.get("grace_s", grace_s) > grace_s:
-            _say_the_end(paths, "stop", grace_s=grace_s)
+            _leave_word_to_end(paths, "stop", grace_s=grace_s)
     left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
     return {"survivors": left, "seconds": round(time.monotonic() - begun, 3), "messenger": _lingers(paths)}
 
 
-# --- the effect
+# --- waiting for the effect
 
 
-def _say_the_end(paths: RunPaths, word: str, **fields: Any) -> None:
-    """Leaves the word; where the disk is full, the supervisors are told by signal, and the minder sees the effect."""
+def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
+    """Leaves the word. Where the disk is full it signals the supervisors, and the minder sees that their tasks end."""
     try:
         paths.say(word, time=time.time(), **fields)
     except OSError:
@@ -157,7 +163,7 @@ def _say_the_end(paths: RunPaths, word: str, **fields: Any) -> None:
 
 
 def _lingers(paths: RunPaths) -> bool:
-    """Its minder still waits for its peers; it goes once it is told, for then they are told too."""
+    """Whether its minder is alive. After the run's end it waits for its peers; a word from here ends that wait."""
     return is_locked(paths.minder_lock)
 
 
@@ -166,6 +172,7 @@ def _phase(paths: RunPaths) -> str:
 
 
 def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
+    """Raises VerbError ended where the run has ended here, is in a phase of `also`, or has no minder."""
     state = paths.state()
     if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
         why = state.abort_reason or (STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone")
@@ -173,7 +180,7 @@ def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
 
 
 def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S) -> None:
-    """Raises VerbError when nobody answers."""
+    """Returns also where the run has ended meanwhile. Raises VerbError agent when the minder does not answer."""
     deadline = time.monotonic() + within_s
     pause = 0.002
     while not reached():
@@ -186,7 +193,7 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
 
 
 def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Survivor]:
-    """Waits for the minder to end the run; where there is none, does it. Returns the survivors."""
+    """Waits for the minder to end the run, or ends it where there is no minder. Returns the survivors."""
     tasks = [spec.task for spec in paths.part().tasks]
     begun = time.monotonic()
     deadline = begun + grace_s + KILL_WITHIN_S
@@ -195,15 +202,15 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Survivor]:
     while _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline:
         if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
             break
-        if time.monotonic() - begun >= UNHEARD_S:
+        if time.monotonic() - begun >= FROZEN_AFTER_S:
             _thaw(paths, tasks, signal.SIGKILL)
-        if time.monotonic() - begun >= UNHEARD_S and _phase(paths) not in ("ending", "ended"):
+        if time.monotonic() - begun >= FROZEN_AFTER_S and _phase(paths) not in ("ending", "ended"):
             for task in tasks:
                 tell_supervisor(paths, task, reason, grace_s)
-        if pause >= LOOK_S and not _lives(paths, tasks):
+        if pause >= POLL_S and not _is_alive(paths, tasks):
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
-        pause = min(pause * 1.5, LOOK_S)
+        pause = min(pause * 1.5, POLL_S)
     found = task_processes.members(paths, tasks)
     deadline = max(deadline, time.monotonic() + ENDING_S)
     while found[0] and time.monotonic() < deadline:
@@ -213,22 +220,22 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Survivor]:
 
 
 def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
-    """Our own processes of the run that are stopped: woken up, or killed where a debugger holds them."""
-    keepers = [task_processes.minder(paths), *(task_processes.supervisor(paths, task) for task in tasks)]
-    for who in (one for one in keepers if one is not None):
-        found = processes.entry(who.pid)
+    """Sends the signal to the minder and supervisors that are stopped: CONT wakes them, KILL ends one that a debugger holds."""
+    agents = [task_processes.minder(paths), *(task_processes.supervisor(paths, task) for task in tasks)]
+    for agent in (agent for agent in agents if agent is not None):
+        found = processes.entry(agent.pid)
         if found is not None and found.state in "Tt":
-            processes.send(who, number)
+            processes.send(agent, number)
 
 
-def _lives(paths: RunPaths, tasks: List[str]) -> bool:
-    """Something runs, or a supervisor is about to start it. One that only cannot write how it ended does not count."""
-    coming = [task for task in tasks if paths.status(task).state == "pending"]
-    return any(is_locked(paths.supervisor_lock(task)) for task in coming) or bool(task_processes.members(paths, tasks)[0])
+def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
+    """A task runs, or a supervisor is about to start it. A supervisor that only waits to write the task's end does not count."""
+    pending = [task for task in tasks if paths.status(task).state == "pending"]
+    return any(is_locked(paths.supervisor_lock(task)) for task in pending) or bool(task_processes.members(paths, tasks)[0])
 
 
 def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
-    """Does it under the minder's lock, so that none comes in between. False: one did."""
+    """Ends the run under the minder's lock, so that no minder starts meanwhile. False: a minder holds it."""
     lock = take_lock(paths.minder_lock)
     if lock is None:
         return False
@@ -236,7 +243,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
         store.tidy(paths)
         part = paths.part()
         tasks = [spec.task for spec in part.tasks]
-        _supervisors_end(paths, tasks, grace_s, reason)
+        _end_supervisors(paths, tasks, grace_s, reason)
         task_processes.end(paths, tasks, grace_s)
         rebooted = paths.state().boot_id not in (None, processes.boot_id())
         outcome = ("lost", "host rebooted") if rebooted else ("stopped", reason)
@@ -258,8 +265,8 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
         os.close(lock)
 
 
-def _supervisors_end(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
-    """A supervisor that lives without a minder ends its task itself."""
+def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
+    """Waits until each supervisor has ended its task itself, for as long as it may take."""
     for task in tasks:
         tell_supervisor(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2

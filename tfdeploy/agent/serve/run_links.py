@@ -1,7 +1,7 @@
 """run.links: whether this host reaches the other hosts of a prepared run, at the ports that the run has there.
 
-Their minders hold these ports since they prepared: the mesh's port is listened on, a task's port is not yet, so that for it
-"nobody listens" is a good answer. What swallows or refuses the way is found here, before anything of the program starts.
+Their minders hold these ports since they prepared: they listen on the mesh's port, but not on a task's port, so there a refused
+connection is a good answer. A firewall or a wrong route is found here, before any task starts.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tfdeploy.agent.serve.call import Call, Verb
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Links, ShutPort
 
-MANY = 16  # hosts; of more not every host tries every port: a kernel's table of neighbours is full at 1024, in a lab for all
-NEXT = 3  # of so many that come after it each host tries the ports then,
+ALL_TO_ALL_HOSTS = 16  # with more, a host tries only some: a kernel's table of neighbours is full at 1024, a lab's hosts share it
+NEXT_HOSTS = 3  # then each host tries so many that come after it,
+SERVING_HOSTS = 8  # and so many that serve
 ANSWER_S = 5.0
-SERVING = 8  # and of so many that serve
 
 
 class _Port(NamedTuple):
@@ -32,15 +32,18 @@ class _Port(NamedTuple):
     task: str  # "" for the mesh
     address: str  # with its port
 
-    def is_shut(self, said: str) -> bool:
-        return said != OPEN and (said != CLOSED or not self.task)
+    def is_shut(self, result: str) -> bool:
+        return result != OPEN and (result != CLOSED or not self.task)
 
     def shut(self, why: str) -> ShutPort:
         return {"host": self.host, "task": self.task, "address": self.address, "why": why}
 
 
 def links(call: Call) -> Links:
-    """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: which were tried, and what is not reached from here."""
+    """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: hosts tried, ports not reached.
+
+    Raises VerbError unknown_run, ended.
+    """
     paths = run_status.paths_of(call)
     run_control.refuse_ended(paths, also=("ending",))
     part = paths.part()
@@ -49,20 +52,20 @@ def links(call: Call) -> Links:
     shut: List[ShutPort] = []
     for first in range(0, len(ports), reach.AT_ONCE):
         shut += _shut_ports(ports[first : first + reach.AT_ONCE])
-    unreached = {each["host"] for each in shut}
-    shut += _astray([port for port in ports if not port.task and port.host not in unreached], paths)
+    unreached = {port["host"] for port in shut}
+    shut += _misdirected([port for port in ports if not port.task and port.host not in unreached], paths)
     return {"asked": asked, "shut": shut}
 
 
 def _asked(part: wire.HostPart) -> List[str]:
-    """The other hosts whose ports this one tries, first those that come after it: so not all try one host at once."""
-    hosts = [each.host for each in part.mesh]
+    """The other hosts whose ports this one tries, first those that come after it, so that not all try the same host at once."""
+    hosts = [minder.host for minder in part.mesh]
     own = hosts.index(part.host)
     others = hosts[own + 1 :] + hosts[:own]
-    if len(hosts) <= MANY:
+    if len(hosts) <= ALL_TO_ALL_HOSTS:
         return others
     serving = {peer.host for peer in part.peers if peer.serves}
-    return others[:NEXT] + [host for host in others[NEXT:] if host in serving][:SERVING]
+    return others[:NEXT_HOSTS] + [host for host in others[NEXT_HOSTS:] if host in serving][:SERVING_HOSTS]
 
 
 def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
@@ -74,30 +77,30 @@ def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
 
 
 def _shut_ports(ports: List[_Port]) -> List[ShutPort]:
-    """Those that are shut when asked twice: the first packet on a way may be lost."""
+    """The ports that are shut at two tries: the first packet on a route may be lost."""
     for _ in range(2):
-        said = reach.try_ports(port.address for port in ports)
-        ports = [port for port in ports if port.is_shut(said[port.address])]
-    return [port.shut(said[port.address]) for port in ports]
+        results = reach.try_ports(port.address for port in ports)
+        ports = [port for port in ports if port.is_shut(results[port.address])]
+    return [port.shut(results[port.address]) for port in ports]
 
 
-def _astray(ports: List[_Port], paths: RunPaths) -> List[ShutPort]:
-    """Those mesh ports at which somebody else answers: a name or an address that leads to another host, or out of the run."""
+def _misdirected(ports: List[_Port], paths: RunPaths) -> List[ShutPort]:
+    """The mesh ports at which another host answers: the name or address leads to a wrong host, or out of the run."""
     certs = paths.certificates()
     if not certs or not ports:
         return []
     client = tls.contexts(certs)[1]
-    said: Dict[str, str] = {}
+    answers: Dict[str, str] = {}
 
     def ask(port: _Port) -> None:
-        said[port.host] = _who(port, client, handshake_gate.token(certs["ca"], port.host))
+        answers[port.host] = _wrong_peer(port, client, handshake_gate.token(certs["ca"], port.host))
 
     reach.ask_all(ask, ports, 2 * ANSWER_S)
-    return [port.shut(said[port.host]) for port in ports if said.get(port.host)]
+    return [port.shut(answers[port.host]) for port in ports if answers.get(port.host)]
 
 
-def _who(asked: _Port, client: Any, token: str) -> str:
-    """Who answers in place of that host, in words; "": itself, or nobody who can be told."""
+def _wrong_peer(asked: _Port, client: Any, token: str) -> str:
+    """In words, what answers in place of that host; "": the host itself, or no peer that can be identified."""
     import ssl
 
     name, _, port = asked.address.rpartition(":")
@@ -105,7 +108,7 @@ def _who(asked: _Port, client: Any, token: str) -> str:
         plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
             found = tls.peer_name(channel)
-    except ssl.SSLError as error:  # one that hangs up has its reasons, and may only be busy
+    except ssl.SSLError as error:  # a peer that hangs up may only be busy
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
         return "no host of this run answers" if foreign else ""
     except (OSError, ValueError):

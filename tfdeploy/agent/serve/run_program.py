@@ -1,6 +1,6 @@
-"""Whether the program of a command is there, asked before anything starts: on PATH, or among the files of the run.
+"""Whether the program of a command is there, on PATH or among the files of the run; checked before any task starts.
 
-Pure but for looking at files. What cannot be told from the words alone is left for the start to find.
+Pure but for looking at files. What the arguments alone do not show is found when the task starts.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import shutil
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import List, Mapping, Optional, Tuple
 
-_USUAL = ("python", "python3", "bash", "env")
+_COMMON_PROGRAMS = ("python", "python3", "bash", "env")
 
 
 def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Tuple[str, str]]:
-    """(what is wrong, what to do), or None. `inherited`: the environment that the task's own is set over."""
+    """(what is wrong, what to do), or None. `inherited`: the environment that the task's own variables are added to."""
     first = spec.argv[0]
     path = os.pathsep.join(spec.path_prepend + [spec.env.get("PATH") or inherited.get("PATH") or os.defpath])
     if "/" not in first and shutil.which(first, path=path) is None:
@@ -30,7 +30,7 @@ def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Option
 
 
 def _unknown(name: str, path: str) -> Tuple[str, str]:
-    near = difflib.get_close_matches(name, _USUAL, n=1)
+    near = difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1)
     hint = (
         "did you mean %s?" % near[0] if near else "install it there, or write its whole path, or ./%s if it is in the code" % name
     )

@@ -1,6 +1,6 @@
-"""run.resume: minds a run again on a host where all of it is gone, after a reboot say. What then starts, the minder decides.
+"""run.resume: starts the minder again on a host where nothing of the run is alive, for example after a reboot.
 
-Only a committed run that has not ended here, and only the job's latest on this host: what came later is not disturbed.
+Only for a committed run that has not ended here, and only for the job's latest run on this host.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import check_files, find, liveness
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve import prepare_lock, run_status
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run_prepare import alone, refuse_live_run, start_minder
+from tfdeploy.agent.serve.minder_start import start_minder
+from tfdeploy.agent.serve.run_prepare import refuse_live_run
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Resumed
 
 
 def resume(call: Call) -> Resumed:
-    """{"resumed": False}: it was minded all the time."""
+    """{"resumed": False}: its minder is alive. Raises VerbError unknown_run, ended, superseded, locked, live_run."""
     paths = run_status.paths_of(call)
-    with alone(paths):
+    with prepare_lock.held(paths):
         if liveness.is_live(paths):
             return {"resumed": False}
         if not liveness.is_left(paths):

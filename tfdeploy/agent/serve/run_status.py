@@ -1,7 +1,6 @@
-"""What the folders of runs say: `runs`, `run.status`, `run.plan`. Reads files and changes none.
+"""`runs`, `run.status`, `run.plan`: the state of runs, from their folders. Reads files and changes none.
 
-What a dead writer could not write is worked out here: the tasks of a run from before a reboot, or of a supervisor
-that is gone, are lost.
+An end that its writer did not live to write is derived here: a task from before a reboot, or of a dead supervisor, is lost.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ def paths_of(call: Call) -> RunPaths:
     """This host's part of the run that a call names. Raises VerbError unknown_run."""
     job, run = call.name("job"), call.name("run")
     paths = run_paths(call.context.workdir, job, run, call.context.host)
-    if paths is None and (said := damaged(call.context.workdir, job, run)):
-        what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, said)
+    if paths is None and (fault := damaged(call.context.workdir, job, run)):
+        what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, fault)
         raise VerbError("unknown_run", what, next="remove that folder there once nothing of the run is alive")
     if paths is None or not paths.is_whole():
         raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
@@ -40,7 +39,7 @@ def paths_of(call: Call) -> RunPaths:
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
-    """As its supervisor wrote it; `pending` where it is about to start again, `lost` where that one died before it could."""
+    """As its supervisor wrote it; `pending` where it is about to start again, `lost` where its supervisor died without an end."""
     state = paths.state()  # first: its minder forgets that a task starts again once the new attempt has written its status
     status = paths.status(task)
     if task in state.again and status.state in OVER and is_live(paths):
@@ -56,40 +55,40 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if status.state == "pending" and is_left(paths):
         return _lost(status, NOBODY)
     status = unwritten_ends.looked_at(paths, status)
-    return status if status.state in OVER else _as_its_minder_says(paths, status, state)
+    return status if status.state in OVER else _with_restart_and_health(paths, status, state)
 
 
-def _as_its_minder_says(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
+def _with_restart_and_health(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
     if status.attempt > 1:
         status = replace(status, began_again=_why_again(paths, status, state))
-    said = state.health.get(status.task)
-    if said is None or status.state != "running" or said["attempt"] != status.attempt:
+    health = state.health.get(status.task)
+    if health is None or status.state != "running" or health["attempt"] != status.attempt:
         return status
-    return replace(status, health=said["word"], health_reason=said["reason"], health_since=said["since"])
+    return replace(status, health=health["word"], health_reason=health["reason"], health_since=health["since"])
 
 
 def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
-    """How the attempt before ended, or whose death began the gang's round. None: that was not taken down."""
+    """How the attempt before ended, or whose death began the gang's round. None: that was not recorded."""
     count = state.restarts.get(status.task)
     how = count.get("how") if count is not None and count.get("attempt") == status.attempt - 1 else None
-    alone = how is not None and count is not None and count.get("round") == status.round  # since the gang's round began
+    restarted_alone = how is not None and count is not None and count.get("round") == status.round  # since the gang's round began
     of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
-    if of_gang and not alone and state.round is not None and state.round["n"] == status.round:
+    if of_gang and not restarted_alone and state.round is not None and state.round["n"] == status.round:
         return "the gang started again: %s" % state.round.get("reason")
     return None if how is None else "started again: %s" % how
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:
-    """It has ended, and its minder has said that it does not start again."""
+    """It has ended, and its minder has recorded that it does not start again."""
     status = task_status(paths, task)
     if status.state not in OVER:
         return False
     state, part = paths.state(), paths.part()
-    peer = next((one for one in part.peers if one.task == task), None)
+    peer = next((peer for peer in part.peers if peer.task == task), None)
     if state.phase == "ended" or peer is None or part.restart_max == 0 or not peer.on_death:
         return True
-    told = state.ended_tasks.get(task)
-    return told is not None and not peer.gang and told.get("final", True) and told.get("attempt", 0) >= status.attempt
+    ending = state.ended_tasks.get(task)
+    return ending is not None and not peer.gang and ending.get("final", True) and ending.get("attempt", 0) >= status.attempt
 
 
 def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
@@ -116,8 +115,8 @@ def _described(paths: RunPaths, state: wire.HostRunState) -> Standing:
 
 
 def runs(call: Call) -> List[KnownHere]:
-    """Newest first. Of past runs only the newest ones tell how all tasks of all hosts ended, and what files they left; others
-    how the deciding ones did."""
+    """Newest first. Of past runs only the newest list how all tasks of all hosts ended and the files they left; older ones list
+    only the deciding tasks (MOST_ENDINGS)."""
     workdir = call.context.workdir
     jobs = [call.name("job")] if call.flag("job") else job_names(workdir)
     found: List[Tuple[float, KnownHere, wire.HostRunState]] = []
@@ -135,22 +134,22 @@ def runs(call: Call) -> List[KnownHere]:
 
 
 def _shorten(rows: List[Tuple[KnownHere, wire.HostRunState]], call: Call) -> None:
-    told = short = 0
+    endings = short_endings = 0
     for row, state in rows:
-        told += len(state.ended_tasks) + len(state.left_files)
-        if told > MOST_ENDINGS and state.ended_tasks:
+        endings += len(state.ended_tasks) + len(state.left_files)
+        if endings > MOST_ENDINGS and state.ended_tasks:
             paths = run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
             deciding = [peer.task for peer in paths.part().peers if peer.deciding] if paths is not None else []
-            short += len(deciding)
+            short_endings += len(deciding)
             kept = {task: state.ended_tasks[task] for task in deciding if task in state.ended_tasks}
-            state.ended_tasks = kept if short <= MOST_ENDINGS else {}
-        if told > MOST_ENDINGS:
+            state.ended_tasks = kept if short_endings <= MOST_ENDINGS else {}
+        if endings > MOST_ENDINGS:
             state.left_files = []
             row["host_state"] = wire.to_wire(state)
 
 
 def _damaged_row(workdir: str, job: str, run: str) -> Tuple[KnownHere, wire.HostRunState]:
-    state = wire.HostRunState(run, job, "_")  # nothing of it is known
+    state = wire.HostRunState(run, job, "_")  # the rest cannot be read
     row: DamagedHere = {
         "run": run,
         "job": job,
@@ -169,7 +168,7 @@ def run_status(call: Call) -> Standing:
 
 
 def run_plan(call: Call) -> Nothing:
-    """An item with the packed plan.json, unless its sha256 is the one that is known there already."""
+    """An item with the packed plan.json, where its sha256 is not `unless`. Raises VerbError unknown_run."""
     import hashlib
 
     paths = paths_of(call)

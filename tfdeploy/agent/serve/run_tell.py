@@ -1,6 +1,6 @@
-"""run.known, run.tell: why the run is over, carried by the control machine from a host that knows it to one that does not.
+"""run.known, run.tell: the control machine carries why a run is over from a host that has it to one that has not.
 
-The minder of that host takes it in: see mesh/told_end.py.
+The minder of that host reads it: see mesh/told_end.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def known(call: Call) -> KnownEnd:
-    """{"known": JSON of what makes the run over, as text; null where it goes on as far as is known here}."""
+    """{"known": what makes the run over, as JSON text; null where, as far as this host has heard, it goes on}."""
     paths = _paths(call)
     part = paths.part()
     found = told_end.checked(paths.known() or {}, part)
@@ -29,16 +29,16 @@ def known(call: Call) -> KnownEnd:
 
 
 def tell(call: Call) -> Nothing:
-    """{}: its minder looks at it at once; where there is none, the next one does. Raises VerbError bad_argument."""
+    """Stores `known` for the run's minder, which reads it at once, or when it is next started. Raises VerbError bad_argument."""
     paths, text = _paths(call), call.args.get("known")
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
-        raise VerbError("bad_argument", "no word of the run's end")
+        raise VerbError("bad_argument", "`known` is not the end of a run")
     try:
-        said = told_end.checked(bounded_json.parse(text.encode("ascii")), paths.part())
+        end = told_end.checked(bounded_json.parse(text.encode("ascii")), paths.part())
     except ValueError as error:
-        raise VerbError("bad_argument", "no word of the run's end: %s" % error) from error
+        raise VerbError("bad_argument", "`known` is not the end of a run: %s" % error) from error
     if paths.state().phase != "ended":
-        told_end.tell(paths, said)
+        told_end.tell(paths, end)
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Whether a prepare that goes on is still wanted: its session lives, and no abort has come."""
+"""Whether a prepare that is under way is still wanted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tfdeploy.agent.run import in_doubt
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
-SWEPT_WITHIN_S = 60.0  # by a prepare whose session ends: it may have copied a large release
+CLEANUP_WAIT_S = 60.0  # for a prepare whose session ends: it may have copied a large release
 
 
 class Wanted:
-    """Whether a prepare is still wanted: its session lives, and no abort has come. Use as a context manager; when it is left,
-    the prepare has done all that it does. The session's end waits for that."""
+    """A prepare is wanted while its session lives and no abort has come. As a context manager it spans the prepare: the
+    session's end waits for its exit."""
 
     def __init__(self, call: Call, paths: RunPaths, plan_digest: str) -> None:
         self._call, self._paths, self._digest = call, paths, plan_digest
@@ -22,7 +22,7 @@ class Wanted:
         self._gone, self._done = threading.Event(), threading.Event()
 
     def check(self) -> None:
-        """Raises VerbError where it is not."""
+        """Raises VerbError cancelled, ended where it is not wanted any more."""
         if self._gone.is_set() or self._call.cancelled.is_set():
             raise VerbError("cancelled", "the session ended while run %s was prepared" % self._paths.run)
         if in_doubt.is_aborted(self._paths, self._digest):
@@ -38,4 +38,4 @@ class Wanted:
 
     def _end(self) -> None:
         self._gone.set()
-        self._done.wait(SWEPT_WITHIN_S)
+        self._done.wait(CLEANUP_WAIT_S)

@@ -1,4 +1,4 @@
-"""run.watch: the state of a run on this host and of its tasks, all at once first, then each change. Writes nothing."""
+"""run.watch: the state of a run on this host and of its tasks: all of it first, then each change. Writes nothing."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def watch(call: Call) -> Nothing:
-    """Ends when the run has ended on this host, or when nobody of it is left to say so."""
+    """Returns when the run has ended on this host, or has neither minder nor supervisor here. Raises VerbError unknown_run."""
     paths = run_status.paths_of(call)
     tasks = [spec.task for spec in paths.part().tasks]
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
-    news = changes.of_run(paths, tasks)
+    changed = changes.of_run(paths, tasks)
     seen: Dict[str, Fields] = {}
     try:
-        while not (news.any() and _send_news(call, paths, tasks, seen)) and not call.cancelled.is_set():
+        while not (changed.any() and _send_changes(call, paths, tasks, seen)) and not call.cancelled.is_set():
             watcher.wait(call.cancelled)
     finally:
         watcher.close()
     return {}
 
 
-def _send_news(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields]) -> bool:
-    """Items for all that changed. True: that was the last of it."""
-    # Whether it is over is asked first: what is then read is the end.
+def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields]) -> bool:
+    """Sends an item for each change. True: those were the last."""
+    # Read before the states, so that what is read after it includes the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
         status = wire.to_wire(run_status.task_status(paths, task))

@@ -1,7 +1,7 @@
 """`serve --workdir ABS`: answers verbs over one framed channel, for as long as one SSH session lives.
 
-Each verb runs on its own thread. The thread that reads requests never writes: a control side that does not read
-its answers must not make us deaf to it. Whatever has to outlive the session is not started as our child.
+Each verb runs on its own thread. The thread that reads requests never writes, so it still reads when the control side does
+not read its answers. A process that has to outlive the session is not started as a child of serve.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
-from tfdeploy.agent.serve.error_codes import complaint
+from tfdeploy.agent.serve.error_codes import failure_of
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Hello
     from tfdeploy.agent.shapes import Unchecked
 
-MOST_THREADS = 256  # what comes beyond waits for its turn
+MOST_THREADS = 256  # further verbs wait in a queue
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
 NO_THREAD_S = 10.0
 
 
 class SessionGone(Exception):
-    """Nobody reads our answers any more."""
+    """The control side does not read the answers any more."""
 
 
 class Incoming(io.FileIO):
-    """The channel's input, which remembers when it was last heard."""
+    """The channel's input, which remembers when bytes last came (time.monotonic)."""
 
-    heard = 0.0
+    last_read = 0.0
 
     def readinto(self, buffer: Any) -> Any:
         count = super().readinto(buffer)
-        self.heard = time.monotonic()
+        self.last_read = time.monotonic()
         return count
 
 
@@ -51,7 +51,7 @@ class Server:
     def __init__(self, context: Context, incoming: int, outgoing: int) -> None:
         self.context = context
         self._raw = Incoming(incoming, "rb")
-        self._raw.heard = time.monotonic()
+        self._raw.last_read = time.monotonic()
         self._incoming: BinaryIO = io.BufferedReader(self._raw, 1 << 18)
         self._outgoing = outgoing
         self._writing = threading.Lock()
@@ -60,7 +60,7 @@ class Server:
         self._counting = threading.Lock()
 
     def run(self) -> None:
-        """Greets, then answers until the input ends."""
+        """Sends the greeting, then answers until the input ends. Raises WireError, SessionGone, OSError."""
         atomic.write_all(self._outgoing, frames.GREETING + b"\n")
         self.send({"hello": hello(self.context)})
         threading.Thread(target=self._watch_silence, daemon=True).start()
@@ -84,20 +84,20 @@ class Server:
                 raise SessionGone() from error
 
     def end(self) -> None:
-        """Lets go of what the session held. May be called twice."""
+        """Calls all of `closing`: releases locks, ends programs. May be called twice."""
         while self.context.closing:
             try:
                 self.context.closing.popitem()[1]()
             except (KeyError, OSError):
-                pass  # let go of by its own verb at this moment, or gone with the disk
+                pass  # the verb itself removes it at this moment, or the disk gives errors
 
     def _watch_silence(self) -> None:
         while True:
-            left = self._raw.heard + frames.SILENCE_S - time.monotonic()
-            if left <= 0:
+            remaining = self._raw.last_read + frames.SILENCE_S - time.monotonic()
+            if remaining <= 0:
                 self.end()
                 os._exit(0)
-            time.sleep(left)
+            time.sleep(remaining)
 
     def _cancel(self, number: Any) -> None:
         with self._counting:
@@ -123,7 +123,7 @@ class Server:
             try:
                 self.send({**answer, "id": number})
             except (TypeError, ValueError, frames.WireError) as error:
-                self.send({"id": number, "error": complaint(error)})
+                self.send({"id": number, "error": failure_of(error)})
         except SessionGone:
             cancelled.set()
         finally:
@@ -135,11 +135,11 @@ class Server:
             return {"value": find_verb(header.get("verb"))(call)}
         except SessionGone:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a verb did wrong, the other side is told
-            return {"error": complaint(error)}
+        except Exception as error:  # noqa: BLE001 - any error of a verb is answered
+            return {"error": failure_of(error)}
 
     def _check_owner(self, args: Unchecked) -> None:
-        """Whatever a verb reads or writes of a job lies below these. Raises NotOurs."""
+        """Checks the folders that hold all that a verb reads or writes of a job. Raises NotOurs."""
         job = args.get("job")
         if isinstance(job, str) and NAME.match(job):
             ownership.check(self.context.workdir, *layout.of_job(job))
@@ -153,7 +153,7 @@ class Server:
 
 
 def _begin(work: Callable[[], None]) -> None:
-    """On a thread of its own, as soon as the system gives one. Raises OSError after NO_THREAD_S without."""
+    """Runs it on a thread of its own, as soon as the system allows one. Raises OSError after NO_THREAD_S."""
     give_up = time.monotonic() + NO_THREAD_S
     while True:
         try:
@@ -166,7 +166,7 @@ def _begin(work: Callable[[], None]) -> None:
 
 
 def sweep_beside(context: Context) -> None:
-    """What an earlier session left half done is swept while this one goes on. Costs nothing where there is none."""
+    """Ends what an earlier session left half done, on a thread beside this session. Loads nothing where there is none."""
     if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
         return
 
@@ -185,7 +185,7 @@ def sweep_beside(context: Context) -> None:
 
 
 def hello(context: Context) -> Hello:
-    """What the control side learns of this host before it asks for anything."""
+    """The first answer of a session: facts of this host and of the agent."""
     return {
         "version": __version__,
         "agent": os.path.basename(context.agent_dir),
@@ -233,7 +233,7 @@ def main(argv: List[str]) -> int:
 
     def leave(*_: Any) -> None:
         server.end()
-        os._exit(0)  # verbs may hang in a write that nobody reads
+        os._exit(0)  # without waiting: a verb may hang in a write to a pipe that is not read
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, leave)

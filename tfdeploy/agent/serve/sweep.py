@@ -1,6 +1,6 @@
-"""What a launch left half done on this host, because its serve or the machine died, is brought to an end by the next session.
+"""Ends what a launch left half done on this host because its serve or the machine died; each new session calls it.
 
-Only what nobody does or minds any more, and never what was committed.
+A run that is being prepared, has a minder or was committed is left alone.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import in_doubt, leftovers, liveness
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import run_control
-from tfdeploy.agent.serve.run_prepare import unless_preparing
+from tfdeploy.agent.serve import prepare_lock, run_control
 
 WHY = "its launch did not come to an end"
 
 
-def sweep(workdir: str, told: str = "") -> None:
-    """All runs in doubt of this machine. One that cannot be swept, because it is not ours or damaged, is told on standard error
-    and stays; the others do not wait for it."""
-    for paths in in_doubt.of_this_host(workdir, told):
+def sweep(workdir: str, host: str = "") -> None:
+    """All runs in doubt of this machine; `host`: its name in this session's inventory, or "".
+
+    A run that cannot be swept, because it is not ours or damaged, stays and is reported on standard error.
+    """
+    for paths in in_doubt.of_this_host(workdir, host):
         try:
             _sweep_one(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
-            said = "run %s of job %s is half done here and stays: %s" % (paths.run, paths.job, error)
-            sys.stderr.write("tfdeploy agent: %s\n" % said)
+            report = "run %s of job %s is half done here and stays: %s" % (paths.run, paths.job, error)
+            sys.stderr.write("tfdeploy agent: %s\n" % report)
 
 
 def _sweep_one(paths: RunPaths) -> None:
     check(paths.workdir, *layout.of_job(paths.job))
     paths.check_owner("tasks")
-    with unless_preparing(paths) as free:
-        if free:
-            _bring_to_an_end(paths)
+    with prepare_lock.held_if_free(paths) as is_free:
+        if is_free:
+            _end_or_remove(paths)
 
 
-def _bring_to_an_end(paths: RunPaths) -> None:
+def _end_or_remove(paths: RunPaths) -> None:
     whole = paths.is_whole()
     if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
         return  # its minder waits for the launch, or ends it

@@ -1,6 +1,6 @@
-"""`tensorboard`: TensorBoard on a run's working directory (its keep folders are linked in), for as long as the verb runs.
+"""`tensorboard`: TensorBoard on a run's working directory, which has links to its keep folders, while the verb runs.
 
-It listens on loopback only. Its end is bound to this session: see bound.py.
+It listens on loopback only, and ends with this session: see bound.py.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
     from tfdeploy.agent.answers import BoardEnd
 
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
-TRIES = 3  # somebody took the port in between
-_SAID_BYTES = 16 << 10
+TRIES = 3  # another process may take the port first
+_OUTPUT_BYTES = 16 << 10
 _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
 
 
 def tensorboard(call: Call) -> BoardEnd:
-    """An item {"port"} once it listens; then until it is cancelled. Value {"code", "said"} where it ended by itself.
+    """An item {"port"} once it listens; then until it is cancelled. Value {"code": exit code, "said": the end of its output}.
 
-    Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (did not come up: its last words).
+    Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (it did not start; with its last line).
     """
     paths = paths_of(call)
     if not os.path.isdir(paths.cwd):
         raise VerbError("unknown_run", "the working directory of run %s is gone here" % paths.run, where=paths.cwd)
     python = _python(call.text("python") or _planned_python(paths))
-    for left in reversed(range(TRIES)):
+    for tries_left in reversed(range(TRIES)):
         board = _Board(python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex()))
         try:
             if board.comes_up(call):
                 call.item({"port": board.port}, b"")
-                board.listen(call)
+                board.serve_until_cancelled(call)
             if call.cancelled.is_set() or board.up:
-                return {"code": board.process.poll(), "said": board.words}
+                return {"code": board.process.poll(), "said": board.output}
         finally:
             board.end()
-        if not left or not re.search(r"(?i)address already in use|could not bind|port \d+", board.words):
+        if not tries_left or not re.search(r"(?i)address already in use|could not bind|port \d+", board.output):
             raise VerbError("tensorboard", "TensorBoard did not come up: %s" % board.last_line, where=paths.cwd)
     raise AssertionError("not reached")
 
 
 def _planned_python(paths: RunPaths) -> str:
-    """As the plan on this host says it of this host."""
+    """The interpreter that the plan on this host has for it."""
     return shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host) or "python3"
 
 
@@ -64,7 +64,7 @@ def _python(wanted: str) -> str:
     python = find_program(wanted)
     if python is None:
         raise VerbError("no_python", "there is no program %s here" % wanted)
-    code, _, said = Asked([python, "-c", _FIND]).answer()
+    code, _, errors = Asked([python, "-c", _FIND]).answer()
     if code == 3:
         raise VerbError(
             "no_tensorboard",
@@ -72,20 +72,20 @@ def _python(wanted: str) -> str:
             next="add tensorboard to the requirements of `setup:`, or there: %s -m pip install tensorboard" % python,
         )
     if code != 0:
-        raise VerbError("no_python", "%s does not run Python here: %.300s" % (python, said))
+        raise VerbError("no_python", "%s does not run Python here: %.300s" % (python, errors))
     return python
 
 
 class _Board:
-    """One TensorBoard under its keeper, whose input we hold."""
+    """One TensorBoard under `bound`, whose input this process holds open."""
 
     def __init__(self, python: str, logdir: str, folder: str) -> None:
         self.up = False
-        self._said = b""
+        self._output = b""
         self.port = _free_port()
-        words = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(self.port)]
+        command = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(self.port)]
         self.process = subprocess.Popen(
-            agent_command("bound", folder, *words),
+            agent_command("bound", folder, *command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -103,13 +103,13 @@ class _Board:
                 return True
         return False
 
-    def listen(self, call: Call) -> None:
-        """Until it has ended or is no longer wanted."""
+    def serve_until_cancelled(self, call: Call) -> None:
+        """Returns when it has ended or the call is cancelled."""
         while not call.cancelled.is_set() and self._read(0.2):
             pass
 
     def end(self) -> None:
-        """Closes its input, and waits until its keeper says with its own end that nothing is left."""
+        """Closes the input of `bound`, and waits for its end: then no process of TensorBoard is alive."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         while self._read(1.0):
@@ -118,29 +118,29 @@ class _Board:
         self.process.wait()
 
     @property
-    def words(self) -> str:
-        return self._said.decode("utf-8", "replace").strip()
+    def output(self) -> str:
+        return self._output.decode("utf-8", "replace").strip()
 
     @property
     def last_line(self) -> str:
-        lines = [line for line in self.words.splitlines() if line.strip()]
-        return "%.400s" % (lines[-1] if lines else "it says nothing")
+        lines = [line for line in self.output.splitlines() if line.strip()]
+        return "%.400s" % (lines[-1] if lines else "it printed nothing")
 
     def _read(self, timeout_s: float) -> bool:
-        """What it says within that time. False: it has ended."""
+        """Reads what it prints within that time. False: it has ended."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
         if not select.select([output], [], [], timeout_s)[0]:
             return self.process.poll() is None
         block = os.read(output, 1 << 16)
-        self._said = (self._said + block)[-_SAID_BYTES:]
+        self._output = (self._output + block)[-_OUTPUT_BYTES:]
         return bool(block)
 
 
 def _environment(python: str) -> Dict[str, str]:
     env = {name: text for name, text in os.environ.items() if not name.startswith("TFDEPLOY_")}
     env["PATH"] = os.pathsep.join([os.path.dirname(python), env.get("PATH", os.defpath)])
-    env.update(CUDA_VISIBLE_DEVICES="", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="2")  # the cards are the training's
+    env.update(CUDA_VISIBLE_DEVICES="", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="2")  # the GPUs belong to the training
     return env
 
 

@@ -1,0 +1,96 @@
+"""Starts the minder of a run on this host, and waits until it holds the run's ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Optional
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.run import find, liveness
+from tfdeploy.agent.run.find import job_names, run_names
+from tfdeploy.agent.run.folder import RunPaths, agent_command
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import MinderAnswer
+
+MINDER_WITHIN_S = 20.0
+POLL_S = 0.1
+
+
+def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[], None] = lambda: None) -> None:
+    """Returns once the minder holds all ports. It is detached, so it outlives serve.
+
+    `check_wanted` raises when the prepare is no longer wanted. Raises VerbError port_taken, agent.
+    """
+    reading, writing = os.pipe()
+    try:
+        with open(paths.minder_log, "ab") as log:
+            command = agent_command("minder", paths.host_dir, str(writing))
+            starter = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing], start_new_session=True
+            )
+        os.close(writing)
+        writing = -1
+        answer = _answer(reading, check_wanted)
+        starter.wait()
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
+    if "port" in answer:
+        port = answer["port"]
+        owner = sockets.owner(port) or _run_that_planned(paths.workdir, port, paths.host) or "unknown"
+        raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
+    if not answer.get("ok"):
+        raise VerbError("agent", "the run's minder did not start: %s" % _last_line(paths), where=paths.minder_log)
+
+
+def _answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer:
+    text = b""
+    deadline = time.monotonic() + MINDER_WITHIN_S
+    while not text.endswith(b"\n") and time.monotonic() < deadline:
+        check_wanted()
+        if not select.select([reading], [], [], POLL_S)[0]:
+            continue
+        part = os.read(reading, 4096)
+        if not part:
+            break
+        text += part
+    try:
+        answer = json.loads(text.decode("ascii"))
+    except ValueError:
+        return {}
+    if not isinstance(answer, dict):
+        return {}
+    port = answer.get("port")
+    return {"port": port} if isinstance(port, int) else {"ok": bool(answer.get("ok"))}
+
+
+def _last_line(paths: RunPaths) -> str:
+    try:
+        with open(paths.minder_log, "rb") as log:
+            lines = log.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "it said nothing within %g s" % MINDER_WITHIN_S
+
+
+def _run_that_planned(workdir: str, port: int, host: str) -> Optional[str]:
+    """The live run whose plan has that port here: a held port does not show in /proc."""
+    for job in job_names(workdir):
+        for run in run_names(workdir, job):
+            other = find.run_paths(workdir, job, run, host)
+            if other is None or not other.is_whole() or not liveness.is_live(other):
+                continue
+            part = other.part()
+            ports = [spec.port or spec.own_port for spec in part.tasks]
+            ports += [minder.port for minder in part.mesh if minder.host == part.host]
+            if port in ports:
+                return "run %s of job %s" % (run, job)
+    return None

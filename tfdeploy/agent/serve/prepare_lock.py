@@ -1,0 +1,74 @@
+"""The prepare lock of a job: one prepare at a time on each host."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Iterator
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.run import workdir as run_workdir
+from tfdeploy.agent.run.folder import RunPaths
+
+WAIT_S = 20.0  # for the prepare of another launch
+SAME_WAIT_S = 600.0  # for the same prepare: a slow disk's copy of a large release
+
+
+@contextmanager
+def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
+    """Holds the prepare lock of the job; raises VerbError locked when another launch keeps it for longer than WAIT_S.
+
+    The same prepare, called again because its answer was late, waits up to SAME_WAIT_S for the first call.
+    """
+    path = _path(paths)
+    run_workdir.make_private(os.path.dirname(path))
+    own = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
+    begun = time.monotonic()
+    lock = take_lock(path)
+    while lock is None:
+        waited = time.monotonic() - begun
+        if waited > (SAME_WAIT_S if _content(path) == own else WAIT_S):
+            raise VerbError(
+                "locked", "another launch of job %s is being prepared on this host" % paths.job, next="tfdeploy status"
+            )
+        time.sleep(0.02)
+        lock = take_lock(path)
+    try:
+        _write_holder(lock, own)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def held_if_free(paths: RunPaths) -> Iterator[bool]:
+    """True: no prepare of the job goes on here, and none begins before the context is left. False: one does, or none ever did."""
+    lock = take_lock(_path(paths)) if os.path.isdir(os.path.dirname(_path(paths))) else None
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _path(paths: RunPaths) -> str:
+    return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
+
+
+def _write_holder(lock: int, text: bytes) -> None:
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, text, 0)
+    except OSError:
+        pass  # the disk is full; the prepare itself then fails with that error
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1000)
+    except OSError:
+        return b""
