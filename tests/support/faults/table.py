@@ -35,7 +35,7 @@ class FaultTable:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.tests:
             return
-        cache = self.config.cache
+        cache = getattr(self.config, "cache", None)  # not there under -p no:cacheprovider
         if self.asked and cache is not None:
             earlier = cache.get(CACHE, {}) if self.config.option.lf else {}
             self.tests = {**earlier, **self.tests}

@@ -16,6 +16,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional,
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.free_ports import look_at_ports
 from tfdeploy.agent.host.hosts_file import resolving_to_loopback
 from tfdeploy.agent.host.installed import (
     Asked,
@@ -29,7 +30,6 @@ from tfdeploy.agent.host.installed import (
     start_rsync,
     start_uv,
 )
-from tfdeploy.agent.host.listeners import look_at_ports
 from tfdeploy.agent.run import keep_links, shown_plan
 from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.keep_folders import keep_facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from tfdeploy.agent.host import listeners, sockets
+from tfdeploy.agent.host import free_ports, sockets
 
 
 def free_port() -> int:
@@ -21,7 +21,7 @@ def test_the_port_of_a_mesh_that_has_closed_is_free_again() -> None:
     accepted, _ = listener.accept()
     accepted.close()  # the closing side keeps the port in TIME_WAIT
     client.close()
-    assert not listeners.is_free(port)
+    assert not free_ports.is_free(port)
     listener.close()
-    assert listeners.is_free(port)
+    assert free_ports.is_free(port)
     sockets.hold(port).close()
