@@ -24,7 +24,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.status import run_view_json
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find_run import hosts_of, known_runs
+from tfdeploy.operations.find_run import find_runs, hosts_of
 from tfdeploy.operations.lock import try_lock
 from tfdeploy.operations.logs import followed_lines
 from tfdeploy.operations.runs import list_runs
@@ -322,6 +322,6 @@ def test_no_host_speaks_for_another_one_about_runs() -> None:
     lie["host_state"] = {**first["host_state"], "phase": "committed"}
     lie["tasks"] = [{**first["tasks"][0], "state": "running"}]
     fleet = LyingFleet(lambda host, asked: Said([], [lie]) if host == OTHER else None)
-    known, _ = known_runs(fleet, hosts_of(PLAN), JOB)
+    known, _ = find_runs(fleet, hosts_of(PLAN), JOB)
     said = known[0].states[LIAR]
     assert said is not None and said.phase == "ended" and known[0].tasks["worker:0"].state == "ended"

@@ -56,7 +56,7 @@ def whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     from tfdeploy import config
 
     path = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd())
-    _warn_once(config.mistrust(path, os.getuid()))
+    _warn_once(config.ownership_warning(path, os.getuid()))
     return config.load_inventory(path)
 
 

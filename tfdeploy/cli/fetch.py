@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.rows import FetchRow
-    from tfdeploy.operations.copy.pull import Brought
+    from tfdeploy.operations.copy.pull import HostFetch
     from tfdeploy.operations.fetch import Fetched
 
 PARTS = {
@@ -98,7 +98,7 @@ def _own_folder() -> Path:
     return folder
 
 
-def _row(host: str, result: Brought | TfdeployError) -> FetchRow:
+def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     from tfdeploy.errors import TfdeployError
 
     if isinstance(result, TfdeployError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 if TYPE_CHECKING:
-    from tfdeploy.config import Understood
+    from tfdeploy.config import InventoryFile
     from tfdeploy.model.inventory import Host, Inventory
 
 
@@ -26,7 +26,7 @@ def run(flags: CommonFlags) -> int:
     from tfdeploy.model.selection import select
 
     path = config.find_inventory(flags.inventory, os.environ, None if flags.inventory else _of_job(flags), Path.cwd())
-    understood = config.understand(path)
+    understood = config.load_inventory_file(path)
     inventory = select(understood.inventory, flags.limit, flags.exclude)
     if flags.json:
         print(json.dumps(as_json(inventory, understood)))
@@ -43,7 +43,7 @@ def _of_job(flags: CommonFlags) -> str | None:
     return job.inventory if job else None
 
 
-def as_json(inventory: Inventory, understood: Understood) -> dict[str, object]:
+def as_json(inventory: Inventory, understood: InventoryFile) -> dict[str, object]:
     """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles": {role: [names]}}.
 
     A setting that is missing in "from" is not in the file.
@@ -61,7 +61,7 @@ def as_json(inventory: Inventory, understood: Understood) -> dict[str, object]:
     return {"inventory": inventory.source, "hosts": hosts, "roles": inventory.roles}
 
 
-def origin(understood: Understood, host: Host, key: str) -> str | None:
+def origin(understood: InventoryFile, host: Host, key: str) -> str | None:
     """file:line of the setting, with " (defaults)" where it is set under `defaults:`; None: not in the file."""
     given = understood.given[host.name].get(key)
     if given is None:
@@ -73,7 +73,7 @@ def _roles_of(name: str, inventory: Inventory) -> list[str]:
     return [role for role, names in inventory.roles.items() if name in names]
 
 
-def _show(flags: CommonFlags, inventory: Inventory, understood: Understood) -> None:
+def _show(flags: CommonFlags, inventory: Inventory, understood: InventoryFile) -> None:
     from tfdeploy.model.folding import fold_names
     from tfdeploy.ui.tables import show_rows
     from tfdeploy.ui.terminal import terminal_of
@@ -95,7 +95,7 @@ def _host_row(host: Host, inventory: Inventory) -> tuple[str, ...]:
     return host.name, host.address, ",".join(_roles_of(host.name, inventory)), host.source
 
 
-def setting_rows(inventory: Inventory, understood: Understood) -> list[tuple[str, str, str, str]]:
+def setting_rows(inventory: Inventory, understood: InventoryFile) -> list[tuple[str, str, str, str]]:
     """(setting, value, folded hosts, where from): a row for each value from each place, in the reference's order."""
     from tfdeploy.config.reference import HOST
     from tfdeploy.model.folding import fold_equal, fold_names

@@ -108,7 +108,7 @@ def asked_for(flags: Flags) -> Launch:
     now = time.time()
     holder = context.holder()
     secrets = {} if flags.dry_run else config.read_secrets(job.secrets, os.environ)
-    config.refuse_shown(job, secrets)
+    config.refuse_secrets_in_command(job, secrets)
     whole = context.whole_inventory(flags, job)
     inventory = select(whole, flags.limit, flags.exclude)
     if job.keep:
@@ -130,7 +130,7 @@ def asked_for(flags: Flags) -> Launch:
         ),
         secrets=secrets,
         sync=flags.sync,
-        agree=context.consent_of(flags),
+        confirm=context.consent_of(flags),
         cache=context.state_folder() / "trees",
     )
 

@@ -36,7 +36,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli.views import dashboard, on_terminal
     from tfdeploy.errors import worst
     from tfdeploy.operations.status import status
-    from tfdeploy.operations.watch.carry import carry, in_words
+    from tfdeploy.operations.watch.relay import in_words, relay_end
 
     with context.open_fleet(flags) as fleet:
         plan, only, plan_code = context.chosen_run(flags, fleet)
@@ -47,15 +47,15 @@ def run(flags: Flags) -> int:
         while True:
             found = status(fleet, plan, only)
             _show(flags, found.view)
-            resumed = flags.watch and _resume_on(fleet, plan, found.left)
+            resumed = flags.watch and _resume_on(fleet, plan, found.abandoned)
             if flags.watch and found.unheard is not None:
                 print(in_words(*found.unheard) + ": told from here", file=sys.stderr)
-                carry(fleet, plan, *found.unheard)
+                relay_end(fleet, plan, *found.unheard)
             if not flags.watch or (found.view.final and not resumed):
                 break
             time.sleep(2)
         if not flags.watch and found.view.state in ("running", "starting", "lost"):
-            for host in found.left:
+            for host in found.abandoned:
                 print(f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on:", file=sys.stderr)
                 print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
         if found.unheard is not None and not flags.watch:

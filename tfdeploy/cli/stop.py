@@ -57,7 +57,7 @@ def run(flags: Flags) -> int:
             if not flags.quiet:
                 headway.again({host: error.what for host, error in errors.items()})
 
-        results = stop(fleet, plan, grace_s=grace_s, on_done=done, on_again=again)
+        results = stop(fleet, plan, grace_s=grace_s, on_done=done, on_retry=again)
         headway.end()
         good, bad = split(results)
         if flags.json:

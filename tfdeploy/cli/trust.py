@@ -12,7 +12,7 @@ from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 if TYPE_CHECKING:
     from tfdeploy.model.rows import TrustRow
-    from tfdeploy.operations.trust import Scanned
+    from tfdeploy.operations.trust import ScanResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def run(flags: Flags) -> int:
     return worst([*codes, *(4 for key in found if key.state == "changed"), *(4 for _ in unrecorded)])
 
 
-def _wanted(flags: Flags, new: list[Scanned]) -> tuple[list[Scanned], list[Scanned]]:
+def _wanted(flags: Flags, new: list[ScanResult]) -> tuple[list[ScanResult], list[ScanResult]]:
     """(keys that may be recorded, keys that --fingerprints contradicts)."""
     if not flags.fingerprints:
         return new, []
@@ -69,7 +69,7 @@ def _wanted(flags: Flags, new: list[Scanned]) -> tuple[list[Scanned], list[Scann
     return good, [key for key in new if key not in good]
 
 
-def _fingerprint(key: Scanned) -> str | None:
+def _fingerprint(key: ScanResult) -> str | None:
     return getattr(key.found, "fingerprint", None)
 
 
@@ -87,7 +87,7 @@ def _ask(count: int) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _row(key: Scanned, recorded: list[Scanned]) -> TrustRow:
+def _row(key: ScanResult, recorded: list[ScanResult]) -> TrustRow:
     from tfdeploy.errors import TfdeployError
 
     error = key.found.what if isinstance(key.found, TfdeployError) else None
@@ -101,7 +101,7 @@ def _row(key: Scanned, recorded: list[Scanned]) -> TrustRow:
     }
 
 
-def _show(flags: Flags, found: list[Scanned]) -> None:
+def _show(flags: Flags, found: list[ScanResult]) -> None:
     from tfdeploy.ui.tables import show_rows
     from tfdeploy.ui.terminal import terminal_of
 

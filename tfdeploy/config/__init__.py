@@ -1,18 +1,18 @@
 """Files -> values: inventories and job files, with file:line:key in every error. Opens no socket, prints nothing."""
 
-from tfdeploy.config.inventory import Understood, find_inventory, load_inventory, understand
-from tfdeploy.config.job import check_command, find_job, load_job, read_secrets, refuse_shown
-from tfdeploy.config.ownership import mistrust
+from tfdeploy.config.inventory import InventoryFile, find_inventory, load_inventory, load_inventory_file
+from tfdeploy.config.job import check_command, find_job, load_job, read_secrets, refuse_secrets_in_command
+from tfdeploy.config.ownership import ownership_warning
 
 __all__ = [
-    "Understood",
+    "InventoryFile",
     "check_command",
     "find_inventory",
     "find_job",
     "load_inventory",
+    "load_inventory_file",
     "load_job",
-    "mistrust",
+    "ownership_warning",
     "read_secrets",
-    "refuse_shown",
-    "understand",
+    "refuse_secrets_in_command",
 ]

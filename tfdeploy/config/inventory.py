@@ -21,8 +21,8 @@ _LOCAL_PATHS = ("identity_file", "known_hosts")
 
 
 @dataclass(frozen=True)
-class Understood:
-    """An inventory, and for each host the settings that the file gives (field -> value and place)."""
+class InventoryFile:
+    """An inventory, and the settings that its file gives each host: host -> field -> value and place."""
 
     inventory: Inventory
     given: dict[str, dict[str, Given]]
@@ -30,11 +30,11 @@ class Understood:
 
 def load_inventory(path: Path) -> Inventory:
     """The inventory that the file describes. Raises ConfigError."""
-    return understand(path).inventory
+    return load_inventory_file(path).inventory
 
 
-def understand(path: Path) -> Understood:
-    """The same, with the place that each setting came from. Raises ConfigError."""
+def load_inventory_file(path: Path) -> InventoryFile:
+    """The inventory, and the place in the file of each setting. Raises ConfigError."""
     root = read_yaml(path)
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
@@ -51,20 +51,20 @@ def understand(path: Path) -> Understood:
             hosts[name] = _host(name, given[name], folder, node.place)
         if len(hosts) > MAX_NAMES:
             raise node.error(f"more than {MAX_NAMES:,} hosts", "split the inventory")
-    _refuse_twins(hosts, top["hosts"].value)
+    _refuse_same_machine(hosts, top["hosts"].value)
     roles = _roles(top["roles"].value, hosts) if "roles" in top else {}
-    return Understood(Inventory(tuple(hosts.values()), roles, shown(path)), given)
+    return InventoryFile(Inventory(tuple(hosts.values()), roles, shown(path)), given)
 
 
 class _Defaults:
-    """`defaults:`, read once but for what depends on the host's {name}."""
+    """`defaults:`. `fixed` is read once; `varying` holds {name} and is read for each host."""
 
     def __init__(self, node: Node | None) -> None:
         keys = node.keys if node is not None else {}
         self.varying = {key: child for key, child in keys.items() if "{" in child.text or "}" in child.text}
         self.fixed: dict[str, Given] = {}
         if node is not None:
-            read_keys(_filled(keys, "name", node), reference.HOST)  # a wrong default is one even where every host has its own
+            read_keys(_filled(keys, "name", node), reference.HOST)  # also finds a wrong default that every host overrides
             self.fixed = read_keys(_filled({key: keys[key] for key in keys.keys() - self.varying}, "", node), reference.HOST)
 
 
@@ -96,8 +96,8 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
     return Host(name=name, source=place, **fields)
 
 
-def _refuse_twins(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
-    """Two names for one address and port (behind the same jump) would start two of everything on one machine."""
+def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
+    """Two names for one address and port (behind the same jump host) would start every task twice on one machine."""
     seen: dict[tuple[str, int, str | None], Host] = {}
     for host in hosts.values():
         address = str(ipaddress.ip_address(host.address)) if ":" in host.address else host.address.lower().rstrip(".")
@@ -134,7 +134,7 @@ def find_inventory(flag: str | None, environ: Mapping[str, str], job_inventory: 
     Raises ConfigError that lists the choices.
     """
     choices = _choices(cwd / "inventories")
-    exported = environ.get("TFDEPLOY_INVENTORY")  # it is the default of the flag too
+    exported = environ.get("TFDEPLOY_INVENTORY")  # also the default of the flag
     given = None if flag == exported else flag
     sources = (("-i", given), ("$TFDEPLOY_INVENTORY", exported), ("the job file", job_inventory))
     for source, named in sources:

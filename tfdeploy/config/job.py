@@ -1,4 +1,4 @@
-"""tfdeploy.yaml -> Job. Reads one file; whether code and data are there is asked when they are needed."""
+"""tfdeploy.yaml -> Job. Reads one file; the code and data folders are checked when they are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_job(flag: str | None, cwd: Path) -> Path:
 
 
 def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
-    """The job with its defaults filled in. `environ` is asked for HOME alone. Raises ConfigError."""
+    """The job with its defaults filled in. Only HOME is read from `environ`. Raises ConfigError."""
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
     folder, home = path.parent.resolve(), environ.get("HOME", "~")
@@ -54,7 +54,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
 
 
 def check_command(words: tuple[str, ...], job: Job) -> None:
-    """Whether the words behind `--` could stand as the job's command. Raises UsageError."""
+    """Checks the words behind `--` as the job file's `command` is checked. Raises UsageError."""
     if not words or not words[0] or words[0].startswith("-"):
         raise UsageError("no program after --", where="the command line", next="tfdeploy launch -- python train.py")
     for word in words:
@@ -74,8 +74,8 @@ def read_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
     return {name: Secret(environ[name]) for name in wanted}
 
 
-def refuse_shown(job: Job, secrets: Mapping[str, Secret]) -> None:
-    """Raises UsageError where a secret's value stands in the command: every user of a host can read those words."""
+def refuse_secrets_in_command(job: Job, secrets: Mapping[str, Secret]) -> None:
+    """Raises UsageError where the command holds a secret's value: every user of a host can read the command."""
     for name, secret in secrets.items():
         if any(secret.is_in(word) for word in job.command):
             raise UsageError(
@@ -93,7 +93,7 @@ def _folder_name(folder: Path, root: Node) -> str:
 
 
 def _absolute(given: str, folder: Path, home: str) -> str:
-    """Without `..`: whether data lies inside the code is told by the words of the two paths."""
+    """The path without `..`: the check whether data lies inside the code compares the two paths as text."""
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
@@ -115,7 +115,7 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
 
 
 def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
-    """An environment is made from requirements; the wheels have a name among the data sets."""
+    """`setup` needs requirements, and the wheels take a data set's name."""
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:
         raise setup.error("setup names no requirements", "write it as setup: {requirements: requirements.txt}")
@@ -125,11 +125,15 @@ def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
     if os.path.realpath(job.setup_wheels) == os.path.realpath(job.code):
         raise wheels.error("the folder of wheels is the code folder itself", "put the wheels into a folder of their own")
     if WHEELS in job.data:
-        raise given["data"].node.keys[WHEELS].error(f"{WHEELS} is what the wheels are called", "give the data set another name")
+        raise (
+            given["data"]
+            .node.keys[WHEELS]
+            .error(f"the name {WHEELS} is taken by the folder of wheels", "give the data set another name")
+        )
 
 
 def _check_words(job: Job, given: dict[str, Given]) -> None:
-    """Every placeholder exists; what is secret is not in `env` too."""
+    """Every placeholder exists, and no variable is in both `env` and `secrets`."""
     known = known_names(job.data, job.keep)
     for word, item in zip(job.command, given["command"].node.items if job.command else [], strict=True):
         item.located(check, word, known)
@@ -141,7 +145,7 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
 
 
 def _check_ready(job: Job, given: dict[str, Given]) -> None:
-    """A program that shows no port is up after the one time, and too late after the other."""
+    """A program without a port counts as up after ready.after, so ready.timeout must be longer."""
     for name in ("ready_after_s", "ready_timeout_s"):
         if name in given and job.ready_after_s >= job.ready_timeout_s:
             raise given[name].node.error(

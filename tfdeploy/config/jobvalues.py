@@ -17,7 +17,7 @@ from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
 
-DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set that is written as a mapping
+DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
 RESERVED = (
     "TF_CONFIG",

@@ -79,13 +79,13 @@ class Node:
         return self.items
 
     def replaced(self, text: str) -> Node:
-        """The same place with another text."""
+        """A node at the same place with another text."""
         node = Node(self.kind, self.file, self.line, text)
         node.parent, node.key = self.parent, self.key
         return node
 
     def located(self, action: Callable[..., V], *args: Any) -> V:
-        """action(*args), with this place in the UsageError that it may raise."""
+        """Returns action(*args). A UsageError that it raises becomes a ConfigError at this place."""
         try:
             return action(*args)
         except ConfigError:
@@ -95,7 +95,7 @@ class Node:
 
 
 def nearest(word: str, known: Iterable[str], listed: str) -> str:
-    """What to type instead of `word`: the nearest known one, or all of them."""
+    """A hint what to write instead of `word`: the nearest known one, or all of them."""
     existing = list(known)
     near = difflib.get_close_matches(word, existing, n=1)
     if near:

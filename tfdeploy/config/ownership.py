@@ -1,4 +1,4 @@
-"""Whether somebody else may change a file that decides what we run, and where."""
+"""Whether another user of this machine can change a file that decides what we run, and where."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 
 
-def mistrust(path: Path, me: int) -> str | None:
-    """A warning with the line that mends it, or None. `me`: our user's number; root's files are trusted."""
+def ownership_warning(path: Path, me: int) -> str | None:
+    """A warning with the command that corrects it, or None. `me`: our user id; root's files are trusted."""
     try:
         found = path.stat()
     except OSError:

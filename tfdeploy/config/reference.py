@@ -1,6 +1,6 @@
 """The two files' keys as data: what validation accepts, `tfdeploy docs` prints and `tfdeploy init` writes.
 
-A key without a reader is one of the contract that is not built yet: refused by name.
+A key without a reader belongs to the contract and is not built yet: it is refused by name.
 """
 
 from __future__ import annotations
@@ -223,13 +223,13 @@ def not_built(keys: tuple[Key, ...], before: str = "") -> Iterator[str]:
 
 
 def all_not_built() -> list[str]:
-    """Of both files, keys and values."""
+    """The keys and values of both files that are refused for now."""
     data = [f"data.NAME.{key}" for key in jobvalues.DATA_NOT_BUILT]
     return [*not_built(HOST), *not_built(JOB), *data]
 
 
 def reference_rows() -> dict[str, list[dict[str, str]]]:
-    """The same for programs: {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}."""
+    """The reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}."""
     tables = {"inventory": INVENTORY, "host": HOST, "job": JOB}
     return {
         name: [{"key": dotted, "text": key.text, "default": key.default, "example": key.example} for dotted, key in rows(table)]

@@ -1,4 +1,4 @@
-"""What a key is: its name, its reader, one line about it. `reference.py` lists them; this reads a mapping by such a list."""
+"""What a key is: name, reader, one line about it. `reference.py` lists the keys; `read_keys` reads a mapping by such a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdeploy.errors import ConfigError
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a file. `field` names it in the value that is built; None for `read` and no `keys`: not built yet."""
+    """One key of a file. `field`: its name in the value that is built. Without `read` and `keys` it is not built yet."""
 
     name: str
     text: str  # one line for people

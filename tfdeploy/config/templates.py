@@ -44,7 +44,7 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def quoted(word: str) -> str:
-    """The word as YAML reads it back as this very text."""
+    """The word, quoted where YAML would read it as anything but this text."""
     return word if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN else json.dumps(word, ensure_ascii=False)
 
 

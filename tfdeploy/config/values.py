@@ -76,7 +76,7 @@ def ports(node: Node) -> tuple[int, int]:
 
 
 def address(node: Node) -> str:
-    """A host name or an address; the brackets of [IPv6] go."""
+    """A host name or an address; the brackets of [IPv6] are removed."""
     given = node.scalar("a host name or address")
     bare = given[1:-1] if given.startswith("[") and given.endswith("]") else given
     if ":" in bare and is_ip(bare):
@@ -99,13 +99,13 @@ def jump(node: Node) -> str:
     """[user@]host[:port], several with commas; `none`: no jump."""
     given = node.scalar("a jump host")
     for hop in given.split(","):
-        who, at, rest = hop.rpartition("@")
+        login, at, rest = hop.rpartition("@")
         bracketed = re.match(r"\[([^\[\]]+)\](?::(\d+))?\Z", rest, re.ASCII)
         plain = re.match(r"([^:\[\]]+)(?::(\d+))?\Z", rest, re.ASCII)
         match = bracketed or plain
         fits = match is not None and (is_ip(match[1]) if bracketed else is_hostname(match[1]))
-        known_port = match is None or match[2] is None or 1 <= int(match[2][:6]) <= 65535
-        if not fits or not known_port or (at and not USER.match(who)):
+        port_fits = match is None or match[2] is None or 1 <= int(match[2][:6]) <= 65535
+        if not fits or not port_fits or (at and not USER.match(login)):
             raise node.wrong("[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22")
     return given
 
@@ -170,8 +170,8 @@ def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
     items = node.items if node.kind == "list" else [node]
     found = []
     for item in items:
-        for each in unfolded(item.scalar("a host's name"), item):
-            found.append((each, item))
+        for host in unfolded(item.scalar("a host's name"), item):
+            found.append((host, item))
         if len(found) > MAX_NAMES:
             raise node.error(f"more than {MAX_NAMES:,} names", "write a smaller range")
     return found

@@ -1,7 +1,7 @@
-"""The one door to YAML: a file becomes a tree of nodes with their lines, or one clear ConfigError.
+"""The only caller of the YAML parser: a file becomes a tree of nodes with their lines, or one clear ConfigError.
 
-Events are read, not Python objects: no tag can make one, nesting is bounded before the C stack is at risk,
-and an alias to a list or mapping is the anchored node itself, so that anchors cannot explode.
+It reads events, not Python objects: no tag can create one, and nesting is bounded before the C stack overflows.
+An alias to a list or mapping is the anchored node itself, so nested aliases cost no memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tfdeploy.errors import ConfigError
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
 MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
-_TRUTH = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
+_BOOLEANS = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
 _TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
-_NEXT = {
+_HINTS = {
     "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words that begin with @ ` or %",
     "mapping values are not allowed": "put quotes round a text that holds ': '",
 }
@@ -34,15 +34,15 @@ def read_yaml(path: Path) -> Node:
     except yaml.YAMLError as error:
         raise _translated(error, path, text) from error
     if root is None or root.kind == "nothing":
-        said = "holds only comments" if text.strip() and root is None else "is empty"
-        raise ConfigError(f"the file {said}", where=shown(path), next="tfdeploy init writes one with explanations")
+        state = "holds only comments" if text.strip() and root is None else "is empty"
+        raise ConfigError(f"the file {state}", where=shown(path), next="tfdeploy init writes one with explanations")
     if root.kind != "mapping":
         raise root.wrong("a mapping (key: value)", "tfdeploy docs shows the form of the file")
     return root
 
 
 def shown(path: Path) -> str:
-    """The path as people know it: relative where it lies below the current folder."""
+    """The path as it is shown: relative where it lies below the current folder."""
     try:
         below = path.relative_to(Path.cwd())
     except (ValueError, OSError):
@@ -72,9 +72,9 @@ def _read_text(path: Path) -> str:
 def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
-    last = text.rstrip().count("\n")  # what is missing at the end is missing on the last line
+    last = text.rstrip().count("\n")  # an error at the end of the file is shown at its last line with text
     line = min(mark.line, last) if mark else text.count("\n", 0, getattr(error, "position", 0))
-    hint = next((hint for words, hint in _NEXT.items() if words in problem), "check quotes, brackets and indentation there")
+    hint = next((hint for words, hint in _HINTS.items() if words in problem), "check quotes, brackets and indentation there")
     return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
 
 
@@ -97,7 +97,7 @@ class _Builder:
 
     def _node(self, event: yaml.Event, events: Iterator[yaml.Event], parent: Node | None, key: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
-            return self._again(event, parent, key)
+            return self._alias(event, parent, key)
         node, anchor = self._empty(event), getattr(event, "anchor", None)
         node.parent, node.key = parent, key
         if depth > MAX_DEPTH:
@@ -122,14 +122,14 @@ class _Builder:
             raise self._fault(event, f"the tag {tag} means nothing here", "put quotes round a text that begins with !")
         return Node(kind, self.file, _line(event), text)
 
-    def _again(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
+    def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
         """What an alias stands for: a scalar at the alias's own place, a list or mapping at its anchor's."""
-        known = self.anchors.get(event.anchor or "")
-        if known is None:
+        anchored = self.anchors.get(event.anchor or "")
+        if anchored is None:
             raise self._fault(event, f"undefined alias *{event.anchor}", "an alias *name must come after its anchor &name")
-        if known.kind in ("list", "mapping"):
-            return known
-        node = Node(known.kind, self.file, _line(event), known.text)
+        if anchored.kind in ("list", "mapping"):
+            return anchored
+        node = Node(anchored.kind, self.file, _line(event), anchored.text)
         node.parent, node.key = parent, key
         return node
 
@@ -169,7 +169,7 @@ def _line(event: yaml.Event) -> int:
 def _kind(plain: str) -> Kind:
     if plain in _NOTHING:
         return "nothing"
-    if plain in _TRUTH:
+    if plain in _BOOLEANS:
         return "true or false"
     try:
         float(plain)

@@ -1,4 +1,4 @@
-"""One verb of the agent on every host of a run, asked again where the reply was lost."""
+"""One verb of the agent called on every host of a run, and once more where the reply was lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.answers.verb import Args, Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.persist import persist
+from tfdeploy.operations.retry import each_with_retries
 from tfdeploy.transport.protocols import Fleet, Session
 
 V = TypeVar("V")
@@ -23,23 +23,25 @@ def ask_all(
     *,
     blob: Callable[[str], bytes] | None = None,
     timeout_s: float = 60.0,
-    again: bool = True,
+    retry: bool = True,
     patience_s: float | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """host -> value or error. `args`: more arguments by host; `blob`: of the host's name. `only`: these hosts alone. The verb is
-    idempotent: an unreachable host is connected to and asked once more, or with `patience_s` as often as `persist` does."""
+    """host -> value or error. `args`: host -> more arguments; `blob`: host name -> bytes; `only`: call these hosts alone.
+
+    The verb must be idempotent: an unreachable host is called once more (with `patience_s`: as `each_with_retries` does).
+    """
 
     def ask(session: Session) -> V:
         host = session.host.name
-        whole = {"run": plan.run, "job": plan.job, **(args or {}).get(host, {})}
-        return session.agent().call(verb, whole, blob=blob(host) if blob else b"", timeout_s=timeout_s)
+        call_args = {"run": plan.run, "job": plan.job, **(args or {}).get(host, {})}
+        return session.agent().call(verb, call_args, blob=blob(host) if blob else b"", timeout_s=timeout_s)
 
     hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
     if patience_s is not None:
-        return persist(fleet, hosts, ask, patience_s=patience_s)
+        return each_with_retries(fleet, hosts, ask, patience_s=patience_s)
     results = fleet.each(hosts, ask)
-    silent = tuple(host for host in hosts if isinstance(results[host.name], HostUnreachable))
-    if silent and again:
-        results.update(fleet.each(silent, ask))
+    unreachable = tuple(host for host in hosts if isinstance(results[host.name], HostUnreachable))
+    if unreachable and retry:
+        results.update(fleet.each(unreachable, ask))
     return results

@@ -1,4 +1,4 @@
-"""Short ways to emit events, so that operations read as what they do."""
+"""One function for each kind of event that operations emit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def note(emit: Emit, text: str, *, level: str = "info", host: str | None = None,
     emit(Event("note", time.time(), run=run, host=host, data=data))
 
 
-def host_news(emit: Emit, host: str, state: str, text: str | None = None, *, run: str | None = None) -> None:
+def emit_host(emit: Emit, host: str, state: str, text: str | None = None, *, run: str | None = None) -> None:
     data: HostFields = {"state": state}
     if text:
         data["text"] = text
     emit(Event("host", time.time(), run=run, host=host, data=data))
 
 
-def transfer_news(emit: Emit, host: str, what: str, state: str, sent: int, total: int, *, done: str | None = None) -> None:
-    """How far `what` is on its way to or from one host, in bytes. `done`: what is said at its end instead of "sent"."""
+def emit_transfer(emit: Emit, host: str, what: str, state: str, sent: int, total: int, *, done: str | None = None) -> None:
+    """Progress of the transfer of `what` to or from one host, in bytes. `done`: the word shown at its end instead of "sent"."""
     data: TransferFields = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
     if done is not None:
         data["done"] = done
@@ -33,14 +33,14 @@ def transfer_news(emit: Emit, host: str, what: str, state: str, sent: int, total
 def step(emit: Emit, name: str, run: str | None = None) -> Iterator[None]:
     """Brackets one step of a launch or sync: begin, then done or failed."""
 
-    def say(state: str) -> None:
+    def emit_state(state: str) -> None:
         data: StepFields = {"step": name, "state": state}
         emit(Event("step", time.time(), run=run, data=data))
 
-    say("begin")
+    emit_state("begin")
     try:
         yield
     except BaseException:
-        say("failed")
+        emit_state("failed")
         raise
-    say("done")
+    emit_state("done")

@@ -1,4 +1,4 @@
-"""exec: one command on many hosts at once, on plain channels. It needs no agent and no Python there."""
+"""exec: one command on many hosts at once, on plain SSH channels. The hosts need no agent and no Python."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def execute(
     timeout_s: float | None = None,
     on_done: Done | None = None,
 ) -> dict[str, Completed | TfdeployError]:
-    """Each host's outcome by name, in the order of `hosts`. One word is a script for `sh -c`, several are argv.
+    """Each host's outcome by name, in the order of `hosts`. One element of `argv` is a script for `sh -c`.
 
-    `on_done` is called in the caller's thread, as hosts are done. A command that outlives `timeout_s` is HostFailed.
+    `on_done` is called in the caller's thread when a host is done. A command that runs longer than `timeout_s` is HostFailed.
     """
 
     def run(session: Session) -> Completed:

@@ -1,6 +1,6 @@
-"""`tfdeploy fetch --keep --onto HOST`: the newest keep of a job to the host on which a launch is to go on from it.
+"""`tfdeploy fetch --keep --onto HOST`: the newest keep of a job is copied to the host where a launch is to continue from it.
 
-Which is the newest, is decided as launch decides it. A live run writes to its keep: then nothing is copied.
+launch and this verb choose the newest keep by the same rule. A live run writes to its keep: then nothing is copied.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
+from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import probe
 from tfdeploy.planning.keep import HostKeep, newest
@@ -21,9 +21,9 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit) -> HostKeep:
-    """What was copied, and from where; the host itself where it holds the newest already.
+    """The newest keep, and the host that it was copied from (`host` itself where it holds the newest already).
 
-    Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), what hosts say.
+    Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), and the errors of hosts.
     """
     if host not in {each.name for each in inventory.hosts}:
         names = ", ".join(each.name for each in inventory.hosts[:12])
@@ -39,7 +39,7 @@ def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: L
     ends = (inventory.host(kept.host), inventory.host(host))
     _refuse_live(facts, kept.host, host)
     with locked(fleet, ends, job.name, "fetch", holder, emit):
-        spread_keep(fleet, Spread(job.name, job.keep, ends[0]), ends, emit)
+        copy_keep(fleet, KeepCopy(job.name, job.keep, ends[0]), ends, emit)
     return kept
 
 

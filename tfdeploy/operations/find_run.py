@@ -1,4 +1,4 @@
-"""Which run is meant: by id or unique prefix, or the newest of this job. Asked of the hosts; the local store only helps."""
+"""Finds the run that a verb is about: by id or unique prefix, or the newest of the job. The store is only a cache."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tfdeploy.model.answers.runs import RUNS, ListedRun
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
-from tfdeploy.operations.host_plans import DifferentPlans, Sought, also_on, fetch_plan, plan_to_stop
+from tfdeploy.operations.host_plans import DifferentPlans, PlanRequest, fetch_plan, plan_to_stop, with_hosts
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session
 
 
 @dataclass
-class KnownRun:
-    """One run as the hosts of the inventory know it."""
+class FoundRun:
+    """One run as the hosts of the inventory report it."""
 
     run: str
     job: str
     live: bool = False
     committed: bool = False
     started: float | None = None
-    holders: list[str] = field(default_factory=list)  # as the inventory calls them
+    holders: list[str] = field(default_factory=list)  # hosts that hold files of it, by their names in the inventory
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)  # host -> what is wrong with its files of the run
@@ -36,34 +36,34 @@ class KnownRun:
         return not self.damaged or bool(self.holders)
 
 
-def known_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[KnownRun], dict[str, TfdeployError]]:
-    """(all runs that the hosts know, newest first; the hosts that gave no answer)."""
+def find_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
+    """(all runs that the hosts hold, newest first; the errors of the hosts that gave no answer)."""
 
     def ask(session: Session) -> list[ListedRun]:
         return session.agent().call(RUNS, {"job": job} if job else {})
 
     answers, silent = split(fleet.each(hosts, ask))
-    found: dict[tuple[str, str], KnownRun] = {}
+    found: dict[tuple[str, str], FoundRun] = {}
     for host, rows in answers.items():
         for row in rows:
-            known = found.setdefault((row.job, row.run), KnownRun(row.run, row.job))
+            known = found.setdefault((row.job, row.run), FoundRun(row.run, row.job))
             if row.damaged is not None:
                 known.damaged[host] = row.damaged
                 continue
             known.live = known.live or row.live
             known.committed = known.committed or row.committed
             known.holders.append(host)
-            if (said := row.host_state.host) == host or said not in known.states:  # nobody speaks for another one
-                known.states[said] = row.host_state
+            if (owner := row.host_state.host) == host or owner not in known.states:  # a host's own state goes first
+                known.states[owner] = row.host_state
             for status in row.tasks:
                 if status.host == host or status.task not in known.tasks:
                     known.tasks[status.task] = status
                 if status.started is not None:
                     known.started = min(status.started, known.started or status.started)
-    return sorted(found.values(), key=_age, reverse=True), silent
+    return sorted(found.values(), key=_started, reverse=True), silent
 
 
-def _age(known: KnownRun) -> tuple[float, str]:
+def _started(known: FoundRun) -> tuple[float, str]:
     stamps = [state.started for state in known.states.values() if state and state.started]
     return (known.started or min(stamps, default=0.0), known.run)
 
@@ -79,14 +79,14 @@ def find_run(
     metrics: Mapping[str, str] | None = None,
     refused: dict[str, TfdeployError] | None = None,
 ) -> Plan:
-    """The plan of the run that is meant. Raises UsageError (unknown, or several fit) or the hosts' errors.
+    """The plan of the wanted run (`wanted` None: the newest). Raises UsageError (unknown, or ambiguous) or the hosts' errors.
 
-    `live_first`: to stop it. Where the plan comes from hosts: `metrics` are this machine's, `refused` says which host's own
-    plan of the run could not be used, and to stop it, hosts that gave no answer are among those of the plan.
+    `live_first`: a live run goes first, for stop; hosts that gave no answer are then added to the plan.
+    For a plan read from hosts: `metrics` are this machine's; `refused` receives host -> why its plan could not be used.
     """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
-    runs, silent = known_runs(fleet, hosts, job)
+    runs, silent = find_runs(fleet, hosts, job)
     if wanted is not None:
         plan = _choose_named(runs, store, wanted)
     else:
@@ -102,26 +102,26 @@ def find_run(
         next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
         raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next=next_line)
     own = store.plan(plan.run, plan.job)
-    unheard = tuple(host for host in hosts if host.name in silent)
-    found = own or _from_hosts(fleet, _sought(hosts, plan, metrics), unheard if live_first else None, refused)
+    unreachable = tuple(host for host in hosts if host.name in silent)
+    found = own or _from_hosts(fleet, _plan_request(hosts, plan, metrics), unreachable if live_first else None, refused)
     if live_first and wanted is None and not plan.live and silent and not any(host.host in silent for host in found.hosts):
-        raise together("asking for a live run", silent, len(hosts))  # an ended run is not what is to be stopped
+        raise together("asking for a live run", silent, len(hosts))  # a live run may be on a host that gave no answer
     if live_first and own is None:
-        return also_on(found, (host for host in hosts if host.name in plan.damaged))
+        return with_hosts(found, (host for host in hosts if host.name in plan.damaged))
     return found
 
 
-def read_plan(fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: KnownRun) -> Plan | None:
-    """The plan of a known run: remembered, else from its hosts; None where none can be read. Raises DifferentPlans."""
+def read_plan(fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: FoundRun) -> Plan | None:
+    """The plan of a run that hosts hold: from the store, else from its hosts; None: unreadable. Raises DifferentPlans."""
     try:
-        return store.plan(known.run, known.job) or fetch_plan(fleet, _sought(hosts, known))[0]
+        return store.plan(known.run, known.job) or fetch_plan(fleet, _plan_request(hosts, known))[0]
     except DifferentPlans:
         raise
     except TfdeployError:
         return None
 
 
-def _choose_named(runs: list[KnownRun], store: RunStore, wanted: str) -> KnownRun | Plan | None:
+def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
     known = {known.run: known for known in runs}
     names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]
     if wanted in names:
@@ -137,7 +137,7 @@ def _choose_named(runs: list[KnownRun], store: RunStore, wanted: str) -> KnownRu
     return found or store.plan(names[0])
 
 
-def _choose_newest(runs: list[KnownRun], job: str | None, live_first: bool) -> KnownRun | None:
+def _choose_newest(runs: list[FoundRun], job: str | None, live_first: bool) -> FoundRun | None:
     if job is None and len({known.job for known in runs}) > 1:
         jobs = ", ".join(sorted({known.job for known in runs}))
         raise UsageError(
@@ -152,35 +152,37 @@ def _choose_newest(runs: list[KnownRun], job: str | None, live_first: bool) -> K
 
 
 def _remembered(store: RunStore, job: str | None, silent: dict[str, TfdeployError]) -> Plan | None:
-    """The newest remembered run of the job that lives on a host which gave no answer just now."""
+    """The newest stored plan of the job that has a host which gave no answer."""
     for plan in store.plans():
         if job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
             return plan
     return None
 
 
-def _newer(remembered: Plan | None, known: KnownRun | None) -> KnownRun | Plan | None:
-    """A host that is silent may have the newer one: then no older one is meant."""
-    if remembered is None or (known is not None and _age(known)[0] >= remembered.created):
+def _newer(remembered: Plan | None, known: FoundRun | None) -> FoundRun | Plan | None:
+    """The newer of both. A stored run counts because a host that gave no answer may hold it."""
+    if remembered is None or (known is not None and _started(known)[0] >= remembered.created):
         return known
     return remembered
 
 
-def _sought(hosts: tuple[Host, ...], known: KnownRun, metrics: Mapping[str, str] | None = None) -> Sought:
+def _plan_request(hosts: tuple[Host, ...], known: FoundRun, metrics: Mapping[str, str] | None = None) -> PlanRequest:
     holders = tuple(host for host in hosts if host.name in known.holders)
-    return Sought(known.run, known.job, holders, hosts, metrics or {})
+    return PlanRequest(known.run, known.job, holders, hosts, metrics or {})
 
 
-def _from_hosts(fleet: Fleet, sought: Sought, silent: tuple[Host, ...] | None, refused: dict[str, TfdeployError] | None) -> Plan:
-    """`silent`: of a run that is to be stopped."""
+def _from_hosts(
+    fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] | None, refused: dict[str, TfdeployError] | None
+) -> Plan:
+    """`silent`: hosts that gave no answer, where the run is to be stopped; None: it is not to be stopped."""
     if silent is not None:
-        return plan_to_stop(fleet, sought, silent)
-    plan, errors = fetch_plan(fleet, sought)
+        return plan_to_stop(fleet, request, silent)
+    plan, errors = fetch_plan(fleet, request)
     if refused is not None:
         refused.update(errors)
     return plan
 
 
 def hosts_of(plan: Plan) -> tuple[Host, ...]:
-    """The run's own recorded hosts: they count, even when the inventory has changed since."""
+    """The hosts as the plan recorded them, even where the inventory has changed since."""
     return tuple(convert(host.ssh, Host) for host in plan.hosts)

@@ -1,6 +1,6 @@
-"""The plan of a run that this machine does not know, read from the hosts that hold it. No host is believed alone.
+"""The plan of a run that is not in this machine's store, read from the hosts that hold it. Hosts are not trusted.
 
-What a host shows is checked (model/hostplan.py), hosts are reached as the inventory says, and two different plans are no plan.
+Each plan is checked (model/hostplan.py), hosts are reached as the inventory says, and different plans are an error.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tfdeploy.transport.protocols import Fleet, Session
 
 MOST_BYTES = 96 << 20  # of a plan's text: older ones of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
-FIRST = 3  # holders that are asked one after the other
-_one_at_a_time = threading.Lock()  # so that many large ones never lie in memory together
+FIRST = 3  # holders that are asked one after another, before all others at once
+_one_at_a_time = threading.Lock()  # a plan may be large: one is unpacked at a time
 
 
 @dataclass(frozen=True)
-class Sought:
-    """A run, and what this machine has to say about it: who holds it, how hosts are reached, its own metrics."""
+class PlanRequest:
+    """A run whose plan is wanted: its holders, the inventory's `hosts`, and this machine's own `metrics`."""
 
     run: str
     job: str
@@ -39,7 +39,7 @@ class Sought:
 
 
 class DifferentPlans(HostFailed):
-    """Of one run: nothing is shown or fetched as one."""
+    """Hosts hold different plans of one run, so none of them can be used."""
 
 
 @dataclass(frozen=True)
@@ -50,53 +50,59 @@ class HeldPlan:
     plan: Plan
 
 
-def fetch_plan(fleet: Fleet, sought: Sought) -> tuple[Plan, dict[str, TfdeployError]]:
-    """(the one plan that the holders hold, what is wrong with that of others). Raises DifferentPlans where two hold different
-    ones, and what the holders say where none can be read."""
-    held, errors = _read_plans(fleet, sought)
+def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
+    """(the plan that the holders share, host -> why its plan could not be read).
+
+    Raises DifferentPlans where two holders differ, and the holders' errors where no plan can be read.
+    """
+    held, errors = _read_plans(fleet, request)
     if not held:
-        raise together(f"reading the plan of {sought.run}", errors, len(sought.holders))
+        raise together(f"reading the plan of {request.run}", errors, len(request.holders))
     groups = _groups(held)
     if len(groups) > 1:
-        raise _differ(sought.run, groups)
-    return with_connections(next(iter(held.values())).plan, sought.hosts), errors
+        raise _different_plans(request.run, groups)
+    return with_connections(next(iter(held.values())).plan, request.hosts), errors
 
 
-def plan_to_stop(fleet: Fleet, sought: Sought, silent: tuple[Host, ...] = ()) -> Plan:
-    """By which the run is stopped on every host that holds it or that a holder's plan names, whatever else the plans say.
-    On the `silent` ones too, which may hold it, unless two holders show one plan: one host alone is not believed."""
-    held, _ = _read_plans(fleet, sought)
+def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
+    """The plan for stopping a run: it names every host that holds the run or that a holder's plan names.
+
+    It names the `silent` hosts too, which may hold the run, unless two holders have the same plan.
+    """
+    held, _ = _read_plans(fleet, request)
     groups = _groups(held)
     named = {each.host: each for one in held.values() for each in one.plan.hosts}
-    plan = next(iter(held.values())).plan if len(groups) == 1 else _bare(sought)
-    plan = with_connections(replace(plan, hosts=tuple(named.values())), sought.hosts)
-    believed = len(groups) == 1 and len(groups[0]) > 1
-    return also_on(plan, sought.holders if believed else (*sought.holders, *silent))
+    plan = next(iter(held.values())).plan if len(groups) == 1 else _empty_plan(request)
+    plan = with_connections(replace(plan, hosts=tuple(named.values())), request.hosts)
+    confirmed = len(groups) == 1 and len(groups[0]) > 1
+    return with_hosts(plan, request.holders if confirmed else (*request.holders, *silent))
 
 
-def also_on(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """The plan, and those of these hosts of the inventory that it does not name."""
+def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
+    """The plan with those of `hosts` (of the inventory) added that it does not name."""
     named = {each.host for each in plan.hosts}
     more = (HostPlan(host.name, "", 0, "", "", connection_settings(host)) for host in hosts if host.name not in named)
     return replace(plan, hosts=(*plan.hosts, *more))
 
 
-def _read_plans(fleet: Fleet, sought: Sought) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
-    """One host sends all of it, and the others only where theirs is another: told by a sum that is made here. Where the first
-    few show no plan, all send theirs."""
+def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
+    """One host sends its plan; the others send theirs only if its sha256, computed here, differs.
+
+    Where the first FIRST holders have no readable plan, all others send theirs.
+    """
     found: dict[str, HeldPlan | TfdeployError] = {}
     known = None
-    for holder in sought.holders[:FIRST]:
-        found.update(fleet.each((holder,), lambda session: _ask(session, sought, None)))
+    for holder in request.holders[:FIRST]:
+        found.update(fleet.each((holder,), lambda session: _ask(session, request, None)))
         if (known := next(iter(split(found)[0].values()), None)) is not None:
             break
-    rest = sought.holders[len(found) :]
-    return split({**found, **fleet.each(rest, lambda session: _ask(session, sought, known))})
+    rest = request.holders[len(found) :]
+    return split({**found, **fleet.each(rest, lambda session: _ask(session, request, known))})
 
 
-def _ask(session: Session, sought: Sought, known: HeldPlan | None) -> HeldPlan:
-    """Raises HostFailed for what is no plan of that run."""
-    args = {"run": sought.run, "job": sought.job, **({"unless": known.sha256} if known else {})}
+def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:
+    """The host's plan, or `known` where it is the same. Raises HostFailed for an answer that is no plan of that run."""
+    args = {"run": request.run, "job": request.job, **({"unless": known.sha256} if known else {})}
     host = session.host.name
     with closing(session.agent().stream(RUN_PLAN, args, silence_s=SILENCE_S)) as stream:
         packed = next((blob for _, blob in stream), None)
@@ -105,22 +111,22 @@ def _ask(session: Session, sought: Sought, known: HeldPlan | None) -> HeldPlan:
     try:
         with _one_at_a_time:
             content = frames.unpack(packed or b"", MOST_BYTES)
-            plan = read_shown(content, sought.run, sought.job, sought.metrics)
+            plan = read_shown(content, request.run, request.job, request.metrics)
     except (frames.WireError, ValueError) as error:
-        what = f"the plan of {sought.run} that it holds is refused: {printable(str(error))[:300]}"
+        what = f"the plan of {request.run} that it holds is refused: {printable(str(error))[:300]}"
         raise HostFailed(what, where=host, next=f"--exclude {host} leaves it out") from error
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 
 def _groups(held: Mapping[str, HeldPlan]) -> list[list[str]]:
-    """Names of hosts, those together that hold the same plan."""
+    """Host names, grouped by equal plans."""
     found: dict[str, list[str]] = {}
     for host, one in held.items():
         found.setdefault(one.sha256, []).append(host)
     return list(found.values())
 
 
-def _differ(run: str, groups: list[list[str]]) -> DifferentPlans:
+def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:
     held = "; ".join(f"plan {number} is on {fold_names(names)}" for number, names in enumerate(groups[:9], 1))
     return DifferentPlans(
         f"hosts hold {len(groups)} different plans of {run}: {held}",
@@ -129,11 +135,11 @@ def _differ(run: str, groups: list[list[str]]) -> DifferentPlans:
     )
 
 
-def _bare(sought: Sought) -> Plan:
-    """Of a run of which no plan can be read, or several."""
+def _empty_plan(request: PlanRequest) -> Plan:
+    """A plan without hosts and tasks, for a run whose plan is unreadable or ambiguous."""
     return Plan(
-        run=sought.run,
-        job=sought.job,
+        run=request.run,
+        job=request.job,
         mode="local",
         created=0.0,
         operator="",

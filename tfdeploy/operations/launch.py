@@ -1,6 +1,6 @@
 """`tfdeploy launch`: lock, probe, plan, sync, prepare, start, commit. All or nothing before commit.
 
-From commit on the run belongs to its hosts: nothing here is needed any more.
+From commit on the run belongs to its hosts: it needs neither this process nor this machine.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.ask import ask_all
-from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
-from tfdeploy.operations.deletions import Agree, never
-from tfdeploy.operations.emit import host_news, note, step
+from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.deletions import Confirm, never_confirm
+from tfdeploy.operations.emit import emit_host, note, step
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
-from tfdeploy.operations.launching.reachability import check_links, open_to_us
+from tfdeploy.operations.launching.reachability import check_links, open_ports_note
 from tfdeploy.operations.launching.readiness import await_up, check
 from tfdeploy.operations.launching.refusals import prepare_error
-from tfdeploy.operations.launching.renewal import Renewal, has_lapsed, is_told, lapsed
+from tfdeploy.operations.launching.renewal import Renewal, has_lapsed, knows_why_ended, lapsed
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import probe
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.sync import Shipment, TreeChanged, read_shipment, refused, sync
+from tfdeploy.operations.sync import Shipment, TreeChanged, data_refusals, read_shipment, sync
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
 from tfdeploy.store.runs import RunStore
@@ -46,12 +46,12 @@ from tfdeploy.tree import read_sources
 
 PING_S = 10.0
 PREPARE_S = 300.0
-TRIES = 3  # a port taken or a file changed in between: probe and plan again
+TRIES = 3  # after a port was taken or a file changed since the probe
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What is asked for. `now` is UTC seconds; `run` names it; `holder` says who asks, for the lock."""
+    """One launch as asked for. `now`: UTC seconds; `run`: the run id; `holder`: who holds the lock, for other operators."""
 
     inventory: Inventory
     job: Job
@@ -62,10 +62,10 @@ class Launch:
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
-    agree: Agree = never  # to the deletion of most of a data set
+    confirm: Confirm = never_confirm  # asks the operator before most of a data set is deleted
     cache: Path | None = None
     setup: str | None = None  # digest of the recipe of the job's environment; found by launch
-    aside: tuple[Host, ...] = ()  # hosts of the inventory that the mode has no use for; found by launch
+    unused: tuple[Host, ...] = ()  # hosts of the inventory that the mode does not use; found by launch
 
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
@@ -87,27 +87,27 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         held = undo.pop_all()
     try:
         held.close()
-    except KeyboardInterrupt:  # the point of no return is behind us
+    except KeyboardInterrupt:  # after commit an interrupt does not undo the launch
         run = prepared.plan.run
         note(emit, f"interrupted when all was up: {run} goes on, and `tfdeploy stop {run}` ends it", level="warning", run=run)
     return prepared.plan
 
 
 def _checked(asked: Launch) -> Launch:
-    """With the hosts that the mode has a use for. Roles that make no cluster are refused before any host is bothered."""
+    """The launch with only the hosts that the mode uses. Raises UsageError for invalid roles before any host is contacted."""
     requested_roles(asked.inventory, asked.job, asked.options)
     wanted = hosts_to_probe(asked.inventory, asked.job.mode)
     hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
-    aside = tuple(host for host in asked.inventory.hosts if host.name not in wanted)
+    unused = tuple(host for host in asked.inventory.hosts if host.name not in wanted)
     recipe = recipe_of(asked.job, asked.cache)
     inventory = replace(asked.inventory, hosts=hosts)
-    return replace(asked, inventory=inventory, aside=aside, setup=recipe.digest if recipe else None)
+    return replace(asked, inventory=inventory, unused=unused, setup=recipe.digest if recipe else None)
 
 
 def _prepared(steps: Steps, renewal: Renewal, undo: ExitStack) -> Prepared:
-    """Probe, plan, sync, prepare; again when a port was taken or a file changed in between."""
+    """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile."""
     asked = steps.asked
-    for left in reversed(range(TRIES)):
+    for tries_left in reversed(range(TRIES)):
         shipment = read_shipment(asked.job, asked.cache)
         plan = steps.plan(shipment, steps.probe())
         try:
@@ -115,7 +115,7 @@ def _prepared(steps: Steps, renewal: Renewal, undo: ExitStack) -> Prepared:
                 steps.sync(plan, shipment)
             return steps.prepare(plan, renewal, undo)
         except (PortTaken, TreeChanged) as error:
-            if not left:
+            if not tries_left:
                 raise
             note(steps.emit, f"{error.what}: probing and planning again", level="warning", run=asked.run)
     raise AssertionError("unreachable")
@@ -123,14 +123,14 @@ def _prepared(steps: Steps, renewal: Renewal, undo: ExitStack) -> Prepared:
 
 @dataclass(frozen=True)
 class Steps:
-    """The seven steps of one launch. A step that makes what a failure must take back pushes that on `undo`."""
+    """The seven steps of one launch. A step whose effect a failure must undo pushes the undoing on `undo`."""
 
     asked: Launch
     fleet: Fleet
     emit: Emit
 
     def lock(self, undo: ExitStack) -> None:
-        """The job's lock on every host, until `undo` ends."""
+        """Takes the job's lock on every host; `undo` releases it."""
         asked = self.asked
         with step(self.emit, "lock", asked.run):
             undo.enter_context(locked(self.fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, self.emit))
@@ -138,84 +138,84 @@ class Steps:
     def probe(self) -> dict[str, HostFacts]:
         """host name -> its facts."""
         asked, keep = self.asked, self.asked.job.keep
-        aside = asked.aside if keep and not asked.options.ignore_keep else ()
+        unused = asked.unused if keep and not asked.options.ignore_keep else ()
         with step(self.emit, "probe", asked.run):
             return probe(
-                self.fleet, asked.inventory.hosts, job=asked.job.name, keep=keep, setup=asked.setup, aside=aside, emit=self.emit
+                self.fleet, asked.inventory.hosts, job=asked.job.name, keep=keep, setup=asked.setup, unused=unused, emit=self.emit
             )
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
-        """What the later steps carry out; shown with its notes."""
+        """The plan that the later steps carry out; emitted with its notes."""
         with step(self.emit, "plan", self.asked.run):
             plan = _planned(self.asked, shipment, facts)
             self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
             goes_on = f"training goes on from {plan.resume}" if plan.resume else "training starts from zero"
-            for told in (*plan.notes, goes_on):
-                note(self.emit, told, run=plan.run)
+            for text in (*plan.notes, goes_on):
+                note(self.emit, text, run=plan.run)
             for warning in shipment.manifest.warnings:
                 note(self.emit, warning, level="warning", run=plan.run)
         return plan
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:
-        """Code and data, whole on every host of the plan. Raises TreeChanged where a file changed while it was sent."""
+        """Sends code and data to every host of the plan. Raises TreeChanged where a file changed while it was sent."""
         with step(self.emit, "sync", plan.run):
-            all_or_error("sync", refused(self.fleet, hosts_of(plan), shipment, self.asked.agree))
+            all_or_error("sync", data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm))
             all_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
     def prepare(self, plan: Plan, renewal: Renewal, undo: ExitStack) -> Prepared:
-        """The run on every host, renewed until its commit, or nothing of it. Raises PortTaken where a new plan may help."""
+        """Prepares the run on all hosts or on none, and renews it until commit. Raises PortTaken where a new plan may help."""
         with step(self.emit, "prepare", plan.run), ExitStack() as undo_here:
-            self._spread_keep(plan)
-            renewal.of(plan)
+            self._copy_keep(plan)
+            renewal.start(plan)
             blob = prepare_blobs(plan, self.asked.secrets, compare_clocks(self.fleet, plan))
             prepared = Prepared(self.fleet, plan, self.emit)
-            undo_here.push(prepared.take_back)
+            undo_here.push(prepared.on_exit)
             good, bad = split(ask_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S))
-            self._tell(good, "prepared", plan)
+            self._emit_hosts(good, "prepared", plan)
             if bad:
                 raise prepare_error(bad, len(plan.hosts))
             check_links(self.fleet, plan)
-            if told := open_to_us(plan):
-                note(self.emit, told, run=plan.run)
+            if text := open_ports_note(plan):
+                note(self.emit, text, run=plan.run)
             undo.push(undo_here.pop_all())
         return prepared
 
     def start(self, prepared: Prepared) -> None:
-        """Every task is up. Nothing starts unless all hosts are there."""
+        """Starts all tasks and waits until they are up. Nothing starts unless all hosts answer."""
         plan = prepared.plan
         with step(self.emit, "start", plan.run):
             all_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
-            prepared.reached = "start"
-            if over := self._everywhere(plan, RUN_START, "started"):
-                if any(is_told(error) for error in over.values()):
+            prepared.step_begun = "start"
+            if ended := self._call_all(plan, RUN_START, "started"):
+                if any(knows_why_ended(error) for error in ended.values()):
                     check(self.fleet, plan, self.emit)
-                raise lapsed(over, len(plan.hosts))
+                raise lapsed(ended, len(plan.hosts))
             await_up(self.fleet, plan, self.emit)
 
     def commit(self, prepared: Prepared) -> None:
-        """The run belongs to its hosts. One that has ended well meanwhile is committed too."""
-        plan, prepared.reached = prepared.plan, "commit"
+        """Commits the run on all hosts. A run that has succeeded meanwhile counts as committed."""
+        plan, prepared.step_begun = prepared.plan, "commit"
         with step(self.emit, "commit", plan.run):
-            if self._everywhere(plan, RUN_COMMIT, "committed"):
+            if self._call_all(plan, RUN_COMMIT, "committed"):
                 check(self.fleet, plan, self.emit)
 
-    def _spread_keep(self, plan: Plan) -> None:
+    def _copy_keep(self, plan: Plan) -> None:
         if plan.keep_from is not None:
-            spread = Spread(plan.job, plan.keep, self.asked.inventory.host(plan.keep_from), plan.run)
-            spread_keep(self.fleet, spread, hosts_of(plan), self.emit)
+            copy = KeepCopy(plan.job, plan.keep, self.asked.inventory.host(plan.keep_from), plan.run)
+            copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
-    def _everywhere(self, plan: Plan, verb: Verb[Any], said: str) -> dict[str, TfdeployError]:
-        """The verb on all hosts. Returns the hosts on which the run has ended, or that do not know it any more."""
+    def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> dict[str, TfdeployError]:
+        """Calls the verb on all hosts. Returns the errors of hosts where the run has ended or is unknown; raises all others."""
         good, bad = split(ask_all(self.fleet, plan, verb))
-        self._tell(good, said, plan)
-        over = {host: error for host, error in bad.items() if has_lapsed(error)}
-        if broken := {host: error for host, error in bad.items() if host not in over}:
+        self._emit_hosts(good, state, plan)
+        ended = {host: error for host, error in bad.items() if has_lapsed(error)}
+        if broken := {host: error for host, error in bad.items() if host not in ended}:
             raise together(verb.name.removeprefix("run."), broken, len(plan.hosts))
-        return over
+        return ended
 
-    def _tell(self, hosts: Iterable[str], said: str, plan: Plan) -> None:
+    def _emit_hosts(self, hosts: Iterable[str], state: str, plan: Plan) -> None:
         for host in hosts:
-            host_news(self.emit, host, said, run=plan.run)
+            emit_host(self.emit, host, state, run=plan.run)
 
 
 def _planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:

@@ -1,4 +1,4 @@
-"""The job's lock on every host: in one order, so that of many launches at once exactly one gets them all."""
+"""The job's lock on every host, taken in the order of host names, so that exactly one of many launches gets them all."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.protocols import Fleet, Session
 
 PATIENCE_S = 3600.0
-MEANWHILE_S = 2.0
+LAUNCH_WAIT_S = 2.0
 
 
 @contextmanager
 def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit) -> Iterator[None]:
-    """Holds the job's lock on all hosts. A sync is waited for, a launch is not (Refused, with who, when, where).
+    """Holds the job's lock on all hosts. Waits for a sync. A launch does not wait for a launch: it raises Refused.
 
     A lock ends with its session: nothing stays locked when tfdeploy is killed.
     """
-    asking = _Asking(fleet, job, operation, holder, emit)
-    all_or_error("reaching all hosts", fleet.each(hosts, lambda session: session.agent()))  # who is away is told of all at once
+    requests = _LockRequests(fleet, job, operation, holder, emit)
+    all_or_error("reaching all hosts", fleet.each(hosts, lambda session: session.agent()))  # one error for all unreachable hosts
     try:
-        all_or_error("lock", asking.take_all(tuple(sorted(hosts, key=lambda host: host.name)), all_or_none=True))
+        all_or_error("lock", requests.acquire_all(tuple(sorted(hosts, key=lambda host: host.name)), all_or_none=True))
         yield
     finally:
         release(fleet, hosts, job)
@@ -39,17 +39,17 @@ def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, hold
 def try_lock(
     fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
 ) -> tuple[tuple[Host, ...], dict[str, TfdeployError]]:
-    """(hosts whose lock is held now, the others' errors): for what may succeed on some hosts only. Let go with `release`."""
-    _, failed = split(fleet.each(hosts, lambda session: session.agent()))  # all at once, before one waits for the first one
+    """(hosts whose lock is held now, the others' errors), for a verb that may succeed on some hosts only. Ends with `release`."""
+    # connects to all at once, before waiting for the first lock
+    _, failed = split(fleet.each(hosts, lambda session: session.agent()))
     ready = tuple(sorted((host for host in hosts if host.name not in failed), key=lambda host: host.name))
-    failed.update(split(_Asking(fleet, job, operation, holder, emit).take_all(ready, all_or_none=False))[1])
+    failed.update(split(_LockRequests(fleet, job, operation, holder, emit).acquire_all(ready, all_or_none=False))[1])
     return tuple(host for host in hosts if host.name not in failed), failed
 
 
 @dataclass(frozen=True)
-class _Asking:
-    """For the lock of many hosts. Who waits for one holds only those before it in the order of names: so no two wait for
-    each other, whichever hosts each of them wants."""
+class _LockRequests:
+    """Requests for the lock of many hosts. Locks are waited for in the order of host names, so two operators cannot deadlock."""
 
     fleet: Fleet
     job: str
@@ -57,32 +57,35 @@ class _Asking:
     holder: LockHolder
     emit: Emit
 
-    def take_all(self, hosts: tuple[Host, ...], *, all_or_none: bool) -> dict[str, TfdeployError | None]:
-        """The first one, then the rest at once; where one of these is held by somebody, one after the other from there on."""
-        found = self.fleet.each(hosts[:1], lambda session: self._take(session, 0.0))
+    def acquire_all(self, hosts: tuple[Host, ...], *, all_or_none: bool) -> dict[str, TfdeployError | None]:
+        """Takes the first lock, then all others at once. From the first one that is held elsewhere on, takes them one by one.
+
+        `hosts`: sorted by name; `all_or_none`: stop at the first error.
+        """
+        found = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
         if all_or_none and split(found)[1]:
             return found
-        found.update(self.fleet.each(hosts[1:], self._ask))
+        found.update(self.fleet.each(hosts[1:], self._request))
         at = next((n for n, host in enumerate(hosts) if _is_locked(found[host.name])), None)
         if at is None:
             return found
         release(self.fleet, hosts[at:], self.job)
         for host in hosts[at:]:
             if not isinstance(found[host.name], TfdeployError) or _is_locked(found[host.name]):
-                found.update(self.fleet.each((host,), lambda session: self._take(session, MEANWHILE_S)))
+                found.update(self.fleet.each((host,), lambda session: self._acquire(session, LAUNCH_WAIT_S)))
                 if all_or_none and isinstance(found[host.name], TfdeployError):
                     return {name: one for name, one in found.items() if name == host.name or not _is_locked(one)}
         return found
 
-    def _ask(self, session: Session, wait_s: float = 0.0) -> None:
+    def _request(self, session: Session, wait_s: float = 0.0) -> None:
         args = {"job": self.job, "operation": self.operation, "holder": self.holder, "wait_s": wait_s}
         session.fences[self.job] = session.agent().call(LOCK, args, timeout_s=wait_s + 60.0).fence
 
-    def _take(self, session: Session, meanwhile_s: float) -> None:
-        """Waits for its turn; of a launch, for another launch only `meanwhile_s`: it may be about to lose on another host."""
+    def _acquire(self, session: Session, launch_wait_s: float) -> None:
+        """Waits for the lock. A launch waits only `launch_wait_s` for another launch, which may fail to lock another host."""
         host = session.host.name
         try:
-            self._ask(session, meanwhile_s)
+            self._request(session, launch_wait_s)
             return
         except AgentError as error:
             if error.code != "locked":
@@ -92,7 +95,7 @@ class _Asking:
             raise _busy(host, self.job, found)
         note(self.emit, f"waiting for {_holder(found)}", host=host)
         try:
-            self._ask(session, PATIENCE_S)
+            self._request(session, PATIENCE_S)
         except AgentError as error:
             if error.code != "locked":
                 raise
@@ -104,13 +107,13 @@ def _is_locked(found: TfdeployError | None) -> bool:
 
 
 def release(fleet: Fleet, hosts: tuple[Host, ...], job: str) -> None:
-    """Lets go of the job's lock wherever a session is open; errors do not matter, the session's end frees it too."""
+    """Releases the job's lock in all open sessions. Errors are ignored: the end of a session releases it too."""
 
-    def let_go(session: Session) -> None:
+    def unlock(session: Session) -> None:
         session.fences.pop(job, None)
         session.agent().call(UNLOCK, {"job": job}, timeout_s=5.0)
 
-    fleet.each(fleet.connected(hosts), let_go)
+    fleet.each(fleet.connected(hosts), unlock)
 
 
 def _busy(host: str, job: str, found: Mapping[str, object]) -> TfdeployError:
@@ -120,7 +123,7 @@ def _busy(host: str, job: str, found: Mapping[str, object]) -> TfdeployError:
 
 
 def _holder(found: Mapping[str, object]) -> str:
-    """In words, whatever the host says of it."""
+    """The lock's holder in words. Any field may be missing or invalid."""
     try:
         since = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds)))
     except BadShape:

@@ -14,12 +14,12 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.transport.protocols import Fleet
 
-WAITING_BYTES = 4 << 20  # of lines that are followed and not yet read
-LINE_BYTES = 200  # what a line weighs besides its text
+QUEUE_BYTES = 4 << 20  # of lines that are followed and not yet read
+LINE_BYTES = 200  # counted for a line besides its text
 
 
-class _Waiting:
-    """Lines between those that pull them and the one that reads them. Bounded: a slow reader slows the pulling."""
+class _LineQueue:
+    """A bounded queue from the pulling threads to the reader. A slow reader slows the pulling. None: the end."""
 
     def __init__(self) -> None:
         self._lines: deque[LogLine | None] = deque()
@@ -28,10 +28,10 @@ class _Waiting:
 
     def put(self, line: LogLine | None) -> None:
         with self._changed:
-            while self._bytes > WAITING_BYTES:
+            while self._bytes > QUEUE_BYTES:
                 self._changed.wait()
             self._lines.append(line)
-            self._bytes += _weight(line)
+            self._bytes += _size_bytes(line)
             self._changed.notify_all()
 
     def get(self) -> LogLine | None:
@@ -39,21 +39,21 @@ class _Waiting:
             while not self._lines:
                 self._changed.wait()
             line = self._lines.popleft()
-            before, self._bytes = self._bytes, self._bytes - _weight(line)
-            if before > WAITING_BYTES >= self._bytes:
+            before, self._bytes = self._bytes, self._bytes - _size_bytes(line)
+            if before > QUEUE_BYTES >= self._bytes:
                 self._changed.notify_all()
             return line
 
 
-def _weight(line: LogLine | None) -> int:
+def _size_bytes(line: LogLine | None) -> int:
     return 0 if line is None else len(line.line) + LINE_BYTES
 
 
 def followed_lines(
     fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError], gone: Gone | None = None
 ) -> Iterator[LogLine]:
-    """Lines as they are written, until all tasks have ended. `lost`, `gone`: as of stored_lines, once all is over."""
-    lines = _Waiting()
+    """Lines as they are written, until all tasks have ended. `lost`, `gone`: as in stored_lines, filled at the end."""
+    lines = _LineQueue()
     stop = threading.Event()
     follower = Follower(fleet, plan, query, lines.put, stop=stop)
 

@@ -25,7 +25,7 @@ def split(results: Mapping[str, V | TfdeployError]) -> tuple[dict[str, V], dict[
 
 
 def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> TfdeployError:
-    """One error for several hosts: the exit code is the worst, every host keeps its own words.
+    """One error for several hosts: its exit code is the worst one, its text has each host's own error.
 
     `errors` is not empty; `of` is the number of hosts that were asked.
     """

@@ -1,4 +1,4 @@
-"""Facts of every host: the only effect on hosts before the plan."""
+"""Facts of every host. The probe is the only effect on hosts before the plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.emit import host_news, note
+from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -23,12 +23,12 @@ def probe(
     job: str | None,
     keep: tuple[str, ...] = (),
     setup: str | None = None,
-    aside: tuple[Host, ...] = (),
+    unused: tuple[Host, ...] = (),
     emit: Emit,
 ) -> dict[str, HostFacts]:
-    """One answer per host, or the error for all hosts that gave none. `setup`: digest of the job's recipe, if it has one.
+    """host name -> facts, or one error for all hosts that failed. `setup`: digest of the job's recipe, if it has one.
 
-    `aside`: hosts that nothing is placed on and that may hold a `keep`; one that gives no answer is a warning.
+    `unused`: hosts without tasks that may hold a `keep`; one that gives no answer is only a warning.
     """
     names = [host.advertise or host.address for host in hosts]
 
@@ -41,16 +41,16 @@ def probe(
             args["job"] = job
         if setup is not None:
             args["setup"] = setup
-        said = agent.call(PROBE, args)
-        host_news(emit, host.name, "connected")
+        facts = agent.call(PROBE, args)
+        emit_host(emit, host.name, "connected")
         try:
-            said.refuse_nonsense(host.ports, names)
+            facts.refuse_nonsense(host.ports, names)
         except ValueError as error:
             raise BadAnswer(f"its answer to probe makes no sense: {error}", where=host.name) from error
-        return replace(said, host=host.name, clock_skew_s=agent.clock_skew_s)
+        return replace(facts, host=host.name, clock_skew_s=agent.clock_skew_s)
 
-    results = fleet.each((*hosts, *aside), ask)
-    spare, silent = split({host.name: results.pop(host.name) for host in aside})
+    results = fleet.each((*hosts, *unused), ask)
+    spare, silent = split({host.name: results.pop(host.name) for host in unused})
     facts = all_or_error("probe", results)
     for name, error in silent.items():
         words = f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: {error.what}"

@@ -1,17 +1,17 @@
-"""Whether the name of a new run is taken, asked of its hosts as `run.prepare` would find it."""
+"""Whether the name of a new run is taken on its hosts, by the same rule as in `run.prepare`."""
 
 from __future__ import annotations
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.find_run import known_runs
+from tfdeploy.operations.find_run import find_runs
 from tfdeploy.transport.protocols import Fleet
 
 
 def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:
-    """Raises Refused where a host has a run of this job and name, unless that was rolled back. A host that gives no answer
-    fails the probe, not this."""
-    runs, _ = known_runs(fleet, hosts, job)
+    """Raises Refused where a host has a run of this job and name, unless that was rolled back. Hosts without an
+    answer are left to the probe, which fails."""
+    runs, _ = find_runs(fleet, hosts, job)
     for known in runs:
         if known.run == run and (known.live or known.committed or known.damaged):
             where = f"host {', '.join(known.states)}"

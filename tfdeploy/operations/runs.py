@@ -1,4 +1,4 @@
-"""`tfdeploy runs`: one row per run that the hosts know, or that is remembered here of a host that gives no answer."""
+"""`tfdeploy runs`: one row for each run that hosts hold, or that the store has for a host without an answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.rows import RunRow
 from tfdeploy.model.status import run_view
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find_run import KnownRun, known_runs, read_plan
+from tfdeploy.operations.find_run import FoundRun, find_runs, read_plan
 from tfdeploy.operations.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
@@ -18,8 +18,8 @@ def list_runs(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
 ) -> tuple[list[RunRow], dict[str, TfdeployError]]:
     """(rows with run, job, state, live, started, tasks, hosts, who; the hosts that gave no answer). Newest first. `differ` of
-    a row says which hosts hold different plans of it."""
-    known, silent = known_runs(fleet, hosts, job)
+    a row: which hosts hold different plans of it."""
+    known, silent = find_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)
     rows = []
     for one in known:
@@ -35,11 +35,11 @@ def list_runs(
 
 
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
-    """By `started`; a row that does not know it comes last. ISO times, with or without a fraction: "Z" sorts behind "."."""
+    """By `started`; rows without it last. "Z" is cut off: it would sort a time without a fraction behind one with it."""
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
-def _row(known: KnownRun, plan: Plan | None, answered: set[str]) -> RunRow:
+def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
     view = None
     if plan is not None:
         missing = {host.host for host in plan.hosts} - answered

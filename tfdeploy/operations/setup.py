@@ -1,7 +1,7 @@
-"""`tfdeploy setup`: the job's Python environment on every host, and whether they are the same.
+"""`tfdeploy setup`: the job's Python environment on every host, and how they differ.
 
-Digest first: a host that has it is asked one verb and left alone. The others are made at the same time; packages that a
-like host already has are pinned, so that a host that comes later does not get newer ones.
+A host that has the environment (by its digest) gets one call only. The others make it at the same time; versions on hosts
+with the same Python are pinned, so that a host added later does not get newer packages.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import WHEELS, Job
-from tfdeploy.operations.emit import host_news, note
+from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.sync import Synced, send_data
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 
-MAKE_S = 12 * 3600.0  # pip may compile for hours, after another setup did
-MOST_SAID_BYTES = 64 << 20  # of what uv or pip say
-ITEM_BYTES = 100  # what a line weighs besides its text
+MAKE_S = 12 * 3600.0  # pip may compile for hours, and wait for another setup that does
+MAX_OUTPUT_BYTES = 64 << 20  # of the output of uv or pip
+ITEM_BYTES = 100  # counted for a line besides its text
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One host's environment. `made`: just now. Seconds and bytes are what this setup cost."""
+    """One host's environment. `made`: by this setup; `seconds` and `bytes_sent`: of this setup."""
 
     folder: str
     python_version: str
@@ -47,7 +47,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Difference:
-    """A package, or Python itself, that is not the same everywhere: version -> hosts; "" where there is none."""
+    """A package, or Python, whose version differs: version -> hosts; "": hosts that do not have it."""
 
     package: str
     versions: dict[str, tuple[str, ...]]
@@ -60,7 +60,7 @@ class Difference:
 
 
 def recipe_of(job: Job, cache: Path | None) -> Recipe | None:
-    """What the job's environment is made from; None where it asks for none. Raises ConfigError, Refused."""
+    """The recipe of the job's environment; None for a job without one. Raises ConfigError, Refused."""
     if job.setup_requirements is None:
         return None
     wheels = Path(job.setup_wheels) if job.setup_wheels else None
@@ -78,9 +78,9 @@ def setup_job(
             where=job.source or None,
             next="write `setup: {requirements: requirements.txt}` in the job file",
         )
-    looked, lost = split(_look(fleet, hosts, job, recipe))
-    there = {host: found for host, found in looked.items() if found is not None}
-    wanted = tuple(host for host in hosts if host.name in looked and host.name not in there)
+    answered, lost = split(_find(fleet, hosts, job, recipe))
+    there = {host: found for host, found in answered.items() if found is not None}
+    wanted = tuple(host for host in hosts if host.name in answered and host.name not in there)
     made: dict[str, Environment | TfdeployError] = {}
     if wanted:
         held, failed = try_lock(fleet, wanted, job.name, "setup", holder, emit)
@@ -92,12 +92,12 @@ def setup_job(
     return {host.name: everything[host.name] for host in hosts}
 
 
-def _look(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> dict[str, Environment | TfdeployError | None]:
-    """What each host has, by one verb; None where the environment is not there."""
+def _find(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> dict[str, Environment | TfdeployError | None]:
+    """Each host's environment; None where it is not made yet."""
 
     def ask(session: Session) -> Environment | None:
         began = time.monotonic()
-        found = session.agent().call(ENV_STATE, _which(session.host, job, recipe))
+        found = session.agent().call(ENV_STATE, _environment_args(session.host, job, recipe))
         return _environment(found, seconds=time.monotonic() - began) if found.ready else None
 
     return fleet.each(hosts, ask)
@@ -112,21 +112,23 @@ def _make(
         began, sent, agent, host = time.monotonic(), Synced(""), session.agent(), session.host
         if recipe.wheels is not None:
             send_data(session, agent, job.name, WHEELS, recipe.wheels, sent, emit)
-        found = agent.call(ENV_STATE, _which(host, job, recipe))
-        made = not found.ready  # another setup may have made it while we waited for it
+        found = agent.call(ENV_STATE, _environment_args(host, job, recipe))
+        made = not found.ready  # another setup may have made it during the wait for the lock
         if made:
             known = pins.get(found.python_version, {})
-            found = _install(agent, host, {**_which(host, job, recipe), **_what(recipe), "pins": known}, emit)
+            found = _install(agent, host, {**_environment_args(host, job, recipe), **_recipe_args(recipe), "pins": known}, emit)
         seconds = time.monotonic() - began
-        host_news(emit, host.name, "ready", f"{_count(found)} by {found.by} in {seconds:.1f} s")
+        emit_host(emit, host.name, "ready", f"{_count(found)} by {found.by} in {seconds:.1f} s")
         return _environment(found, made=made, seconds=seconds, bytes_sent=sent.bytes_sent)
 
     return fleet.each(hosts, one)
 
 
 def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:
-    """Version of Python -> the packages that all these environments of it have in one version: no host decides alone for
-    another what two of them have differently."""
+    """Python version -> the packages that all environments of that Python have in the same version.
+
+    A package whose version differs between hosts is not pinned.
+    """
     found: dict[str, dict[str, str]] = {}
     for each in environments:
         before = found.get(each.python_version, each.packages)
@@ -135,14 +137,14 @@ def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:
 
 
 def _install(agent: AgentChannel, host: Host, args: Args, emit: Emit) -> EnvState:
-    """env.make, with what uv or pip say as notes for who wants to see much."""
+    """Calls env.make; emits the output of uv or pip as notes of level detail."""
     note(emit, "making the environment", host=host.name)
     stream, weight, give_up = agent.stream(ENV_MAKE, args, silence_s=MAKE_S), 0, time.monotonic() + MAKE_S
     try:
         for item, _ in stream:
             weight += ITEM_BYTES + len(item.line or "")
-            if weight > MOST_SAID_BYTES or time.monotonic() > give_up:
-                raise BadAnswer("it speaks of making the environment without end", where=host.name)
+            if weight > MAX_OUTPUT_BYTES or time.monotonic() > give_up:
+                raise BadAnswer("its output while making the environment does not end", where=host.name)
             if item.line is not None:
                 note(emit, item.line, level="detail", host=host.name)
             elif item.waiting is not None:
@@ -150,15 +152,15 @@ def _install(agent: AgentChannel, host: Host, args: Args, emit: Emit) -> EnvStat
     finally:
         stream.close()
     if stream.value is None or not stream.value.ready:
-        raise BadAnswer("it says that it made the environment, and that there is none", where=host.name)
+        raise BadAnswer("it reports that it made the environment and that there is none", where=host.name)
     return stream.value
 
 
-def _which(host: Host, job: Job, recipe: Recipe) -> Args:
+def _environment_args(host: Host, job: Job, recipe: Recipe) -> Args:
     return {"job": job.name, "python": host.python, "digest": recipe.digest}
 
 
-def _what(recipe: Recipe) -> Args:
+def _recipe_args(recipe: Recipe) -> Args:
     return {"files": recipe.files, "main": recipe.main, "wheels": WHEELS if recipe.wheels else None}
 
 
@@ -171,13 +173,13 @@ def _environment(found: EnvState, **more: Any) -> Environment:
 
 
 def differences(environments: Mapping[str, Environment]) -> tuple[Difference, ...]:
-    """What is not the same on all hosts: Python first, then packages by name."""
-    told = {host: {"Python": each.python_version, **each.packages} for host, each in environments.items()}
-    names = sorted({name for versions in told.values() for name in versions}, key=lambda name: (name != "Python", name))
+    """What differs between hosts: Python first, then packages by name."""
+    versions_of = {host: {"Python": each.python_version, **each.packages} for host, each in environments.items()}
+    names = sorted({name for versions in versions_of.values() for name in versions}, key=lambda name: (name != "Python", name))
     found = []
     for name in names:
         versions: dict[str, list[str]] = {}
-        for host, has in told.items():
+        for host, has in versions_of.items():
             versions.setdefault(has.get(name, ""), []).append(host)
         if len(versions) > 1:
             found.append(Difference(name, {version: tuple(on) for version, on in versions.items()}))

@@ -1,4 +1,4 @@
-"""`tfdeploy status`: the tasks of a run, as its hosts say, with step and loss from their last lines."""
+"""`tfdeploy status`: the tasks of a run, as its hosts report them, with step and loss from their last lines."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ SETTLE_S = 2.0
 class Status:
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
-    left: tuple[str, ...] = ()  # hosts that lost all of a run that goes on: see run_resume.py
-    unheard: tuple[str, tuple[str, ...]] | None = None  # who knows that it is over, and who has not heard: see watch/carry.py
+    abandoned: tuple[str, ...] = ()  # hosts without a minder of a run that goes on, as after a reboot: see run_resume.py
+    unheard: tuple[str, tuple[str, ...]] | None = None  # (host that knows the run's end, those that do not): watch/relay.py
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
-    """One look at all hosts of the run, or at `only` these; hosts without an answer stand in `errors`."""
+    """The state of the run, asked once of all its hosts or of `only` these. Hosts without an answer are in `errors`."""
 
-    def nobody(event: Event) -> None:
+    def ignore(event: Event) -> None:
         return None
 
-    watch = Watch(fleet, plan, nobody, only)
+    watch = Watch(fleet, plan, ignore, only)
     watch.ask()
     started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
     metrics = measure(fleet, plan, started, set(watch.errors))
     view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), unasked=watch.unasked, metrics=metrics)
-    return Status(view, watch.errors, tuple(sorted(watch.left)), _unheard(watch))
+    return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _unheard(watch))
 
 
 def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Asked once more after a moment: the hosts may be about to tell each other."""
-    teller, hosts = _cut_off(watch)
-    if teller is not None and hosts:
+    """Asks twice, SETTLE_S apart: the minders may be about to tell each other."""
+    informed, hosts = _uninformed(watch)
+    if informed is not None and hosts:
         time.sleep(SETTLE_S)
         watch.ask()
-        teller, hosts = _cut_off(watch)
-    return (teller, hosts) if teller is not None and hosts else None
+        informed, hosts = _uninformed(watch)
+    return (informed, hosts) if informed is not None and hosts else None
 
 
-def _cut_off(watch: Watch) -> tuple[str | None, tuple[str, ...]]:
-    """Of the hosts that answer and where somebody minds the run."""
+def _uninformed(watch: Watch) -> tuple[str | None, tuple[str, ...]]:
+    """`uninformed` of the hosts that answer and have a minder of the run."""
     return uninformed(
-        {host: state for host, state in watch.states.items() if host not in watch.errors and host not in watch.left}
+        {host: state for host, state in watch.states.items() if host not in watch.errors and host not in watch.abandoned}
     )
 
 

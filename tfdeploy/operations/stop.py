@@ -1,4 +1,4 @@
-"""`tfdeploy stop`: TERM to the whole tree of every task, grace, KILL, verify, report; all hosts at once."""
+"""`tfdeploy stop`: TERM to the process tree of every task, grace, KILL, verify, report; all hosts at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdeploy.model.answers.runs import RUN_STOP, Ended
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.rows import Survivor
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.persist import PATIENCE_S, Again, persist
+from tfdeploy.operations.retry import PATIENCE_S, OnRetry, each_with_retries
 from tfdeploy.transport.protocols import Fleet, Session
 
 SLACK_S = 60.0  # for the answer, beyond the grace
@@ -19,12 +19,12 @@ SLACK_S = 60.0  # for the answer, beyond the grace
 
 @dataclass(frozen=True)
 class Stopped:
-    """What stop left on one host: nothing, or survivors."""
+    """The result on one host. `survivors`: processes still alive; `known`: the host held the run."""
 
     survivors: list[Survivor] = field(default_factory=list)
     seconds: float = 0.0
     known: bool = True
-    messenger: bool = False  # tells the hosts that are away once they are back
+    messenger: bool = False  # this host's minder stays to tell unreachable hosts once they are back
 
 
 def _survivors(answer: Ended) -> list[Survivor]:
@@ -38,10 +38,12 @@ def stop(
     grace_s: float,
     hosts: frozenset[str] | None = None,
     on_done: Callable[[str, Any], None] | None = None,
-    on_again: Again | None = None,
+    on_retry: OnRetry | None = None,
 ) -> dict[str, Stopped | TfdeployError]:
-    """Every host's outcome. `hosts`: only these. A host that does not know the run has nothing to stop. One whose answer
-    was lost, or that was slow, is asked again: see `persist`."""
+    """Every host's outcome. `hosts`: only these. On a host that does not know the run there is nothing to stop.
+
+    A host whose answer was lost, or that was too slow, is called again: see `each_with_retries`.
+    """
 
     def one(session: Session) -> Stopped:
         args = {"run": plan.run, "job": plan.job, "grace_s": grace_s}
@@ -54,4 +56,4 @@ def stop(
         return Stopped(_survivors(answer), answer.seconds, messenger=answer.messenger)
 
     wanted = tuple(host for host in hosts_of(plan) if hosts is None or host.name in hosts)
-    return persist(fleet, wanted, one, patience_s=PATIENCE_S + grace_s, on_done=on_done, on_again=on_again)
+    return each_with_retries(fleet, wanted, one, patience_s=PATIENCE_S + grace_s, on_done=on_done, on_retry=on_retry)

@@ -1,6 +1,6 @@
-"""`tfdeploy sync`: code becomes a release on every host, data sets become whole; all hosts at once.
+"""`tfdeploy sync`: code becomes a release on every host, data sets are made complete; all hosts at once.
 
-Digest first: a host that has the release and the data already is asked and nothing is sent.
+Digests are compared first: nothing is sent to a host that has the release and the data.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
+from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.pack import Packer
-from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Agree, Losses, most, never, refuse_losses
-from tfdeploy.operations.emit import note, transfer_news
+from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
+from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import release, try_lock
-from tfdeploy.operations.trusted import below_workdir, only_of
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 from tfdeploy.transport.rsync.transfer import push
@@ -45,13 +45,13 @@ TRIES = 3  # a file that changes while it is sent is sent again this often
 
 
 class TreeChanged(Refused):
-    """The folder is no longer what its manifest says: read it again. `bytes_sent`: in vain, or not."""
+    """The code folder no longer matches its manifest and must be read again. `bytes_sent`: what this try sent."""
 
     bytes_sent = 0
 
 
 class InUse(Refused):
-    """A live run of the job reads what would be changed."""
+    """A live run of the job reads the data that would change."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def read_shipment(job: Job, cache: Path | None) -> Shipment:
 def sync(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, on_done: Callable[[str, Any], None] | None = None
 ) -> dict[str, Synced | TfdeployError]:
-    """Every host's outcome. What one host lacks does not keep the others from completing."""
+    """Every host's outcome. A host that fails does not stop the others."""
 
     def one(session: Session) -> Synced:
         began = time.monotonic()
@@ -103,7 +103,7 @@ def sync(
         for name, listing in shipment.data.items():
             send_data(session, agent, shipment.job, name, listing, done, emit)
         done.seconds = time.monotonic() - began
-        transfer_news(emit, session.host.name, "all", "done", done.bytes_sent, done.bytes_sent)
+        emit_transfer(emit, session.host.name, "all", "done", done.bytes_sent, done.bytes_sent)
         return done
 
     return fleet.each(hosts, one, on_done=on_done)
@@ -119,7 +119,7 @@ def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: 
     if wanted and not begun.rsync:
         raise rsync_missing(session.target)
     done.sent.append("code")
-    for again in (False, True):  # once more for what a bad transfer spoilt; then the tree itself has changed
+    for again in (False, True):  # a second try repairs a bad transfer; if it fails too, the tree has changed
         if wanted and shipment.packer.fits(wanted):
             done.bytes_sent += _put(session, agent, shipment, wanted, {**where, "staging": staging}, emit, again)
         elif wanted:
@@ -142,23 +142,23 @@ def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: 
 def _put(
     session: Session, agent: AgentChannel, shipment: Shipment, wanted: list[str], where: Args, emit: Emit, again: bool
 ) -> int:
-    """Small files, through the session that is open; what a host found wrong is packed anew, for it alone."""
+    """Sends small files through the open session. `again`: packs the files anew, for this host alone."""
     host, total, sent, done = session.host.name, shipment.packer.size_bytes(wanted), 0, 0
-    transfer_news(emit, host, "code", "begin", 0, total)
+    emit_transfer(emit, host, "code", "begin", 0, total)
     try:
         for parcel in shipment.packer.parcels(wanted, fresh=again):
             agent.call(RELEASE_PUT, {**where, "files": parcel.files}, blob=parcel.packed, timeout_s=600)
             sent, done = sent + len(parcel.packed), done + parcel.raw_bytes
-            transfer_news(emit, host, "code", "moving", done, total)
+            emit_transfer(emit, host, "code", "moving", done, total)
     except TfdeployError:
-        transfer_news(emit, host, "code", "failed", 0, total)
+        emit_transfer(emit, host, "code", "failed", 0, total)
         raise
-    transfer_news(emit, host, "code", "done", total, total)
+    emit_transfer(emit, host, "code", "done", total, total)
     return sent
 
 
 def send_data(session: Session, agent: AgentChannel, job: str, name: str, listing: DataListing, done: Synced, emit: Emit) -> None:
-    """The data set whole on this host, under the job's lock. What was sent is noted in `done`."""
+    """Makes the data set on this host complete, under the job's lock. Adds what was sent to `done`."""
     where = {"job": job, "name": name}
     for again in range(TRIES):
         there = agent.call(DATA_STATE, where, timeout_s=600)
@@ -173,7 +173,7 @@ def send_data(session: Session, agent: AgentChannel, job: str, name: str, listin
             session, root, names, folder, listing.total_bytes, what, emit, delete=listing.is_folder, anew=again > 0
         )
         now = read_data(Path(listing.source))
-        unchanged = now.stamp == listing.stamp  # one written to while it was read may have the size and time of before
+        unchanged = now.stamp == listing.stamp  # finer than the digest: size and mtime may be the same after a write
         if unchanged and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=600).ok:
             return
         note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
@@ -208,17 +208,17 @@ def _push(
     anew: bool = False,
 ) -> int:
     host = session.host.name
-    transfer_news(emit, host, what, "begin", 0, total)
+    emit_transfer(emit, host, what, "begin", 0, total)
 
     def moving(done: int, _total: int | None = None) -> None:
-        transfer_news(emit, host, what, "moving", done, total)
+        emit_transfer(emit, host, what, "moving", done, total)
 
     try:
         sent = push(session.target, root, names, folder, delete=delete, anew=anew, on_progress=moving)
     except TfdeployError:
-        transfer_news(emit, host, what, "failed", 0, total)
+        emit_transfer(emit, host, what, "failed", 0, total)
         raise
-    transfer_news(emit, host, what, "done", total, total)
+    emit_transfer(emit, host, what, "done", total, total)
     return sent
 
 
@@ -229,9 +229,9 @@ def sync_job(
     holder: LockHolder,
     cache: Path | None,
     emit: Emit,
-    agree: Agree = never,
+    confirm: Confirm = never_confirm,
 ) -> dict[str, Synced | TfdeployError]:
-    """The verb: locks, reads the tree, sends; reads it again for the hosts that saw it change."""
+    """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed meanwhile."""
     shipment = read_shipment(job, cache)
     for warning in shipment.manifest.warnings:
         note(emit, warning, level="warning")
@@ -241,7 +241,7 @@ def sync_job(
     for _ in range(TRIES):
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
         try:
-            results.update({**failed, **(_barred(fleet, held, shipment, agree) or sync(fleet, held, shipment, emit))})
+            results.update({**failed, **(_refusals_by_host(fleet, held, shipment, confirm) or sync(fleet, held, shipment, emit))})
         finally:
             release(fleet, held, job.name)
         changed = {name: result.bytes_sent for name, result in results.items() if isinstance(result, TreeChanged)}
@@ -256,17 +256,23 @@ def sync_job(
     return {host.name: results[host.name] for host in hosts}
 
 
-def _barred(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, agree: Agree) -> dict[str, Synced | TfdeployError]:
-    """As `refused`, with each host's share of what is not agreed to."""
+def _refusals_by_host(
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm
+) -> dict[str, Synced | TfdeployError]:
+    """`data_refusals`, with what is not confirmed as the error of every host."""
     try:
-        return refused(fleet, hosts, shipment, agree)
+        return data_refusals(fleet, hosts, shipment, confirm)
     except Refused as error:
         return {host.name: error for host in hosts}
 
 
-def refused(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, agree: Agree) -> dict[str, Synced | TfdeployError]:
-    """Before anything is sent: each host's refusal where data would change under a live run on one of them, else nothing.
-    Raises Refused where most of a data set would be deleted, and the operator does not agree."""
+def data_refusals(
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm
+) -> dict[str, Synced | TfdeployError]:
+    """Before anything is sent: host -> its refusal where data would change under a live run on any host, else nothing.
+
+    Raises Refused where most of a data set would be deleted and the operator does not confirm.
+    """
 
     losing: Losses = {}
 
@@ -276,7 +282,7 @@ def refused(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, agree: Ag
             place = _begin_data(*about, digest=listing.digest, ask=True)
             if listing.is_folder and place.files > A_FEW and len(listing.names) < MOST_NAMES_BYTES:
                 place = _begin_data(*about, blob=listing.names, digest=listing.digest, ask=True)
-            if most(place.losing, place.files):
+            if is_most(place.losing, place.files):
                 losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
 
     found = fleet.each(hosts, ask) if shipment.data else {}
@@ -284,5 +290,5 @@ def refused(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, agree: Ag
     if live:
         other = Refused(f"nothing was sent: data would change under a live run on {', '.join(live)}")
         return {name: error if isinstance(error, TfdeployError) else other for name, error in found.items()}
-    refuse_losses(losing, agree)
+    refuse_losses(losing, confirm)
     return {}

@@ -1,6 +1,6 @@
-"""`tfdeploy tensorboard`: TensorBoard beside the files of a run, on the host of its deciding task, seen through the session.
+"""`tfdeploy tensorboard`: TensorBoard on the host of the run's deciding task, reached through a tunnel of the session.
 
-It sees the run's working directory with its keep folders. It ends with this program, however that ends.
+It reads the run's working directory with its keep folders. It ends when this process ends, in any way.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ USUAL_PORT = 6006
 
 
 @dataclass(frozen=True)
-class Board:
-    """A TensorBoard that is up, at `url` of this machine."""
+class TensorBoard:
+    """A TensorBoard that is up; `url`: its address on this machine."""
 
     host: str
     url: str
     stream: Stream[BoardUp, BoardEnd]
 
     def wait(self) -> None:
-        """Until TensorBoard ends by itself: raises HostFailed with its last words, or HostUnreachable."""
+        """Waits until TensorBoard ends by itself. Raises HostFailed with the last line of its output, or HostUnreachable."""
         for _ in self.stream:
             continue
-        said = (self.stream.value.said if self.stream.value else "").strip().splitlines()
-        raise HostFailed("TensorBoard ended" + (f": {said[-1][:400]}" if said else ""), where=self.host)
+        output = (self.stream.value.said if self.stream.value else "").strip().splitlines()
+        raise HostFailed("TensorBoard ended" + (f": {output[-1][:400]}" if output else ""), where=self.host)
 
 
 @contextmanager
-def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int | None = None) -> Iterator[Board]:
-    """`host`: another host of the run; `port`: exactly this one here (None: 6006, or any that is free).
+def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int | None = None) -> Iterator[TensorBoard]:
+    """`host`: another host of the run; `port`: the port on this machine (None: 6006, or any free one).
 
     Raises UsageError, Refused (not installed, no port here), HostFailed, HostUnreachable.
     """
     session = _session(fleet, _chosen(plan, host))
-    python = plan.host(session.host.name).python  # "": the host knows its own
+    python = plan.host(session.host.name).python  # "": the host finds it in its own plan
     stream = session.agent().stream(TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python})
     try:
         there = _port(stream, session.host.name)
         tunnel = session.tunnel(there, (port,) if port else (USUAL_PORT, 0))
         try:
-            yield Board(session.host.name, f"http://127.0.0.1:{tunnel.port}/", stream)
+            yield TensorBoard(session.host.name, f"http://127.0.0.1:{tunnel.port}/", stream)
         finally:
             tunnel.close()
     finally:
@@ -73,7 +73,7 @@ def _session(fleet: Fleet, host: Host) -> Session:
 
 
 def _port(stream: Stream[BoardUp, BoardEnd], host: str) -> int:
-    """Waits for it to be up."""
+    """The port on the host, once TensorBoard is up."""
     try:
         for item, _ in stream:
             return item.port

@@ -1,6 +1,6 @@
-"""trust: the host keys of hosts that are not known yet, shown with their fingerprints and recorded on a yes.
+"""`tfdeploy trust`: shows the fingerprints of unknown host keys, and records the keys that the user confirms.
 
-It never replaces a key: a changed one is reported, and its old line is the user's to remove.
+It never replaces a key: a changed key is reported, and the user removes the old line.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PARALLEL = 32
 
 
 @dataclass(frozen=True)
-class Scanned:
-    """One machine's key, or why it could not be asked. `host` is the inventory's name, or that of a jump host."""
+class ScanResult:
+    """One machine's host key, or the error of asking for it. `host`: its name in the inventory, or the jump host's name."""
 
     host: str
     found: HostKey | TfdeployError
@@ -33,10 +33,10 @@ class Scanned:
         return self.found.state if isinstance(self.found, HostKey) else "unreachable"
 
 
-def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[Scanned]:
-    """Every host once, in order, and before them the jump hosts on their way.
+def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[ScanResult]:
+    """The host keys of the jump hosts, then of all hosts in order, each once.
 
-    A host behind a jump host that is not known yet is reported as unreachable: record the jump host, scan again.
+    A host behind a jump host whose key is unknown is reported as unreachable: record the jump host's key, scan again.
     """
     first: dict[Target, str] = {}
     last: list[tuple[str, Target | TfdeployError]] = []
@@ -50,12 +50,12 @@ def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[Scanned]:
         first.update({hop: hop.hostname for hop in hops if hop not in first})
     connector = Connector()
 
-    def ask(asked: tuple[str, Target | TfdeployError]) -> Scanned:
+    def ask(asked: tuple[str, Target | TfdeployError]) -> ScanResult:
         name, target = asked
         try:
-            return Scanned(name, target if isinstance(target, TfdeployError) else scan_one(name, target, connector))
+            return ScanResult(name, target if isinstance(target, TfdeployError) else scan_one(name, target, connector))
         except TfdeployError as error:
-            return Scanned(name, error)
+            return ScanResult(name, error)
 
     try:
         with ThreadPoolExecutor(parallel) as pool:
@@ -67,9 +67,9 @@ def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[Scanned]:
         connector.close()
 
 
-def record(found: Iterable[Scanned]) -> list[Scanned]:
-    """Writes down the new keys among `found`, each once; returns those. Raises HostFailed where a file cannot be written."""
-    written: dict[tuple[str, str, bytes], Scanned] = {}
+def record(found: Iterable[ScanResult]) -> list[ScanResult]:
+    """Records the new keys among `found`, each once; returns those. Raises HostFailed where a file cannot be written."""
+    written: dict[tuple[str, str, bytes], ScanResult] = {}
     for one in found:
         key = one.found
         if not isinstance(key, HostKey) or key.state != "new" or (key.file, key.name, key.key) in written:
@@ -82,7 +82,7 @@ def record(found: Iterable[Scanned]) -> list[Scanned]:
 
 
 def read_fingerprints(text: str) -> dict[str, str]:
-    """`--fingerprints FILE`: lines of `host SHA256:...`, or what `ssh-keygen -lf` prints behind a name. name -> fingerprint."""
+    """name -> fingerprint, from `--fingerprints FILE`: lines `host SHA256:...`, or a name and what `ssh-keygen -lf` prints."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         words = line.split()

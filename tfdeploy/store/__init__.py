@@ -1,1 +1,1 @@
-"""Runs as the control machine remembers them. A cache: everything can be found again from the hosts."""
+"""Runs as the control machine remembers them. A cache: the hosts hold all of it too."""

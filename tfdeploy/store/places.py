@@ -1,4 +1,4 @@
-"""Where the control machine keeps what it may lose: $XDG_STATE_HOME/tfdeploy."""
+"""Where the control machine keeps its caches: $XDG_STATE_HOME/tfdeploy."""
 
 from __future__ import annotations
 

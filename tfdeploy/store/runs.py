@@ -1,7 +1,7 @@
 """The run store: one folder a run, with plan.json and events.jsonl.
 
-Every failure to write is answered with False, never with an exception: a full or read-only home must not
-keep anybody from launching or stopping. What is corrupt is treated as not there.
+A failed write returns False and raises nothing: launch and stop must also work with a full or read-only home.
+A corrupt file counts as missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RunStore:
         self.root = root / "runs"
 
     def save(self, plan: Plan) -> bool:
-        """Remembers the plan; True if it is on disk."""
+        """Stores the plan; True if it is on disk."""
         folder = self.root / plan.run
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -40,8 +40,8 @@ class RunStore:
         return True
 
     def plan(self, run: str, job: str | None = None) -> Plan | None:
-        """The remembered plan of exactly this run id, or None. `job`: that is meant; two jobs may use one name, and the later
-        one is remembered."""
+        """The stored plan of exactly this run id, or None. `job`: only a plan of that job; two jobs may use one run id, and the
+        later plan replaces the earlier one."""
         if not is_run(run):
             return None
         try:
@@ -58,7 +58,7 @@ class RunStore:
         except OSError:
             folders = []
         for folder in folders:
-            with contextlib.suppress(OSError):  # one that cannot be read hides no other
+            with contextlib.suppress(OSError):  # a folder that cannot be read is left out
                 if (folder / "plan.json").is_file():
                     found.append(((folder / "plan.json").stat().st_mtime, folder.name))
         return [name for _, name in sorted(found, reverse=True)]
@@ -74,16 +74,16 @@ class RunStore:
 
 
 class Recorder:
-    """Appends a run's events, but not the lines of its tasks, which lie on the hosts, nor the plan, which lies beside it."""
+    """Appends a run's events. Not recorded: log lines, which the hosts hold, and the plan, which has its own file."""
 
     def __init__(self, path: Path) -> None:
-        self.left = EVENTS_KEPT
+        self.remaining = EVENTS_KEPT
         self.file: BinaryIO | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.file = path.open("ab", buffering=0)
         except OSError:
-            self.left = 0
+            self.remaining = 0
 
     def close(self) -> None:
         if self.file is not None:
@@ -91,10 +91,10 @@ class Recorder:
             self.file = None
 
     def __call__(self, event: Event) -> None:
-        if event.kind in ("line", "plan") or self.left <= 0 or self.file is None:
+        if event.kind in ("line", "plan") or self.remaining <= 0 or self.file is None:
             return
-        self.left -= 1
+        self.remaining -= 1
         try:
             self.file.write(event_to_json(event) + b"\n")
         except OSError:
-            self.left = 0
+            self.remaining = 0

@@ -1,6 +1,6 @@
-"""A data set on the control machine -> its listing. Its content is not read: size and time say whether it changed.
+"""A data set on the control machine -> its listing. Its content is not read: size and time show whether it changed.
 
-The digest is the agent's own (wire.data_digest), so that both sides name the same state by the same word.
+The digest is the agent's (wire.data_digest), so that both sides have the same digest for the same state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = tuple[str, int, int, str, str]  # path, size, mtime in whole seconds, "fil
 
 @dataclass(frozen=True)
 class DataListing:
-    """`source`: absolute. A file: one row under its own name."""
+    """`source`: absolute path. A single file is listed under its own name."""
 
     source: str
     is_folder: bool
@@ -30,7 +30,7 @@ class DataListing:
     files: int
     warnings: tuple[str, ...] = ()  # links that lead out of it
     names: bytes = b""  # wire.name_key of each path, one after the other
-    stamp: str = ""  # finer than the digest, and of this machine only: any write since gives another one
+    stamp: str = ""  # changes with any write; finer than the digest, and valid on this machine only
 
 
 def read_data(path: Path) -> DataListing:

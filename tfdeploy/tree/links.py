@@ -1,4 +1,4 @@
-"""Whether a link stays inside its tree. Looks at the disk, follows nothing out."""
+"""Whether a link stays inside its tree. Reads the disk; opens nothing outside the tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import posixpath
 
 
 def leads_out(top: str, path: str, target: str) -> bool:
-    """True for a target that is absolute, climbs out of `top` by its words, or gets out through other links.
+    """True for a target that is absolute, leaves `top` by `..`, or leaves it through other links.
 
     `top`: absolute and without links; `path`: of the link, relative to it.
     """

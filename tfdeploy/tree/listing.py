@@ -1,6 +1,6 @@
-"""Which files of a folder are code: git's own listing, so that .gitignore means what git says it means.
+"""Which files of a folder are code: git lists them, so that .gitignore means what it means to git.
 
-Works inside a checkout and outside (with an empty repository that knows no file). Reads; changes nothing.
+Works inside a checkout, and outside with an empty temporary repository. Changes nothing in the folder.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CACHES = frozenset(
         ".DS_Store",
     )
 )
-_ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta/history")
-# what would make git look at another repository than the folder's own
+_ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")
+# these would make git use another repository than the folder's own
 _LOCAL_VARIABLES = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -81,7 +81,7 @@ def _is_in_checkout(folder: str, inner: bool) -> bool:
 
 
 def _is_folder(place: str) -> bool:
-    """git lists a folder only where another repository begins, or where a tracked file became a folder."""
+    """git lists a folder only where an inner repository begins, or where a tracked file became a folder."""
     return os.path.isdir(place) and not os.path.islink(place.rstrip("/"))
 
 
@@ -112,26 +112,28 @@ class _Git:
             )
         except FileNotFoundError as error:
             raise Refused(
-                "git is not installed here: it tells which files are code", where=self.folder, next="apt install git, or the like"
+                "git is not installed here, and tfdeploy needs it to list the code",
+                where=self.folder,
+                next="apt install git, or the like",
             ) from error
         if done.returncode != 0:
             if not where and b"not a git repository" in done.stderr:
-                return set()  # a broken .git, or one beyond a file system's edge
+                return set()  # a broken .git, or one on another file system
             raise self._refusal(os.fsdecode(done.stderr))
         self.warnings += [line for line in os.fsdecode(done.stderr).splitlines() if "could not open directory" in line]
         return {path for path in os.fsdecode(done.stdout).split("\0") if path}
 
-    def _refusal(self, said: str) -> Refused:
-        first = said.strip().splitlines()[0] if said.strip() else "git failed without a word"
+    def _refusal(self, stderr: str) -> Refused:
+        first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"
         hint = f"git -C {self.folder} status"
-        if "dubious ownership" in said:
+        if "dubious ownership" in stderr:
             hint = f"git config --global --add safe.directory {self.folder}, if you trust what is in it"
         return Refused(f"git cannot list the code: {first}", where=self.folder, next=hint)
 
 
 def _environments(found: Iterable[str]) -> set[str]:
     """Folders that are Python environments: they hold pyvenv.cfg, or conda's history."""
-    tails = tuple("/" + mark for mark in _ENVIRONMENT_MARKS)
+    tails = tuple("/" + mark for mark in _ENVIRONMENT_FILES)
     return {path[: -len(tail)] for path in found for tail in tails if path.endswith(tail)}
 
 

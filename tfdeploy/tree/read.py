@@ -1,4 +1,4 @@
-"""A folder of code -> Manifest: every file hashed, every link weighed, one release hash over all of it.
+"""A folder of code -> Manifest: every file hashed, every link checked, one release hash over all of it.
 
 Reads only. A file that changes while it is read is read again; one that keeps changing is refused.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.manifest import Entry, Manifest
+from tfdeploy.tree.hash_cache import HashCache, stamp
 from tfdeploy.tree.links import leads_out
 from tfdeploy.tree.listing import IGNORE_FILE, list_code
-from tfdeploy.tree.remembered import RememberedHashes, stamp
 
 THREADS = 4
 TRIES = 3
@@ -35,8 +35,8 @@ def read_tree(root: Path, *, exclude: Iterable[str] = (), cache: Path | None = N
         what = "is not a folder" if os.path.exists(top) else "does not exist"
         raise ConfigError(f"the code folder {what}", where=str(root), next="correct `code:` in the job file")
     paths, warnings = list_code(top, exclude)
-    links, files = _sort_out(top, paths, warnings)
-    hashes = RememberedHashes(cache, top)
+    links, files = _links_and_files(top, paths, warnings)
+    hashes = HashCache(cache, top)
     entries = sorted(links + _hash_all(top, files, hashes), key=lambda entry: entry.path)
     if not any(entry.kind != "link" for entry in entries):
         raise Refused(
@@ -49,15 +49,15 @@ def read_tree(root: Path, *, exclude: Iterable[str] = (), cache: Path | None = N
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
-    """Names exactly this content: paths, contents, executable bits and link targets."""
+    """32 hex digits of a SHA-256 over paths, contents, executable bits and link targets. `entries`: sorted by path."""
     total = hashlib.sha256()
     for entry in entries:
         total.update(os.fsencode(f"{entry.kind}\0{entry.path}\0{entry.sha256 or entry.target}\0"))
     return total.hexdigest()[:32]
 
 
-def _sort_out(top: str, paths: list[str], warnings: list[str]) -> tuple[list[Entry], list[tuple[str, os.stat_result]]]:
-    """(links that stay inside, files). Others are left out: gone, below a link, no file at all."""
+def _links_and_files(top: str, paths: list[str], warnings: list[str]) -> tuple[list[Entry], list[tuple[str, os.stat_result]]]:
+    """(links that stay inside, files). Left out: paths that are gone, below a link, or neither file nor link."""
     links: list[Entry] = []
     files: list[tuple[str, os.stat_result]] = []
     real_folders: dict[str, bool] = {"": True}
@@ -81,15 +81,15 @@ def _sort_out(top: str, paths: list[str], warnings: list[str]) -> tuple[list[Ent
     return links, files
 
 
-def _is_real_folder(top: str, folder: str, known: dict[str, bool]) -> bool:
-    """Whether no step of the way is a link: git goes on listing tracked files below a folder that became one."""
-    if folder not in known:
+def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
+    """Whether no part of the path is a link: git still lists tracked files below a folder that became a link."""
+    if folder not in checked:
         parent = folder.rpartition("/")[0]
-        known[folder] = _is_real_folder(top, parent, known) and not os.path.islink(f"{top}/{folder}")
-    return known[folder]
+        checked[folder] = _is_real_folder(top, parent, checked) and not os.path.islink(f"{top}/{folder}")
+    return checked[folder]
 
 
-def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: RememberedHashes) -> list[Entry]:
+def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[Entry]:
     entries: list[Entry] = []
     unknown: list[tuple[str, os.stat_result]] = []
     for path, found in files:
@@ -107,7 +107,7 @@ def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: Remembe
     return entries
 
 
-def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: RememberedHashes) -> list[Entry]:
+def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[Entry]:
     entries = []
     for path, _ in batch:
         read_ns = time.time_ns()
@@ -128,7 +128,7 @@ def _entry(path: str, found: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str]:
-    """(what it is, sha256 of its content), both of one moment. Raises Refused when it keeps changing, and OSError."""
+    """(stat, sha256 of the content), both of the same state. Raises Refused when the file keeps changing, and OSError."""
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

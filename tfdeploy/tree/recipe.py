@@ -1,6 +1,6 @@
 """What an environment is made from: a requirements file with what it includes, and a folder of wheels -> a Recipe.
 
-Reads only. What hosts could not find, because it lies beside the file, is refused here with file:line.
+Reads only. A requirement that is a path of this machine is refused with file:line: hosts do not have it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.datasets import DataListing, read_data
-from tfdeploy.tree.remembered import RememberedHashes, stamp
+from tfdeploy.tree.hash_cache import HashCache, stamp
 
 MOST_BYTES = 1 << 20  # of one requirements file
 MOST_FILES = 100
@@ -29,7 +29,7 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 @dataclass(frozen=True)
 class Recipe:
-    """`files`: path relative to their common folder -> text, `main` among them. `digest` names exactly this content."""
+    """`files`: path relative to their common folder -> text, `main` among them. `digest`: a hash of them and of the wheels."""
 
     main: str
     files: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Recipe:
 
 
 def read_recipe(requirements: Path, wheels: Path | None, cache: Path | None = None, *, where: str = "setup") -> Recipe:
-    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that name both.
+    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that both are named in, for errors.
 
     Raises ConfigError (missing, not readable, a path that hosts cannot have) and Refused (no wheel in the folder).
     """
@@ -55,7 +55,7 @@ def read_recipe(requirements: Path, wheels: Path | None, cache: Path | None = No
 
 
 def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
-    """The file and all that it names by -r and -c, by absolute path, itself first."""
+    """The file and all that it includes by -r and -c: absolute path -> text, the file itself first."""
     texts: dict[Path, str] = {}
     wanted = [(Path(os.path.abspath(requirements)), named)]
     while wanted:
@@ -92,7 +92,7 @@ def _read(path: Path, where: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number, words) of each requirement: continued lines are one, comments are gone."""
+    """(line number, text) of each requirement: continued lines are joined, comments are removed."""
     joined, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         first = first if joined else number
@@ -107,7 +107,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_line(words: str, place: str) -> None:
-    """Refuses what lies beside this file and nowhere else. An absolute path may be one that all hosts share."""
+    """Refuses a relative path: hosts do not have it. An absolute path may be on a file system that all hosts share."""
     option = _OPTION.match(words)
     named = option[2] if option else words.split(";")[0].split(" --")[0].split("@")[-1].strip()
     if "://" in words or named.startswith(("/", "~", "-", "file:/")):
@@ -125,7 +125,7 @@ def _wheels(folder: Path, cache: Path | None, where: str) -> tuple[DataListing, 
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", where=where, next="correct the name, or make it")
     listing = read_data(folder)
-    hashes, found = RememberedHashes(cache, os.path.realpath(folder)), {}
+    hashes, found = HashCache(cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file():
@@ -136,15 +136,15 @@ def _wheels(folder: Path, cache: Path | None, where: str) -> tuple[DataListing, 
     return listing, found
 
 
-def _hash(path: Path, name: str, hashes: RememberedHashes) -> str:
+def _hash(path: Path, name: str, hashes: HashCache) -> str:
     began = time.time_ns()
     with path.open("rb") as stream:
         now = os.fstat(stream.fileno())
-        known = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
-        if known is None:
+        sha256 = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
+        if sha256 is None:
             total = hashlib.sha256()
             while block := stream.read(BLOCK_BYTES):
                 total.update(block)
-            known = total.hexdigest()
-            hashes.put(name, stamp(now), known, began)
-    return known
+            sha256 = total.hexdigest()
+            hashes.put(name, stamp(now), sha256, began)
+    return sha256

@@ -1,4 +1,4 @@
-"""The text of a manifest's programs, for planning: it reads their syntax trees and opens no file itself."""
+"""The text of a manifest's programs, for planning, which parses them and opens no file itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfdeploy.model.manifest import Manifest
 
-MOST_BYTES = 1 << 20  # a longer file is no source that somebody wrote
+MOST_BYTES = 1 << 20  # a longer file is generated, not written by hand
 
 
 def read_sources(manifest: Manifest) -> dict[str, str]:

@@ -17,10 +17,10 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.ask import ask_all
-from tfdeploy.operations.copy.copy_keep import Spread, spread_keep
-from tfdeploy.operations.copy.pull import Source, bring, look
-from tfdeploy.operations.copy.pull_logs import bring_logs
-from tfdeploy.operations.find_run import hosts_of, known_runs
+from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
+from tfdeploy.operations.copy.pull_logs import fetch_logs
+from tfdeploy.operations.find_run import find_runs, hosts_of
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.launching.rollback import roll_back
@@ -33,7 +33,7 @@ from tfdeploy.operations.sync import read_shipment
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
-from tfdeploy.operations.watch.listen import _hear
+from tfdeploy.operations.watch.listen import _receive
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
@@ -79,12 +79,12 @@ def watches(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     watch, found = Watch(fleet, PLAN, nobody), {}
     for host in hosts_of(PLAN):
         try:
-            _hear(watch, host, threading.Event())
+            _receive(watch, host, threading.Event())
             found[host.name] = watch.states.get(host.name)
         except TfdeployError as error:
             watch.take(host.name, error)
             found[host.name] = error
-    watch.tell(watch.view())
+    watch.emit_run(watch.view())
     return found
 
 
@@ -98,22 +98,22 @@ def reads_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 def fetches(what: str) -> Doing:
     def do(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
         source = Source(what, JOB, RUN, ("sub",))
-        return fleet.each(hosts_of(PLAN), lambda each: bring(each, source, here / each.host.name, nobody, overwrite=True))
+        return fleet.each(hosts_of(PLAN), lambda each: fetch_folder(each, source, here / each.host.name, nobody, overwrite=True))
 
     return do
 
 
 def fetches_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    return fleet.each(hosts_of(PLAN), lambda session: bring_logs(session, PLAN, here / "logs", nobody))
+    return fleet.each(hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, here / "logs", nobody))
 
 
 def looks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    return fleet.each(hosts_of(PLAN), lambda session: look(session, Source("keep", JOB, keep=("sub",))))
+    return fleet.each(hosts_of(PLAN), lambda session: list_files(session, Source("keep", JOB, keep=("sub",))))
 
 
 def spreads(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     """From the other one to the liar."""
-    return alone(lambda: spread_keep(fleet, Spread(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody))
+    return alone(lambda: copy_keep(fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody))
 
 
 def alone(act: Callable[[], Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def shows_board(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 
 def knows(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    known, silent = known_runs(fleet, hosts_of(PLAN), JOB)
+    known, silent = find_runs(fleet, hosts_of(PLAN), JOB)
     assert any(OTHER in each.states for each in known)
     list_runs(fleet, hosts_of(PLAN), RunStore(here / "store"), JOB)
     return {**dict.fromkeys(HOSTS), **silent}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.config import load_inventory, understand
+from tfdeploy.config import load_inventory, load_inventory_file
 from tfdeploy.errors import ConfigError
 
 CONTRACT = """\
@@ -255,7 +255,7 @@ def test_a_thousand_hosts_are_read(load):
 
 def test_where_each_setting_came_from(load):
     load(CONTRACT)
-    given = understand(Path("lab.yaml")).given["n2"]
+    given = load_inventory_file(Path("lab.yaml")).given["n2"]
     assert {key: one.node.place for key, one in given.items() if key in ("user", "port")} == {
         "user": "lab.yaml:2",
         "port": "lab.yaml:12",

@@ -115,7 +115,7 @@ REFUSED = {
     "setup: {}": ("setup names no requirements", "setup", "requirements: requirements.txt"),
     "setup: {requirements: r.txt, wheels: .}": ("wheels is the code folder itself", "setup.wheels", "of their own"),
     "{setup: {requirements: r.txt, wheels: ./w}, data: {setup-wheels: ./d}}": (
-        "the wheels are called",
+        "taken by the folder of wheels",
         "data.setup-wheels",
         "name",
     ),

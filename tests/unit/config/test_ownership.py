@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.cli.main import main
-from tfdeploy.config import mistrust
+from tfdeploy.config import ownership_warning
 
 
 @pytest.fixture
@@ -21,26 +21,26 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_one_s_own_file_is_trusted_and_so_is_root_s(file: Path) -> None:
-    assert mistrust(file, file.stat().st_uid) is None
-    assert mistrust(Path("/etc/passwd"), 12345) is None
-    assert mistrust(file.parent / "none", 0) is None
+    assert ownership_warning(file, file.stat().st_uid) is None
+    assert ownership_warning(Path("/etc/passwd"), 12345) is None
+    assert ownership_warning(file.parent / "none", 0) is None
 
 
 def test_a_file_that_everybody_may_write_is_named_with_the_chmod_line(file: Path) -> None:
     file.chmod(0o666)
-    said = mistrust(file, file.stat().st_uid)
+    said = ownership_warning(file, file.stat().st_uid)
     assert said is not None and said.endswith(f"chmod o-w '{file}'")
 
 
 def test_another_user_s_file_is_named(file: Path) -> None:
     owner = pwd.getpwuid(file.stat().st_uid).pw_name
-    said = mistrust(file, file.stat().st_uid + 12345) if os.getuid() else _given_away(file)
+    said = ownership_warning(file, file.stat().st_uid + 12345) if os.getuid() else _given_away(file)
     assert said is not None and "belongs to user" in said and (owner in said)
 
 
 def _given_away(file: Path) -> str | None:
     os.chown(file, 65534, -1)
-    return mistrust(file, 0)
+    return ownership_warning(file, 0)
 
 
 def test_a_verb_warns_once_and_goes_on(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

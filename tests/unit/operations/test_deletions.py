@@ -10,7 +10,7 @@ import pytest
 from tfdeploy.cli import context
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.errors import Refused
-from tfdeploy.operations.deletions import most, never, refuse_losses
+from tfdeploy.operations.deletions import is_most, never_confirm, refuse_losses
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,13 @@ from tfdeploy.operations.deletions import most, never, refuse_losses
     ],
 )
 def test_most_is_more_than_half_and_more_than_a_few(losing: int, files: int, asks: bool) -> None:
-    assert most(losing, files) == asks
+    assert is_most(losing, files) == asks
 
 
 def test_what_is_not_agreed_to_is_refused_with_the_numbers_and_the_hosts() -> None:
     losing = {"digits": {"n2": (900, 1000), "n1": (1900, 2000)}}
     with pytest.raises(Refused) as caught:
-        refuse_losses(losing, never)
+        refuse_losses(losing, never_confirm)
     assert "data digits lacks 1,900 of the 2,000 files that lie on n[1-2]" in caught.value.what
     assert caught.value.next is not None and "-y" in caught.value.next
     asked: list[str] = []

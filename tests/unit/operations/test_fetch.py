@@ -6,13 +6,13 @@ import pytest
 
 from tfdeploy.model.listing import FoundFile
 from tfdeploy.operations.copy.pull import Listing
-from tfdeploy.operations.fetch import Seen, newest_host
+from tfdeploy.operations.fetch import HostListings, newest_host
 
 
-def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> Seen:
+def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> HostListings:
     found = [FoundFile("c/checkpoint", 1, int(record * 1e9))] if record is not None else []
     found += [FoundFile("c/log", 1, int(file * 1e9))] if file is not None else []
-    return Seen(Listing("/r", tuple(found)), None, skew)
+    return HostListings(Listing("/r", tuple(found)), None, skew)
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,5 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
         ({}, None),
     ],
 )
-def test_the_newest_checkpoint_decides_then_the_deciding_task_s_host(hosts: dict[str, Seen], chosen: str | None) -> None:
+def test_the_newest_checkpoint_decides_then_the_deciding_task_s_host(hosts: dict[str, HostListings], chosen: str | None) -> None:
     assert newest_host(hosts, "n1") == chosen

@@ -11,8 +11,8 @@ from tfdeploy.errors import HostUnreachable, UsageError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations import find_run as operations_find_run
-from tfdeploy.operations.find_run import KnownRun, find_run
-from tfdeploy.operations.host_plans import also_on
+from tfdeploy.operations.find_run import FoundRun, find_run
+from tfdeploy.operations.host_plans import with_hosts
 from tfdeploy.store.runs import RunStore
 
 SILENT = {"n2": HostUnreachable("no route", where="n2")}
@@ -42,17 +42,17 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def from_hosts(fleet: Any, sought: Any, silent: Any, refused: Any) -> Plan:
         """As one host shows it, which is not believed about those that are silent."""
-        return also_on(plan(sought.run, "n1", 1.0, sought.job), silent or ())
+        return with_hosts(plan(sought.run, "n1", 1.0, sought.job), silent or ())
 
-    def know(silent: dict[str, HostUnreachable], *runs: KnownRun) -> None:
-        monkeypatch.setattr(operations_find_run, "known_runs", lambda fleet, hosts, job: (list(runs), silent))
+    def know(silent: dict[str, HostUnreachable], *runs: FoundRun) -> None:
+        monkeypatch.setattr(operations_find_run, "find_runs", lambda fleet, hosts, job: (list(runs), silent))
         monkeypatch.setattr(operations_find_run, "_from_hosts", from_hosts)
 
     return know
 
 
-def ended(run: str, started: float) -> KnownRun:
-    return KnownRun(run=run, job="digits", started=started, states={"n1": None})
+def ended(run: str, started: float) -> FoundRun:
+    return FoundRun(run=run, job="digits", started=started, states={"n1": None})
 
 
 @pytest.mark.parametrize("live_first", [True, False])
@@ -73,7 +73,7 @@ def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(hosts_k
 
 
 def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(hosts_know: Any, tmp_path: Path) -> None:
-    damaged = KnownRun(run="spoiled", job="digits", damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"})
+    damaged = FoundRun(run="spoiled", job="digits", damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"})
     hosts_know({}, damaged, ended("old", 1.0))
     assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "old"
     with pytest.raises(UsageError, match=r"runs/spoiled: state\.json: is damaged") as caught:
@@ -82,7 +82,7 @@ def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(hosts_know: Any
 
 
 def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp_path: Path) -> None:
-    hosts_know({}, KnownRun(run="same", job="digits", live=True))
+    hosts_know({}, FoundRun(run="same", job="digits", live=True))
     store = RunStore(tmp_path)
     store.save(plan("same", "n1", 9.0, "other"))
     for wanted in ("same", None):
@@ -94,7 +94,7 @@ def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp
 @pytest.mark.parametrize("wanted", ["r", None])
 def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(hosts_know: Any, tmp_path: Path, wanted: Any) -> None:
     inventory = tuple(Host(name=name, address=f"10.0.0.{name[1]}") for name in ("n1", "n2", "n3", "n4"))
-    hosts_know(SILENT, KnownRun(run="r", job="digits", live=True, holders=["n1"], damaged={"n4": "state.json: is damaged"}))
+    hosts_know(SILENT, FoundRun(run="r", job="digits", live=True, holders=["n1"], damaged={"n4": "state.json: is damaged"}))
     found = find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True)
     assert [(host.host, host.ssh.get("address")) for host in found.hosts[1:]] == [("n2", "10.0.0.2"), ("n4", "10.0.0.4")]
     assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1

@@ -17,7 +17,7 @@ from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.host_plans import Sought, fetch_plan, plan_to_stop
+from tfdeploy.operations.host_plans import PlanRequest, fetch_plan, plan_to_stop
 
 RUN, JOB = "digits-1", "digits"
 INVENTORY = (Host(name="n1", address="10.0.0.1", user="ml"), Host(name="n2", address="10.0.0.2", user="ml"))
@@ -89,8 +89,8 @@ class Hosts:
             return error
 
 
-def sought(*holders: str, **metrics: str) -> Sought:
-    return Sought(
+def sought(*holders: str, **metrics: str) -> PlanRequest:
+    return PlanRequest(
         run=RUN, job=JOB, holders=tuple(each for each in INVENTORY if each.name in holders), hosts=INVENTORY, metrics=metrics
     )
 
@@ -233,7 +233,7 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     sent.clear()
     fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}  # the first one is away, or has none
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
-    assert list(fetch_plan(fleet, Sought(run=RUN, job=JOB, holders=many, hosts=many))[1]) == ["n1"] and sent == [
+    assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == ["n1"] and sent == [
         True,
         True,
         False,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.operations import runs
-from tfdeploy.operations.find_run import KnownRun
+from tfdeploy.operations.find_run import FoundRun
 from tfdeploy.operations.host_plans import DifferentPlans
 from tfdeploy.operations.runs import list_runs, newest_first
 from tfdeploy.store.runs import RunStore
@@ -24,10 +24,10 @@ def test_newest_first_and_what_is_not_known_last() -> None:
 def test_a_run_with_two_plans_is_listed_without_either_and_spoils_no_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    known = [KnownRun(run="r2", job="j", live=True, started=2.0, holders=["n1", "n2"]), KnownRun(run="r1", job="j", started=1.0)]
-    monkeypatch.setattr(runs, "known_runs", lambda *_: (known, {}))
+    known = [FoundRun(run="r2", job="j", live=True, started=2.0, holders=["n1", "n2"]), FoundRun(run="r1", job="j", started=1.0)]
+    monkeypatch.setattr(runs, "find_runs", lambda *_: (known, {}))
 
-    def read(fleet: Any, hosts: Any, store: RunStore, one: KnownRun) -> None:
+    def read(fleet: Any, hosts: Any, store: RunStore, one: FoundRun) -> None:
         if one.run == "r2":
             raise DifferentPlans("hosts hold 2 different plans of r2: plan 1 is on n1; plan 2 is on n2")
 

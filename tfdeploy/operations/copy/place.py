@@ -1,4 +1,7 @@
-"""Checked files from beside into their place, record of a checkpoint last. Never through a link, never over a newer file."""
+"""Moves checked files from a staging folder to their place, checkpoint records last. No link is followed.
+
+A newer file is replaced only on request.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.listing import CHECKPOINT_RECORD, FoundFile, stays_inside
-from tfdeploy.operations.copy.below import Below
+from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 _BLOCK_BYTES = 1 << 20
 
 
 @dataclass
 class Placed:
-    """`files`: put in place; `newer_here`: left as they are; `left_there`: links that would lead out."""
+    """`files`: how many were put in place; `newer_here`: not replaced; `left_there`: links that would lead out, not made."""
 
     files: int = 0
     newer_here: list[str] = field(default_factory=list)
@@ -24,17 +27,17 @@ class Placed:
 
 
 def place(
-    staging: Below,
-    destination: Below,
+    staging: SafeFolder,
+    destination: SafeFolder,
     paths: Collection[str],
     found: Iterable[FoundFile],
     missing: Collection[str],
     *,
     overwrite: bool = False,
 ) -> Placed:
-    """Moves `paths` from `staging`, and makes the links of `found`. A record stays where something beside it is `missing`.
+    """Moves `paths` from `staging`, and makes the links of `found`. A record stays while a file of its folder is `missing`.
 
-    Raises Refused where a link or a folder is in the way, OSError.
+    Raises Refused where a link or a folder is in the way, and OSError.
     """
     placed = Placed()
     for path in sorted(paths, key=lambda each: (_name(each) == CHECKPOINT_RECORD, each)):
@@ -44,7 +47,7 @@ def place(
         if not overwrite and _is_newer(destination, staging, path):
             placed.newer_here.append(path)
         else:
-            destination.take(staging, path)
+            destination.move_from(staging, path)
             placed.files += 1
     for link in found:
         if link.target is not None:
@@ -52,7 +55,7 @@ def place(
     return placed
 
 
-def _link(destination: Below, link: FoundFile, target: str, placed: Placed) -> None:
+def _link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed) -> None:
     if not stays_inside(link):
         placed.left_there.append(link.path)
         return
@@ -69,14 +72,14 @@ def _link(destination: Below, link: FoundFile, target: str, placed: Placed) -> N
     placed.files += 1
 
 
-def _refuse_folder(destination: Below, path: str) -> None:
+def _refuse_folder(destination: SafeFolder, path: str) -> None:
     here = destination.stat(path)
     if here is not None and stat.S_ISDIR(here.st_mode):
         raise Refused("a folder is in the way of a file", where=str(destination.path / path), next="move it away, or --to DIR")
 
 
-def _is_newer(destination: Below, staging: Below, path: str) -> bool:
-    """A file here that was changed after the host's was, and is not the same."""
+def _is_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
+    """Whether the file here was changed after the host's file and has other content."""
     here, fetched = destination.stat(path), staging.stat(path)
     if here is None or fetched is None or not stat.S_ISREG(here.st_mode) or here.st_mtime_ns <= fetched.st_mtime_ns:
         return False

@@ -1,7 +1,7 @@
-"""One folder of a host, brought here: listed, pulled beside, checked by the host's own sums, then put in place.
+"""One folder of a host, fetched: listed, pulled into a staging folder, checked by the host's hashes, put in place.
 
-A training may go on writing meanwhile: what changes is fetched again, what only grows is taken as it was, and the record
-that names a checkpoint is put in place last, with all that it names. Nothing here is deleted, and nothing newer overwritten.
+The program may write meanwhile: a changed file is fetched again, a file that only grew is taken as it was. The record that
+names a checkpoint comes last, after all that it names. Nothing here is deleted, and no newer file is overwritten.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.listing import FoundFile, read_rows
-from tfdeploy.operations.copy.below import Below
 from tfdeploy.operations.copy.place import Placed, place
-from tfdeploy.operations.emit import transfer_news
+from tfdeploy.operations.copy.safe_folder import SafeFolder
+from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 
-TRIES = 20  # looks at a folder that keeps changing
-SUMS = 500  # files whose sums are asked for at once
-SILENCE_S = 600.0  # a folder is read, or a large file summed
-LIST_S = 1800.0  # for all of a list
-SLACK_BYTES = 256 << 20  # files may grow while they come
+TRIES = 20  # lists of a folder that keeps changing
+SUMS = 500  # files in one request for hashes
+SILENCE_S = 600.0  # while the host reads a folder or hashes a large file
+LIST_S = 1800.0  # for a whole list
+SLACK_BYTES = 256 << 20  # files may grow while they are pulled
 
 Stamp = tuple[int, int]  # size, mtime_ns
 
 
 @dataclass(frozen=True)
 class Source:
-    """What to bring of a host: the arguments of fetch.list and fetch.sums. `what`: keep or files."""
+    """What to fetch of a host: the arguments of fetch.list and fetch.sums. `what`: "keep" or "files"."""
 
     what: str
     job: str
@@ -54,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Listing:
-    """`root` as the host calls it; `sharing`: the hosts of the run that have this very workdir."""
+    """`root`: the folder's path on the host; `sharing`: the hosts of the run that share this workdir."""
 
     root: str
     found: tuple[FoundFile, ...]
@@ -62,8 +62,8 @@ class Listing:
 
 
 @dataclass
-class Brought(Placed):
-    """What came of one host."""
+class HostFetch(Placed):
+    """What was fetched from one host."""
 
     bytes_received: int = 0
     seconds: float = 0.0
@@ -75,8 +75,8 @@ class Brought(Placed):
         self.bytes_received += getattr(other, "bytes_received", 0)
 
 
-def look(session: Session, source: Source) -> Listing:
-    """Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for a listing that makes no sense."""
+def list_files(session: Session, source: Source) -> Listing:
+    """The host's list of the files. Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for an invalid list."""
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
         found = read_rows(_rows(stream))
@@ -89,15 +89,15 @@ def look(session: Session, source: Source) -> Listing:
 
 
 def _rows(stream: Stream[Rows, Listed]) -> Iterator[Any]:
-    """Raises ValueError where they come in drops."""
+    """The rows as they come. Raises ValueError after LIST_S seconds."""
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:
         if time.monotonic() > give_up:
-            raise ValueError("it has no end")
+            raise ValueError(f"it did not end within {LIST_S:g} s")
         yield from item.rows
 
 
-def bring(
+def fetch_folder(
     session: Session,
     source: Source,
     destination: Path,
@@ -106,10 +106,10 @@ def bring(
     overwrite: bool = False,
     only: Collection[str] | None = None,
     within: Path | None = None,
-) -> Brought:
-    """All of it (or `only` these files) in `destination`, laid out as there. Goes on where an earlier fetch was cut off.
-    No link is followed below `within` (by default the folder above `destination`).
+) -> HostFetch:
+    """Fetches all files of the source (or `only` these) to `destination`, under the same paths. Resumes an interrupted fetch.
 
+    No link is followed below `within` (default: the parent of `destination`).
     Raises HostFailed (keeps changing, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
     """
     within = within or destination.parent
@@ -117,35 +117,35 @@ def bring(
     try:
         within.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
-            Below(within.resolve()) as top,
+            SafeFolder(within.resolve()) as top,
             top.folder(*folders) as above,
             above.folder(f".{name}.fetching") as staging,
             above.folder(name) as here,
         ):
-            one = _Bringing(session, source, here, staging, emit, only)
+            one = _FolderFetch(session, source, here, staging, emit, only)
             one.complete()
             placed = place(staging, here, set(one.checked), one.listing.found, one.changing, overwrite=overwrite)
     except OSError as error:
         raise Refused(
             f"cannot write here: {error.strerror}", where=str(error.filename or destination), next="--to DIR"
         ) from error
-    brought = Brought(bytes_received=one.received)
-    brought.add(placed)
+    fetched = HostFetch(bytes_received=one.received)
+    fetched.add(placed)
     if one.changing:
         names = ", ".join(sorted(one.changing)[:5])
         raise HostFailed(f"keeps changing while it is fetched: {names}", where=session.host.name, next="the same command again")
     shutil.rmtree(staging.path, ignore_errors=True)
-    return brought
+    return fetched
 
 
 @dataclass
-class _Bringing:
-    """`checked`: files in `staging` that are the host's by its own sums, as they lie there."""
+class _FolderFetch:
+    """`checked`: path -> stamp of each file in `staging` whose hash is the host's; `received`: bytes."""
 
     session: Session
     source: Source
-    destination: Below
-    staging: Below
+    destination: SafeFolder
+    staging: SafeFolder
     emit: Emit
     only: Collection[str] | None = None
     listing: Listing = Listing("", ())
@@ -154,9 +154,9 @@ class _Bringing:
     received: int = 0
 
     def complete(self) -> None:
-        """Looks and pulls until all that one look showed is here; what never came to rest is in `changing`."""
+        """Lists and pulls until all files of one list are here. Files that kept changing are in `changing`."""
         for _ in range(TRIES):
-            self.listing = look(self.session, self.source)
+            self.listing = list_files(self.session, self.source)
             wanted = self._wanted()
             if wanted:
                 self._pull(wanted)
@@ -170,14 +170,14 @@ class _Bringing:
         return [one for one in found if not self._is_here(one)]
 
     def _is_here(self, one: FoundFile) -> bool:
-        """A file may have grown since that look, or be newer, and is still whole; a record names what was there just then."""
-        looked = (one.size, one.mtime_ns)
+        """A checked file may be newer than the list and is complete; a record must be the listed one."""
+        listed = (one.size, one.mtime_ns)
         if one.path in self.checked:
-            return not one.is_record or self.checked[one.path] == looked
-        return _stamp(self.destination, one.path) == looked
+            return not one.is_record or self.checked[one.path] == listed
+        return _stamp(self.destination, one.path) == listed
 
     def _check(self, files: list[tuple[str, int]]) -> None:
-        """Those whose first bytes there have the sum of all bytes here are checked; the others go."""
+        """A file is checked if the host's hash of as many first bytes is that of the file here; others are deleted here."""
         for path, _ in files:
             self.checked.pop(path, None)
         for start in range(0, len(files), SUMS):
@@ -195,30 +195,30 @@ class _Bringing:
         free = shutil.disk_usage(self.staging.path).free
         if total > free:
             raise HostFailed(
-                f"{total} bytes are to come, and {free} are free here", where=str(self.staging.path), next="--to DIR"
+                f"{total} bytes are to be fetched, and {free} are free here", where=str(self.staging.path), next="--to DIR"
             )
 
-        def say(state: str, came: int) -> None:
-            transfer_news(self.emit, self.session.host.name, self.source.what, state, came, total, done="fetched")
+        def report(state: str, received: int) -> None:
+            emit_transfer(self.emit, self.session.host.name, self.source.what, state, received, total, done="fetched")
 
-        say("begin", 0)
+        report("begin", 0)
         try:
             self.received += pull(
                 self.session.target,
                 self.listing.root,
                 str(self.staging.path),
                 names=[os.fsencode(one.path) for one in wanted],
-                on_progress=lambda came, _: say("moving", min(came, total)),
+                on_progress=lambda received, _: report("moving", min(received, total)),
                 max_bytes=2 * total + SLACK_BYTES,
             )
         except BaseException:
-            say("failed", 0)
+            report("failed", 0)
             raise
-        say("done", total)
+        report("done", total)
 
 
 def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
-    """path -> sha256 of its first so many bytes, for those that have them."""
+    """path -> the host's sha256 of its first `lengths[path]` bytes; shorter and missing files are left out."""
     args = {**source.args, "files": [[path, size] for path, size in lengths.items()]}
     stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
     found: dict[str, str] = {}
@@ -232,7 +232,7 @@ def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[
     return found
 
 
-def _stamp(folder: Below, path: str) -> Stamp | None:
-    """Size and time of a plain file; None for anything else."""
+def _stamp(folder: SafeFolder, path: str) -> Stamp | None:
+    """Size and mtime of a regular file; None for anything else."""
     about = folder.stat(path)
     return (about.st_size, about.st_mtime_ns) if about is not None and stat.S_ISREG(about.st_mode) else None

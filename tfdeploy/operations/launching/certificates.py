@@ -1,6 +1,6 @@
 """A certificate authority for one run and a key pair for each of its hosts, made in memory.
 
-The only door to `cryptography`. Valid from 1970 to 9999, so that a host whose clock is off can join, or begins at zero.
+The only caller of `cryptography`. Valid from 1970 to 9999, so that a host with a wrong clock, even one at zero, can join.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """host -> {"ca", "cert", "key"}, PEM; the common name of a certificate is its host's name."""
+    """host -> {"ca", "cert", "key"} in PEM; the common name of a certificate is its host's name."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,4 +1,4 @@
-"""By how much each host's clock is ahead of the others': the hosts of a run agree on one, see agent/runclock."""
+"""How far each host's clock is ahead of the run's clock, which the hosts share: see agent/run/clock.py."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
 
-LOOKS = 3  # the quickest answer is the truest
+READINGS = 3  # the quickest answer has the smallest error
 
 
 class Reading(NamedTuple):
-    """Seconds before this machine's clock, and by how much that may be wrong (half of what the answer took)."""
+    """Seconds ahead of this machine's clock, and its largest error: half the round-trip time."""
 
     ahead_s: float
     error_s: float
 
 
 def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
-    """host -> seconds ahead of the run's clock. Who does not answer is not in it."""
+    """host -> seconds ahead of the run's clock. Hosts without an answer are left out."""
     readings: dict[str, Reading | TfdeployError] = fleet.each(hosts_of(plan), read_clock)
-    return ahead_of_the_middle(split(readings)[0])
+    return ahead_of_median(split(readings)[0])
 
 
 def read_clock(session: Session) -> Reading:
-    """Raises what a call of the agent raises."""
+    """The reading with the smallest error. Raises what a call of the agent raises."""
     agent = session.agent()
-    looks = []
-    for _ in range(LOOKS):
+    readings = []
+    for _ in range(READINGS):
         asked = time.time()
         there = agent.call(PING).clock
         error_s = (time.time() - asked) / 2
-        looks.append(Reading(there - asked - error_s, abs(error_s)))
-    return min(looks, key=lambda reading: reading.error_s)
+        readings.append(Reading(there - asked - error_s, abs(error_s)))
+    return min(readings, key=lambda reading: reading.error_s)
 
 
-def ahead_of_the_middle(readings: Mapping[str, Reading]) -> dict[str, float]:
-    """The middle one of the hosts' clocks is the run's: this machine's own may be the one that is wrong. 0.0 where a
-    difference may be an error of the measurement: what keeps hosts' clocks together is better than we."""
+def ahead_of_median(readings: Mapping[str, Reading]) -> dict[str, float]:
+    """host -> seconds ahead of the hosts' median clock, which is the run's; this machine's own clock may be wrong.
+
+    0.0 where the difference is within the error of measurement: NTP on the hosts is more exact than this.
+    """
     if not readings:
         return {}
-    middle = sorted(readings.values())[(len(readings) - 1) // 2]
-    found = {host: (each.ahead_s - middle.ahead_s, each.error_s + middle.error_s) for host, each in readings.items()}
+    median = sorted(readings.values())[(len(readings) - 1) // 2]
+    found = {host: (each.ahead_s - median.ahead_s, each.error_s + median.error_s) for host, each in readings.items()}
     return {host: round(ahead_s, 6) if abs(ahead_s) > error_s else 0.0 for host, (ahead_s, error_s) in found.items()}

@@ -1,4 +1,4 @@
-"""What `run.prepare` brings to each host: its part of the run, secrets and certificate, and the plan that all of them share."""
+"""The blob of `run.prepare` for each host: its part of the plan, secrets, its certificate, and the plan that all hosts share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tfdeploy.planning.host_parts import host_parts, shared_part
 
 
 def prepare_blobs(plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[str, float]) -> Callable[[str], bytes]:
-    """A function from a host's name to its bytes; it raises Refused where the plan is longer than a host takes.
+    """A function from a host's name to its blob; it raises Refused where the plan is longer than a host accepts.
 
-    `ahead_s`: by how much each host's clock is ahead of the run's.
+    `ahead_s`: host -> seconds that its clock is ahead of the run's clock.
     """
     parts = host_parts(plan, ahead_s)
     certs = certificates(plan.run, parts)

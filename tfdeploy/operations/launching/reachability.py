@@ -1,4 +1,4 @@
-"""Between prepare and start: all hosts of the run reach each other, not only us; and who else reaches them, is said."""
+"""Between prepare and start: checks that all hosts of the run reach each other, and notes ports that this machine reaches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.transport.protocols import Fleet
 
 WITHIN_S = 120.0
-FROM_HERE_S = 0.5  # a firewall that swallows costs a launch so much
-FROM_HERE = 16  # hosts: more of them say nothing new
+FROM_HERE_S = 0.5  # what a firewall that drops packets costs a launch
+FROM_HERE = 16  # hosts that are tried; they are enough for the note
 MOST_LINES = 10
 _IN_WORDS = {"closed": "nobody listens"}
 
 
-class Shut(NamedTuple):
+class UnreachablePort(NamedTuple):
     """A port of the run on `host` that `seen_from` does not reach."""
 
     seen_from: str
@@ -43,30 +43,34 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     found = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
     refuse_lapsed(found)
     answers = all_or_error("links", found)
-    shut = [Shut(host, each.host, each.task, each.address, each.why) for host, answer in answers.items() for each in answer.shut]
+    shut = [
+        UnreachablePort(host, each.host, each.task, each.address, each.why)
+        for host, answer in answers.items()
+        for each in answer.shut
+    ]
     if shut:
-        refuse_lapsed(renew(fleet, plan))  # where nobody listens because the run has ended there, no firewall is to blame
+        refuse_lapsed(renew(fleet, plan))  # a port is also closed where the run has ended: that is reported first
         asked = Counter(to for answer in answers.values() for to in answer.asked)
         raise refusal(shut, hosts_of(plan), asked)
 
 
-def open_to_us(plan: Plan) -> str | None:
-    """A note where this machine, no host of the run, reaches ports of it: TensorFlow's servers ask nobody who he is."""
+def open_ports_note(plan: Plan) -> str | None:
+    """A note where this machine, no host of the run, reaches its ports: TensorFlow's servers authenticate no client."""
     serving = {task.host for task in plan.tasks if task.address}
     hosts = [host for host in plan.hosts if host.host in serving][:FROM_HERE]
     with ThreadPoolExecutor(FROM_HERE) as pool:
-        ends = list(pool.map(_our_end, hosts))
-    reached = [host.host for host, end in zip(hosts, ends, strict=True) if end]
-    if not reached or {host.address for host in plan.hosts} & set(ends):
+        addresses = list(pool.map(_local_address, hosts))
+    reached = [host.host for host, address in zip(hosts, addresses, strict=True) if address]
+    if not reached or {host.address for host in plan.hosts} & set(addresses):
         return None
     return (
-        f"this machine, no host of the run, reaches its ports on {fold_names(reached)}: whoever does can run graphs on "
+        f"this machine, no host of the run, reaches its ports on {fold_names(reached)}: any machine that does can run graphs on "
         "TensorFlow's servers; a firewall that admits only the hosts closes that"
     )
 
 
-def _our_end(host: HostPlan) -> str | None:
-    """Our own address in a connection to the run's mesh there; None: there is no connection."""
+def _local_address(host: HostPlan) -> str | None:
+    """This machine's address in a connection to the run's mesh port there; None: it does not connect."""
     try:
         with socket.create_connection((host.address, host.mesh_port), timeout=FROM_HERE_S) as connection:
             return str(connection.getsockname()[0])
@@ -74,9 +78,9 @@ def _our_end(host: HostPlan) -> str | None:
         return None
 
 
-def refusal(shut: Sequence[Shut], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
-    """One line for a host that no other reaches, one for each other pair. `asked`: by how many others each was."""
-    pairs: dict[tuple[str, str], list[Shut]] = {}
+def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
+    """One line for each host that no other reaches, one for each other pair. `asked`: host -> how many hosts tried it."""
+    pairs: dict[tuple[str, str], list[UnreachablePort]] = {}
     for each in shut:
         pairs.setdefault((each.seen_from, each.host), []).append(each)
     named = {host.name: host for host in hosts}
@@ -94,16 +98,18 @@ def refusal(shut: Sequence[Shut], hosts: Sequence[Host], asked: Mapping[str, int
     )
 
 
-def _first_to(pairs: Mapping[tuple[str, str], list[Shut]], name: str) -> list[Shut]:
+def _first_to(pairs: Mapping[tuple[str, str], list[UnreachablePort]], name: str) -> list[UnreachablePort]:
     return next(ports for (_, to), ports in pairs.items() if to == name)
 
 
-def _ports_in_words(ports: Sequence[Shut]) -> str:
+def _ports_in_words(ports: Sequence[UnreachablePort]) -> str:
     """ "no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)" """
-    said: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for each in ports:
-        said.setdefault(_IN_WORDS.get(each.why, each.why), []).append(each.address + (f" ({each.task})" if each.task else ""))
-    return "; ".join(f"{why} at {', '.join(addresses)}" for why, addresses in said.items())
+        by_reason.setdefault(_IN_WORDS.get(each.why, each.why), []).append(
+            each.address + (f" ({each.task})" if each.task else "")
+        )
+    return "; ".join(f"{why} at {', '.join(addresses)}" for why, addresses in by_reason.items())
 
 
 def _ranges(hosts: Sequence[Host]) -> str:

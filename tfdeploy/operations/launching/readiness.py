@@ -1,4 +1,4 @@
-"""The wait between start and commit: until every task is up, or the first one that will not be."""
+"""The wait between start and commit: until every task is up, or one has failed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-ROUND_S = 0.2
-SLACK_S = 30.0  # beyond ready.timeout, which the hosts themselves keep
-SETTLE_S = 5.0  # once one host says why the run ends, the others may still say that it began with them
+POLL_S = 0.2
+SLACK_S = 30.0  # beyond ready.timeout, which the hosts enforce
+SETTLE_S = 5.0  # once one host reports a first death, another host may still report an earlier one
 
 
 def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Returns once all tasks are up or have ended well. Raises RunFailed with the task's last lines,
-    or the error of a host that cannot be reached."""
+    or the error of an unreachable host."""
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
     while True:
@@ -41,29 +41,29 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
                 f"{', '.join(waiting)} not up after {plan.ready_timeout_s:g} s",
                 next="raise ready.timeout, or see `tfdeploy logs`",
             )
-        time.sleep(ROUND_S)
+        time.sleep(POLL_S)
 
 
 def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """For a run that has ended on some host: raises RunFailed, unless it has succeeded. Waits until it is over everywhere,
-    but not for a host that does not hear of it: the rollback tells that one."""
+    """For a run that has ended on some host: raises RunFailed unless it succeeded. Waits until it has ended on all hosts,
+    but at most SETTLE_S once the cause is known: the rollback ends the rest."""
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
     while not (view := watch.look()).final and time.monotonic() < deadline:
         if view.cause is not None:
             deadline = min(deadline, time.monotonic() + SETTLE_S)
-        time.sleep(ROUND_S)
+        time.sleep(POLL_S)
     if view.state != "succeeded":
         raise failure(fleet, plan, watch)
 
 
 def _is_ending(watch: Watch) -> bool:
-    """Before the commit no run ends but by a failure, an operator, or a host that heard nothing of the launch."""
+    """Before commit a run ends only by a failure, an operator, or a renewal that did not arrive."""
     return any(state.phase in ("ending", "ended") for state in watch.states.values() if state is not None)
 
 
 def _is_up(watch: Watch, task: str) -> bool:
-    """A task that was stopped counts once the deciding tasks have succeeded: before that it was ended by an abort."""
+    """A stopped task counts as up once the deciding tasks have succeeded; before that an abort stopped it."""
     status = watch.tasks.get(task)
     decided = any("decided" in state.marks for state in watch.states.values() if state is not None)
     return status is not None and (status.up or (decided and status.outcome == "stopped"))

@@ -1,4 +1,4 @@
-"""What the hosts' refusals of `run.prepare` are to a launch: a port to plan again, a refusal, or a failure."""
+"""What an error of `run.prepare` is for a launch: a taken port (plan again), a refusal, or a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk") 
 
 
 def prepare_error(bad: Mapping[str, TfdeployError], of: int) -> TfdeployError:
-    """PortTaken where nothing else is in the way. Refused alone hides no failure of another host.
+    """PortTaken where all errors are taken ports, Refused where all others are refusals, else one error for all hosts.
 
     `bad` is not empty; `of` is the number of hosts that were asked.
     """

@@ -1,6 +1,6 @@
-"""While a launch is alive, its hosts hear so: what is prepared and not committed ends a minute after it last heard it.
+"""Renews a prepared run on its hosts: without a renewal, a host ends an uncommitted run after a minute.
 
-Each round runs beside the launch, so that one slow host keeps no other from hearing in time.
+Renewals run on a thread of their own and call all hosts at once, so that a slow host delays no other.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ANSWER_S = 10.0
 
 
 class Renewal:
-    """Use as a context manager. Nothing is said before `of` has named the plan that is being prepared."""
+    """A context manager that renews a run from the call of `start` on, every EVERY_S seconds."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._plan: Plan | None = None
-        self._over = threading.Event()
+        self._closed = threading.Event()
 
-    def of(self, plan: Plan) -> None:
+    def start(self, plan: Plan) -> None:
         self._plan = plan
 
     def __enter__(self) -> Renewal:
@@ -38,43 +38,43 @@ class Renewal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._over.set()
+        self._closed.set()
 
     def _renew(self) -> None:
-        while not self._over.wait(EVERY_S):
-            if self._plan is not None:  # what a host answers, the launch finds out at its next step
-                renew(self._fleet, self._plan, timeout_s=ANSWER_S, again=False)
+        while not self._closed.wait(EVERY_S):
+            if self._plan is not None:  # errors are left to the launch's next step
+                renew(self._fleet, self._plan, timeout_s=ANSWER_S, retry=False)
 
 
-def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, again: bool = True) -> dict[str, Nothing | TfdeployError]:
-    """What each host says to it: nothing, or that it has ended the run."""
+def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True) -> dict[str, Nothing | TfdeployError]:
+    """Each host's answer: nothing, or the error that it has ended the run."""
     args = {host.host: {"plan_digest": plan.digest} for host in plan.hosts}
-    return ask_all(fleet, plan, RUN_RENEW, args, again=again, timeout_s=timeout_s)
+    return ask_all(fleet, plan, RUN_RENEW, args, retry=retry, timeout_s=timeout_s)
 
 
 def has_lapsed(error: TfdeployError) -> bool:
-    """Whether a host says that the run has ended there, or was removed as what no launch renews is."""
+    """Whether the host reports that the run has ended, or has removed it because no renewal came."""
     return isinstance(error, AgentError) and error.code in ("ended", "unknown_run")
 
 
-def is_told(error: TfdeployError) -> bool:
+def knows_why_ended(error: TfdeployError) -> bool:
     """Whether the host of a lapsed run still knows why it ended."""
     return isinstance(error, AgentError) and error.code == "ended"
 
 
-def lapsed(over: Mapping[str, TfdeployError], of: int) -> TfdeployError:
+def lapsed(ended: Mapping[str, TfdeployError], of: int) -> TfdeployError:
     """One error for the hosts on which a run that was prepared has ended before its commit."""
-    return together("start", {host: _in_words(error) for host, error in over.items()}, of)
+    return together("start", {host: _in_words(error) for host, error in ended.items()}, of)
 
 
 def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
-    """Raises for the hosts among these that say so."""
+    """Raises one error for the hosts where the run has lapsed."""
     _, bad = split(answers)
-    if over := {host: error for host, error in bad.items() if has_lapsed(error)}:
-        raise lapsed(over, len(answers))
+    if ended := {host: error for host, error in bad.items() if has_lapsed(error)}:
+        raise lapsed(ended, len(answers))
 
 
 def _in_words(error: TfdeployError) -> TfdeployError:
     if isinstance(error, AgentError) and error.code == "unknown_run":
-        return HostFailed("what was prepared has ended: this host heard nothing of the launch for a minute", where=error.where)
+        return HostFailed("the prepared run has ended: this host heard nothing of the launch for a minute", where=error.where)
     return error

@@ -1,4 +1,4 @@
-"""A run that is prepared on its hosts and not yet committed: what takes it back when a later step of the launch fails."""
+"""Takes a prepared run back from its hosts when a later step of the launch fails before commit."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tfdeploy.transport.protocols import Fleet
 
 
 class Prepared:
-    """The run of `plan`. `reached`: the last step that it has begun, which says what a rollback removes and tells."""
+    """The prepared run of `plan`. `step_begun`: the last step begun, which decides what a rollback removes and reports."""
 
     def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
         self.plan = plan
-        self.reached: Literal["prepare", "start", "commit"] = "prepare"
+        self.step_begun: Literal["prepare", "start", "commit"] = "prepare"
         self._fleet, self._emit = fleet, emit
 
-    def take_back(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def on_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """For an ExitStack: rolls back on an error, and does nothing without one."""
         if error is not None:
-            purge, committing = self.reached == "prepare", self.reached == "commit"
+            purge, committing = self.step_begun == "prepare", self.step_begun == "commit"
             roll_back(self._fleet, self.plan, self._emit, _reason(error), purge=purge, committing=committing)
 
 
 def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False) -> None:
-    """Ends all of the run everywhere. What cannot be reached ends by itself within a minute, unless its commit arrived."""
+    """Ends the run on all hosts. On an unreachable host it ends by itself within a minute, unless its commit arrived."""
     otherwise = (
         f"if the commit reached it, it goes on: tfdeploy stop {plan.run}" if committing else "it ends by itself within 60 s"
     )

@@ -12,11 +12,11 @@ from tfdeploy.model.loglines import LogLine
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is cut into pieces of this size
 STREAMS = ("out", "err")
-_line = partial(tuple.__new__, LogLine)  # a million of them: without the detour through a function of Python's
+_line = partial(tuple.__new__, LogLine)  # called a million times: faster than LogLine(...)
 
 
 class LineSplitter:
-    """One per task. The two streams are put together apart from each other, so lines never mix."""
+    """One per task. The two streams are joined separately, so that their lines never mix."""
 
     def __init__(self, task: str, host: str) -> None:
         self.task = task
@@ -24,12 +24,12 @@ class LineSplitter:
         self._open: dict[int, tuple[float, int, int, bytes]] = {}  # stream -> (time, attempt, offset, bytes so far)
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[LogLine]:
-        """As `batches`, line by line."""
+        """`batches`, line by line."""
         for batch in self.batches(offset, records, blob):
             yield from batch
 
     def batches(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[list[LogLine]]:
-        """Lines that share their time, none empty. `records`: [[offset in the blob, UTC seconds, stream, attempt], ...];
+        """Lines in lists of one time; no list is empty. `records`: [[offset in the blob, UTC seconds, stream, attempt], ...];
         see docs/agent-protocol.md."""
         if len(records) == 1 and not records[0][0]:
             yield from self._chunk(offset, records[0], blob)
@@ -41,7 +41,7 @@ class LineSplitter:
                 yield from self._chunk(offset + begin, record, blob[begin:end])
 
     def rest(self) -> Iterator[LogLine]:
-        """What came without a line's end, once nothing more can come."""
+        """The unfinished lines, once no more bytes can come."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
                 yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset, False)

@@ -1,6 +1,6 @@
 """The lines of a run that are stored on its hosts now, merged by time.
 
-Every task is pulled in pieces, so that memory stays bounded however slow the reader is.
+Every log is pulled in pieces, so that memory stays bounded with a slow reader.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ Gone = dict[str, int]  # "task@host" -> bytes of its log that were rotated away 
 def stored_lines(
     fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError], gone: Gone | None = None
 ) -> Iterator[LogLine]:
-    """All lines that are there now, merged by time. Hosts without an answer are put into `lost`, and what is no longer
-    there into `gone`."""
+    """All lines stored now, merged by time. Adds hosts without an answer to `lost`, and rotated bytes to `gone`."""
     hosts = {host.name: host for host in hosts_of(plan)}
     needed = tuple(hosts[name] for name in dict.fromkeys(task.host for task in plan.tasks if task.task in query.tasks))
     sessions = fleet.connect(needed)
@@ -43,7 +42,7 @@ def stored_lines(
 
 
 def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError], gone: Gone) -> Iterator[list[LogLine]]:
-    """One task's lines, together as long as they share their time; in their order, whatever the clock did."""
+    """One task's lines in their order, in batches of one time. A time before the last one is raised to it."""
     batches = _pieces(log, session, lost)
     if log.query.last is not None:
         batches = iter(last_lines(batches, log.query.last))
@@ -61,7 +60,7 @@ def count_gone(log: TaskLog, host: str, gone: Gone) -> None:
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
-    """So many lines of the end; never much more than that is held."""
+    """The last `count` lines; memory holds little more than those."""
     kept: deque[list[LogLine]] = deque()
     held = 0
     for batch in batches:
@@ -77,8 +76,10 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
 
 
 def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
-    """What was there when it was first asked for. While a piece is read the next one is on its way. A host that was lost is
-    not asked for its other logs: each would cost the same silence."""
+    """The lines stored at the first request. The next piece is requested while one is read.
+
+    A host in `lost` is not asked for its other logs: each request would time out again.
+    """
     if isinstance(lost.get(session.host.name), (HostUnreachable, BadAnswer)):
         return
     try:

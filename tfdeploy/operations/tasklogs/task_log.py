@@ -1,4 +1,4 @@
-"""The log of one task, pulled piece by piece from its host: where the last piece ended is all that is remembered."""
+"""The log of one task, pulled piece by piece from its host. The only state is the offset where the last piece ended."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20
-ITEM_BYTES = 100  # what a part weighs besides its bytes
-SILENCE_S = 60.0  # of a log that is read as it is
-PIECE_S = 240.0  # for all of a piece of it: what a host sends in drops has an end too
+ITEM_BYTES = 100  # counted for a part besides its bytes
+SILENCE_S = 60.0  # of a log that is read without following it
+PIECE_S = 240.0  # for a whole piece, also from a host that sends slowly
 Part = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """What is wanted. `since`: UTC seconds; `last`: lines per task; `within_s`: so long one task's log may take."""
+    """What is wanted. `since`: UTC seconds; `last`: lines per task; `within_s`: the time limit for one task's log."""
 
     tasks: tuple[str, ...]
     since: float | None = None
@@ -41,13 +41,13 @@ class TaskLog:
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # None: nothing read yet
         self.ended = False
-        self.left = False  # nobody minds the run there any more: see run_resume.py
+        self.abandoned = False  # the host has no minder of the run: see run_resume.py
         self.gone_bytes = 0
-        self.followed = False  # what was asked for last
+        self.followed = False  # whether the last request follows the log
         self._give_up: float | None = None
 
     def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
-        """The next piece, on its way."""
+        """Requests the next piece."""
         args: dict[str, object] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
         args["limit_bytes"] = PULL_BYTES
         self.followed = follow
@@ -62,47 +62,48 @@ class TaskLog:
         return agent.stream(LOGS, args, silence_s=None if follow else SILENCE_S)
 
     def take(self, stream: LogStream) -> Iterator[Part]:
-        """What the piece consists of, as it comes; the next one may be asked for when it has ended."""
-        came, began = 0, time.monotonic()
+        """The parts of the piece as they come. The next piece may be requested after the last part."""
+        received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                came += len(blob) if self.followed else len(blob) + ITEM_BYTES  # a line may come by itself, as it is written
-                if item.task != self.task or item.offset < (self.cursor or 0) or not blob or came > 2 * PULL_BYTES:
+                # a followed line may come as a part of its own
+                received += len(blob) if self.followed else len(blob) + ITEM_BYTES
+                if item.task != self.task or item.offset < (self.cursor or 0) or not blob or received > 2 * PULL_BYTES:
                     raise BadAnswer(f"what it sends as the log of {self.task} makes no sense", where=self.host)
                 if not self.followed:
-                    self._refuse_drops(began)
+                    self._refuse_slow(began)
                 self.gone_bytes += item.gone
                 self.cursor = item.offset + len(blob)
                 yield item, blob
         finally:
             stream.close()
 
-    def _refuse_drops(self, began: float) -> None:
+    def _refuse_slow(self, began: float) -> None:
         now = time.monotonic()
         if now - began > PIECE_S or (self._give_up is not None and now > self._give_up):
             raise HostUnreachable(f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host)
 
     def lines(self, part: Part) -> Iterator[list[LogLine]]:
-        """The lines that are wanted, those that share their time together."""
+        """The wanted lines, in batches of one time."""
         item, blob = part
         return map(self._wanted, self.splitter.batches(item.offset, item.records, blob))
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
-        """The lines of the next piece of a log that may still grow. Sets `ended` once it cannot, and all is read."""
+        """The lines of the next piece of a log that may still grow. Sets `ended` once it is complete and read."""
         stream = self.ask(agent, follow=True)
-        moved = self.left = False
+        moved = self.abandoned = False
         for part in self.take(stream):
             moved = True
             yield from self.lines(part)
         end = stream.value
         if end is not None and end.left:
-            self.left = True
+            self.abandoned = True
         elif end is None or not moved or end.ended:
             self.ended = True
             yield from self.rest()
 
     def rest(self) -> Iterator[list[LogLine]]:
-        """What came without a line's end."""
+        """The unfinished lines."""
         for line in self.splitter.rest():
             yield self._wanted([line])
 

@@ -11,15 +11,15 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView
 from tfdeploy.operations.tasklogs.task_log import LogQuery
-from tfdeploy.operations.watch.carry import Carrier
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.operations.watch.listen import listen
+from tfdeploy.operations.watch.relay import Relay
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-ROUND_S = 0.2
-SILENT_S = 90.0  # after the others have ended, an unreachable host is waited for this long
-LINES_S = 20.0  # the last lines, after the end
+POLL_S = 0.2
+SILENT_S = 90.0  # how long an unreachable host is waited for after all others have ended
+LINES_S = 20.0  # how long the last lines are waited for after the end
 
 
 def follow(
@@ -32,7 +32,7 @@ def follow(
     last: int | None = None,
     only: frozenset[str] | None = None,
 ) -> RunView:
-    """Returns once the run has ended everywhere, or `stop` is set. It carries words between hosts that are cut from each other.
+    """Returns once the run has ended everywhere, or `stop` is set. A host that misses the end is told of it.
 
     `last`: begin with so many lines of each task (None: all). `only`: ask these hosts alone.
     """
@@ -43,24 +43,24 @@ def follow(
         follower = Follower(fleet, plan, query, lambda line: emit(line_event(plan, line)), stop=stop)
         follower.start()
     listen(watch, stop)
-    carrier = Carrier(watch)
+    end_relay = Relay(watch)
     ended_since: float | None = None
-    while not stop.wait(ROUND_S):
+    while not stop.wait(POLL_S):
         if not watch.complete():
             continue
-        carrier.look()
+        end_relay.look()
         view = watch.view()
         if view.final and not watch.settled():
-            continue  # a host may go on with it
+            continue  # a host may still resume it
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
-        watch.tell(view)
+        watch.emit_run(view)
         if view.final and not watch.errors:
             return view
         if view.final:  # only unreachable hosts are missing
             ended_since = ended_since or time.monotonic()
-            senseless = all(isinstance(error, BadAnswer) for error in watch.errors.values())  # it will be no wiser
-            if senseless or time.monotonic() - ended_since > SILENT_S:
+            invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())  # waiting would not change that
+            if invalid or time.monotonic() - ended_since > SILENT_S:
                 return view
         else:
             ended_since = None

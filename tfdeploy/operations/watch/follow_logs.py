@@ -17,11 +17,11 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.transport.protocols import Fleet
 
-RECONNECT_S = 0.5  # a try that meets silence takes 10 s by itself
+RECONNECT_S = 0.5  # a try without an answer takes 10 s already
 
 
 class Follower:
-    """Live lines of many tasks, handed to one function as they come. One thread per task, reconnecting by cursor."""
+    """Passes live lines of many tasks to one function. One thread per task; a reconnect continues from the last offset."""
 
     def __init__(
         self, fleet: Fleet, plan: Plan, query: LogQuery, deliver: Callable[[LogLine], None], *, stop: threading.Event
@@ -45,15 +45,15 @@ class Follower:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self.threads:
             while thread.is_alive() and not self.stop.is_set():
-                left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
-                if left <= 0:
+                remaining_s = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
+                if remaining_s <= 0:
                     return False
-                thread.join(left)
+                thread.join(remaining_s)
         return not any(thread.is_alive() for thread in self.threads)
 
     def _follow(self, task: str, host: Host) -> None:
         log = TaskLog(self.plan, task, host.name, self.query)
-        heard = False
+        reached = False
         while not self.stop.is_set() and not log.ended:
             try:
                 session = self.fleet.connect((host,))[host.name]
@@ -61,24 +61,25 @@ class Follower:
                     raise session
                 agent = session.agent()
                 agent.hurry()
-                heard = True
+                reached = True
                 for line in chain.from_iterable(log.pull(agent)):
                     self.deliver(line)
                 self.lost.pop(host.name, None)
-                if log.left and not resume_patiently(self.fleet, self.plan, host.name, _say_nothing, self.stop):
+                if log.abandoned and not resume_patiently(self.fleet, self.plan, host.name, _ignore, self.stop):
                     for line in chain.from_iterable(log.rest()):
                         self.deliver(line)
                     return
-                if log.left:
+                if log.abandoned:
                     self.stop.wait(RECONNECT_S)
                 count_gone(log, host.name, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
-                heard = heard or isinstance(error, HostUnreachable)  # a host that was heard before may only be busy, or booting
-                if isinstance(error, (AgentError, BadAnswer)) or not heard or not host.address:
+                # a host that was reached before may only be busy, or booting
+                reached = reached or isinstance(error, HostUnreachable)
+                if isinstance(error, (AgentError, BadAnswer)) or not reached or not host.address:
                     return
                 self.stop.wait(RECONNECT_S)
 
 
-def _say_nothing(text: str) -> None:
+def _ignore(text: str) -> None:
     return None

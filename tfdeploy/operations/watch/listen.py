@@ -1,4 +1,4 @@
-"""Every host of a run listened to on its own: a host that is silent holds up nobody's news but its own."""
+"""Receives `run.watch` from every host of a run on a thread of its own, so that a slow host delays no other."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.operations.watch.watch import Watch
 
-SENSELESS_S = 5.0  # before a host that answers with nonsense is asked again
-AGAIN_S = 0.5  # after a lost connection; a try that meets silence takes 10 s by itself
+BAD_ANSWER_S = 5.0  # pause before a host is called again after an invalid answer
+AGAIN_S = 0.5  # pause after a lost connection; a try without an answer takes 10 s already
 
 
 def listen(watch: Watch, stop: threading.Event) -> None:
     """Feeds the watch, from one thread per host, until the run has ended there or `stop` is set."""
     for host in (host for host in hosts_of(watch.plan) if host.name in watch.asked):
-        threading.Thread(target=_mind, args=(watch, host, stop), name=f"watch {host.name}", daemon=True).start()
+        threading.Thread(target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True).start()
 
 
-def _mind(watch: Watch, host: Host, stop: threading.Event) -> None:
+def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
-            _hear(watch, host, stop)
+            _receive(watch, host, stop)
             if stop.is_set() or watch.has_ended(host.name) or not _resumed(watch, host.name, stop):
                 break
         except TfdeployError as error:
@@ -33,21 +33,21 @@ def _mind(watch: Watch, host: Host, stop: threading.Event) -> None:
             if not host.address or (isinstance(error, AgentError) and error.code == "unknown_run"):
                 break
             if isinstance(error, BadAnswer):
-                stop.wait(SENSELESS_S)
+                stop.wait(BAD_ANSWER_S)
         stop.wait(AGAIN_S)
     watch.settle(host.name)
 
 
 def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
-    """Nobody of the run is left there, and it has not ended: whether it goes on. Raises HostUnreachable."""
+    """For a host without a minder of a run that has not ended: whether the run was resumed there. Raises HostUnreachable."""
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         note(watch.emit, text, level="warning", host=host, run=watch.plan.run)
 
-    return resume_patiently(watch.fleet, watch.plan, host, say, stop)
+    return resume_patiently(watch.fleet, watch.plan, host, report, stop)
 
 
-def _hear(watch: Watch, host: Host, stop: threading.Event) -> None:
+def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Returns when the run has ended there. Raises the host's error when the connection is lost."""
     session = watch.fleet.connect((host,))[host.name]
     if isinstance(session, TfdeployError):
@@ -57,7 +57,7 @@ def _hear(watch: Watch, host: Host, stop: threading.Event) -> None:
     stream = agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})
     try:
         for item, _ in stream:
-            watch.hear(host.name, item)
+            watch.receive(host.name, item)
             if stop.is_set():
                 return
         if host.name not in watch.states:

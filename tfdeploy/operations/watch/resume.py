@@ -1,7 +1,7 @@
-"""A host that lost all of a run, by a reboot, goes on with it when somebody who follows the run finds it so.
+"""Resumes a run on a host that lost all its processes of it, as by a reboot, when a follower of the run finds that.
 
-Asked of the host only while no other host says that the run is over. What then starts again there is the minder's to decide.
-Where the others say that an operator stopped it meanwhile, the host is told so: its secrets go, as they did elsewhere.
+The host is called only while no other host reports that the run is over; its minder then decides which tasks start again.
+Where another host reports that an operator stopped the run, this host is stopped too, and deletes the run's secrets.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet
 
-NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # what a host answers for good
+NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # error codes after which a later try cannot succeed
 
 TRIES, AGAIN_S = 60, 1.0
-# to a host that was away: it also forgets the run's secrets once it is over
-SAYS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
+# state of the run -> verb for a host that was away; all but run.resume also delete the run's secrets
+VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
     "goes on": (RUN_RESUME, {}),
     "stopped": (RUN_STOP, {}),
     "ended": (RUN_ABORT, {"reason": "the run had ended while this host was away"}),
@@ -31,9 +31,9 @@ SAYS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 
 
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
-    """Whether the run is minded there now. Raises TfdeployError where it may be later: no answer, a port taken, a full disk."""
-    how = _how_it_is(fleet, plan)
-    verb, more = SAYS[how]
+    """Whether the host has a minder of the run now. Raises TfdeployError where a later try may succeed."""
+    state = _state_of_run(fleet, plan)
+    verb, more = VERBS[state]
     (one,) = (each for each in hosts_of(plan) if each.name == host)
     try:
         answer = fleet.each((one,), lambda session: session.agent().call(verb, {"run": plan.run, "job": plan.job, **more}))[host]
@@ -43,32 +43,32 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
         if error.code in NEVER:
             return False
         raise
-    return how == "goes on"
+    return state == "goes on"
 
 
-def resume_patiently(fleet: Fleet, plan: Plan, host: str, say: Callable[[str], None], stop: threading.Event) -> bool:
-    """`resume`, again while what is in its way may go away. Raises HostUnreachable."""
-    said: str | None = None
+def resume_patiently(fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event) -> bool:
+    """`resume`, tried for up to a minute while its error may pass. Raises HostUnreachable."""
+    reported: str | None = None
     for _ in range(TRIES):
         try:
             minded = resume(fleet, plan, host)
             if minded:
-                say("all of the run was gone here (rebooted, or killed): it goes on")
+                report("all of the run was gone here (rebooted, or killed): it goes on")
             return minded
         except HostUnreachable:
             raise
         except TfdeployError as error:
-            if error.what != said:
-                said = error.what
-                say(f"the run cannot go on here: {said}")
+            if error.what != reported:
+                reported = error.what
+                report(f"the run cannot go on here: {reported}")
         if stop.wait(AGAIN_S):
             break
     return False
 
 
-def _how_it_is(fleet: Fleet, plan: Plan) -> str:
-    """What the hosts that answer know: "goes on", "stopped", or "ended" well or not."""
-    answers, _ = split(ask_all(fleet, plan, RUN_STATUS, again=False, timeout_s=15.0))
+def _state_of_run(fleet: Fleet, plan: Plan) -> str:
+    """The state of the run as the answering hosts know it: "goes on", "stopped", or "ended" (well or not)."""
+    answers, _ = split(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):
         return "stopped"

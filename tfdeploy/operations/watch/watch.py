@@ -1,4 +1,4 @@
-"""What the hosts of a run say of it now, as one view and as events of what changed."""
+"""The state of a run as its hosts report it, as one view and as events of what changed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.operations.ask import ask_all
-from tfdeploy.operations.emit import host_news
+from tfdeploy.operations.emit import emit_host
 from tfdeploy.transport.protocols import Fleet
 
 
 class Watch:
-    """Asks all hosts of a run, keeps what they said last, and emits only what changed."""
+    """Keeps the last state that each host of a run reported, and emits only changes."""
 
     def __init__(self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None) -> None:
         """`only`: these hosts alone are asked; None: all hosts of the run."""
@@ -29,26 +29,26 @@ class Watch:
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
-        self.left: set[str] = set()  # hosts where nobody minds the run though it has not ended: see run_resume.py
+        self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see run_resume.py
         self._settled: set[str] = set()
         self._state: str | None = None
         self._cause: str | None = None
-        self._taking = threading.Lock()
+        self._lock = threading.Lock()
 
     def look(self) -> RunView:
-        """One round over all hosts, told at once."""
+        """Asks all hosts once, and emits all changes."""
         view = self.ask()
-        self.tell(view)
+        self.emit_run(view)
         return view
 
     def ask(self) -> RunView:
-        """One round over all hosts: emits what changed of hosts and tasks, not yet what became of the run."""
-        for host, answer in ask_all(self.fleet, self.plan, RUN_STATUS, again=False, timeout_s=15.0, only=self.only).items():
+        """Asks all hosts once. Emits changes of hosts and tasks, not of the run."""
+        for host, answer in ask_all(self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only).items():
             self.take(host, answer)
         return self.view()
 
-    def tell(self, view: RunView) -> None:
-        """Emits the run's state where it is news, and that it is well again."""
+    def emit_run(self, view: RunView) -> None:
+        """Emits the run's state where it changed, and where its cause is gone."""
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
         self._state, self._cause = view.state, view.cause
@@ -57,7 +57,7 @@ class Watch:
         self.emit(Event("run", time.time(), run=self.plan.run, data=data))
 
     def view(self) -> RunView:
-        with self._taking:
+        with self._lock:
             return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors), unasked=self.unasked)
 
     def complete(self) -> bool:
@@ -65,28 +65,28 @@ class Watch:
         return all(host in self.states or host in self.errors for host in self.asked)
 
     def has_ended(self, host: str) -> bool:
-        """As far as that host has said."""
+        """Whether the run has ended on that host, by its last report, or is unknown there."""
         state = self.states.get(host)
         return state is None or state.phase == "ended"
 
     def settle(self, host: str) -> None:
-        """Nothing more is to be heard from that host."""
+        """Notes that the host will report nothing more."""
         self._settled.add(host)
 
     def settled(self) -> bool:
-        """Whether nothing more is to be heard from any host that can be reached."""
+        """Whether no reachable host will report anything more."""
         return all(host in self._settled or host in self.errors for host in self.asked)
 
     def take(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
-        """What one host said: run.status's value, an item of run.watch, or its error. Thread-safe."""
+        """Takes one host's report: the value of run.status, an item of run.watch, or an error. Thread-safe."""
         try:
-            self.hear(host, answer)
+            self.receive(host, answer)
         except BadAnswer as error:
-            self.hear(host, error)
+            self.receive(host, error)
 
-    def hear(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
-        """As `take`. Raises BadAnswer for what a host says of another one, or of another run."""
-        with self._taking:
+    def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
+        """As `take`. Raises BadAnswer for a report about another host or run."""
+        with self._lock:
             if isinstance(answer, AgentError) and answer.code == "unknown_run":
                 self.states[host] = None
                 self.errors.pop(host, None)
@@ -94,10 +94,10 @@ class Watch:
             elif isinstance(answer, TfdeployError):
                 self._lose(host, answer)
             else:
-                self._refuse_hearsay(host, answer)
-                self._hear(host, answer)
+                self._refuse_foreign(host, answer)
+                self._receive(host, answer)
 
-    def _refuse_hearsay(self, host: str, answer: RunOnHost | RunChange) -> None:
+    def _refuse_foreign(self, host: str, answer: RunOnHost | RunChange) -> None:
         state = answer.host_state
         if state is not None and (state.run, state.job, state.host) != (self.plan.run, self.plan.job, host):
             raise BadAnswer(f"it answers for {state.host}, run {state.run} of {state.job}", where=host)
@@ -108,21 +108,21 @@ class Watch:
 
     def _lose(self, host: str, error: TfdeployError) -> None:
         if host not in self.errors:
-            host_news(self.emit, host, "unreachable", error.what, run=self.plan.run)
+            emit_host(self.emit, host, "unreachable", error.what, run=self.plan.run)
         self.errors[host] = error
 
     def _forget(self, host: str, why: str) -> None:
-        """Somebody removed the run's folder on that host: what ran there is no task of it any more."""
+        """The run's folder was removed on that host: its unfinished tasks there count as lost."""
         for task in [task for task in self.tasks.values() if task.host == host and task.state not in ("ended", "lost")]:
             gone = wire.replace(task, state="lost", outcome="lost", up=False, reason=why)
-            self._hear(host, RunChange(task=gone))
+            self._receive(host, RunChange(task=gone))
 
-    def _hear(self, host: str, answer: RunOnHost | RunChange) -> None:
+    def _receive(self, host: str, answer: RunOnHost | RunChange) -> None:
         if self.errors.pop(host, None) or host not in self.reached:
             self.reached.add(host)
-            host_news(self.emit, host, "connected", run=self.plan.run)
+            emit_host(self.emit, host, "connected", run=self.plan.run)
         if isinstance(answer, RunOnHost):
-            (self.left.add if answer.left else self.left.discard)(host)
+            (self.abandoned.add if answer.left else self.abandoned.discard)(host)
         if answer.host_state is not None:
             self.states[host] = answer.host_state
         for status in _statuses(answer):

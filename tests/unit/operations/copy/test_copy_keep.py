@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.listing import FoundFile
-from tfdeploy.operations.copy.copy_keep import Lack, lack
+from tfdeploy.operations.copy.copy_keep import KeepDifference, keep_difference
 
 S = 10**9
 CKPT = FoundFile("ck/model.ckpt-7.index", 10, 5 * S)
@@ -38,4 +38,4 @@ LIKE_IT = FoundFile("ck/workertemp_one/checkpoint", 20, 9 * S)
 def test_lack(
     source: tuple[FoundFile, ...], there: tuple[FoundFile, ...], files: tuple[FoundFile, ...], aside: tuple[str, ...]
 ) -> None:
-    assert lack(source, there) == Lack(files, aside)
+    assert keep_difference(source, there) == KeepDifference(files, aside)

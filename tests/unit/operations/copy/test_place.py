@@ -10,13 +10,13 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.listing import FoundFile
-from tfdeploy.operations.copy.below import Below
 from tfdeploy.operations.copy.place import Placed
 from tfdeploy.operations.copy.place import place as place_below
+from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 
 def place(staging: Path, destination: Path, *what: Any, **how: Any) -> Placed:
-    with Below(staging) as one, Below(destination) as two:
+    with SafeFolder(staging) as one, SafeFolder(destination) as two:
         return place_below(one, two, *what, **how)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.operations.launching.clocks import Reading, ahead_of_the_middle
+from tfdeploy.operations.launching.clocks import Reading, ahead_of_median
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from tfdeploy.operations.launching.clocks import Reading, ahead_of_the_middle
     ],
 )
 def test_clocks_are_held_against_the_middle_one(readings: dict[str, tuple[float, float]], ahead: dict[str, float]) -> None:
-    assert ahead_of_the_middle({host: Reading(*each) for host, each in readings.items()}) == pytest.approx(ahead)
+    assert ahead_of_median({host: Reading(*each) for host, each in readings.items()}) == pytest.approx(ahead)

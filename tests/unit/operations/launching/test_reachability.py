@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.launching.reachability import Shut, refusal
+from tfdeploy.operations.launching.reachability import UnreachablePort, refusal
 
 ASKED = {"n1": 3, "n2": 3, "n3": 3, "n4": 3}
 HOSTS = [Host(name=f"n{number}", address=f"10.0.0.{number}") for number in range(1, 33)]
 
 
-def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> Shut:
-    return Shut(seen_from=seen_from, host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=why)
+def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> UnreachablePort:
+    return UnreachablePort(seen_from=seen_from, host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=why)
 
 
 def test_a_pair_is_one_line_with_all_its_ports() -> None:

@@ -56,7 +56,7 @@ def test_a_state_is_told_once_and_that_all_is_well_again() -> None:
         view("running"),
         view("succeeded"),
     ):
-        watch.tell(each)
+        watch.emit_run(each)
     assert [(event.data["state"], event.data["cause"]) for event in told] == [
         ("running", "n3 rebooted"),
         ("running", None),

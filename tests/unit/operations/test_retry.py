@@ -9,7 +9,7 @@ import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.persist import persist
+from tfdeploy.operations.retry import each_with_retries
 
 HOSTS = tuple(Host(name=name, address="10.0.0.1") for name in ("good", "slow", "lost", "dead", "refused", "broken"))
 RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
@@ -35,8 +35,8 @@ class Fleet:
 
 def test_a_slow_host_is_asked_until_it_answers_and_the_others_as_often_as_it_can_help() -> None:
     fleet, told = Fleet(slow=5, lost=2, dead=99, refused=99), []
-    found: dict[str, int | TfdeployError] = persist(
-        fleet, HOSTS, lambda session: 0, on_again=lambda bad: told.append(sorted(bad))
+    found: dict[str, int | TfdeployError] = each_with_retries(
+        fleet, HOSTS, lambda session: 0, on_retry=lambda bad: told.append(sorted(bad))
     )
     assert list(found) == [host.name for host in HOSTS]
     assert fleet.asked == {"good": 1, "slow": 5, "lost": 2, "dead": 2, "refused": 1, "broken": 1}
@@ -48,5 +48,5 @@ def test_a_slow_host_is_asked_until_it_answers_and_the_others_as_often_as_it_can
 @pytest.mark.parametrize("patience_s", [0.0, -1.0])
 def test_nothing_is_asked_again_once_the_patience_is_over(patience_s: float) -> None:
     fleet = Fleet(slow=5)
-    persist(fleet, HOSTS, lambda session: 0, patience_s=patience_s)
+    each_with_retries(fleet, HOSTS, lambda session: 0, patience_s=patience_s)
     assert set(fleet.asked.values()) == {1}

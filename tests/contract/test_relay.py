@@ -23,8 +23,8 @@ from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.launching import prepare_blobs
 from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.operations.status import status
-from tfdeploy.operations.watch import carry
-from tfdeploy.operations.watch.carry import Carrier
+from tfdeploy.operations.watch import relay
+from tfdeploy.operations.watch.relay import Relay
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import archive
@@ -43,7 +43,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
-    monkeypatch.setattr(carry, "WAIT_S", 1.0)
+    monkeypatch.setattr(relay, "WAIT_S", 1.0)
     each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(prepare_blobs, "certificates", lambda run, hosts: each_its_own)
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)  # it would find the cut
@@ -79,11 +79,11 @@ def test_who_follows_the_run_carries_the_word(fleet: NearFleet, tmp_path: Path, 
     found = status(fleet, plan)
     assert found.unheard == ("n2", ("n1",)) and found.view.state == "running"
     watch = Watch(fleet, plan, told.append)
-    carrier = Carrier(watch)
+    end_relay = Relay(watch)
 
     def view() -> Any:
         watch.ask()
-        carrier.look()
+        end_relay.look()
         return watch.view()
 
     assert wait_for(lambda: (seen := view()).final and seen, 20, "it is over everywhere").state == state

@@ -1,4 +1,4 @@
-"""For verbs that end things: what one host at a time could not be told is tried again, within the verb's patience."""
+"""A fan-out that retries unreachable hosts for a time, for verbs that stop or abort a run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from tfdeploy.transport.protocols import Fleet, Session
 
 PATIENCE_S = 60.0
 V = TypeVar("V")
-Again = Callable[[dict[str, HostUnreachable]], None]
+OnRetry = Callable[[dict[str, HostUnreachable]], None]
 
 
-def persist(
+def each_with_retries(
     fleet: Fleet,
     hosts: tuple[Host, ...],
     action: Callable[[Session], V],
     *,
     patience_s: float = PATIENCE_S,
     on_done: Callable[[str, V | TfdeployError], None] | None = None,
-    on_again: Again | None = None,
+    on_retry: OnRetry | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """`fleet.each` of an idempotent action. A host whose answer was lost, or that was too slow to let us in, is asked
-    again; none is once no host has answered for `patience_s`. `on_again`: the errors of those that are asked again,
-    before that."""
+    """`fleet.each` of an idempotent action. Hosts whose answer was lost, or whose login was too slow, are called again.
+
+    No host is called again once none has answered for `patience_s`. `on_retry`: called before each retry with the errors.
+    """
     answered = time.monotonic()
 
     def done(name: str, result: V | TfdeployError) -> None:
@@ -38,13 +39,13 @@ def persist(
 
     found = fleet.each(hosts, action, on_done=done, waits=True)
     tries = 1
-    while time.monotonic() < answered + patience_s and (again := _worth(found, tries)):
-        if on_again is not None:
-            on_again(again)
-        found.update(fleet.each(tuple(host for host in hosts if host.name in again), action, on_done=done, waits=True))
+    while time.monotonic() < answered + patience_s and (retried := _retryable(found, tries)):
+        if on_retry is not None:
+            on_retry(retried)
+        found.update(fleet.each(tuple(host for host in hosts if host.name in retried), action, on_done=done, waits=True))
         tries += 1
     return {host.name: found[host.name] for host in hosts}
 
 
-def _worth(found: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
+def _retryable(found: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
     return {name: error for name, error in found.items() if isinstance(error, HostUnreachable) and error.retries >= tries}

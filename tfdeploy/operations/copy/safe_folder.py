@@ -1,6 +1,6 @@
-"""Files below one folder of this machine, under names that hosts chose: no link is followed on the way, no name leads out.
+"""Files below one folder of this machine, under names that hosts chose: no link is followed, and no name leads out.
 
-Everything goes by directory descriptors, so that a link which is put there meanwhile changes nothing either.
+All access goes through directory descriptors, so that a link created at the same time has no effect.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from tfdeploy.model.listing import is_inside
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK_BYTES = 1 << 20
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is not waited for
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO must not block
 
 
-class Below:
-    """An open folder, made where it is missing. Paths are relative, with `/`. All raise Refused (a link, a folder or a name
-    in the way) and OSError."""
+class SafeFolder:
+    """An open folder, created where it is missing. Paths are relative, with `/`.
+
+    All methods raise Refused (a link or a folder in the way, a name that leads out) and OSError.
+    """
 
     def __init__(self, path: Path, fd: int | None = None) -> None:
         self.path = path
@@ -32,34 +34,34 @@ class Below:
             fd = _enter(None, str(path), path, make=True)
         self._fd = fd
 
-    def __enter__(self) -> Below:
+    def __enter__(self) -> SafeFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         os.close(self._fd)
 
-    def folder(self, *names: str) -> Below:
-        """A folder inside, to be closed by the caller."""
-        here = Below(self.path, os.dup(self._fd))
+    def folder(self, *names: str) -> SafeFolder:
+        """The folder at that path inside, created where it is missing. The caller closes it."""
+        here = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
             with here:
-                here = Below(here.path / name, _enter(here._fd, _checked(name), here.path / name, make=True))
+                here = SafeFolder(here.path / name, _enter(here._fd, _checked(name), here.path / name, make=True))
         return here
 
     def names(self) -> list[str]:
         return os.listdir(self._fd)
 
     def stat(self, path: str) -> os.stat_result | None:
-        """Of what has that name itself; None: nothing has."""
+        """lstat of the path; None: there is nothing."""
         try:
-            with self._above(path, make=False) as (folder, name):
+            with self._parent(path, make=False) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> int:
-        """A descriptor of a plain file."""
-        with self._above(path, make=bool(flags & os.O_CREAT)) as (folder, name):
+        """A descriptor of a regular file. Raises Refused for anything else."""
+        with self._parent(path, make=bool(flags & os.O_CREAT)) as (folder, name):
             try:
                 fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
             except OSError:
@@ -67,11 +69,13 @@ class Below:
                 raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise Refused("what is no file is in the way", where=str(self.path / path), next="move it away, or --to DIR")
+            raise Refused(
+                "something other than a file is in the way", where=str(self.path / path), next="move it away, or --to DIR"
+            )
         return fd
 
     def sha256(self, path: str, first: int = 0) -> str:
-        """Of the file's bytes from `first` on, in hex."""
+        """The hash of the file's bytes from offset `first` on, in hex."""
         digest = hashlib.sha256()
         with os.fdopen(self.open(path), "rb") as file:
             file.seek(first)
@@ -80,31 +84,31 @@ class Below:
         return digest.hexdigest()
 
     def unlink(self, path: str) -> None:
-        with self._above(path, make=False) as (folder, name):
+        with self._parent(path, make=False) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def readlink(self, path: str) -> str:
-        with self._above(path, make=False) as (folder, name):
+        with self._parent(path, make=False) as (folder, name):
             return os.readlink(name, dir_fd=folder)
 
     def symlink(self, target: str, path: str) -> None:
-        with self._above(path, make=True) as (folder, name):
+        with self._parent(path, make=True) as (folder, name):
             os.symlink(target, name, dir_fd=folder)
 
-    def take(self, other: Below, path: str) -> None:
-        """Moves the file of that path from another folder of this file system to the same path here."""
-        with other._above(path, make=False) as (there, name), self._above(path, make=True) as (here, _):
+    def move_from(self, other: SafeFolder, path: str) -> None:
+        """Moves the file at `path` in `other`, on the same file system, to the same path here. Replaces a file there."""
+        with other._parent(path, make=False) as (there, name), self._parent(path, make=True) as (here, _):
             os.replace(name, name, src_dir_fd=there, dst_dir_fd=here)
 
     @contextlib.contextmanager
-    def _above(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
-        """(the folder that holds it, its name there)."""
+    def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
+        """(descriptor of the folder that holds it, its name there)."""
         *folders, name = _checked(path).split("/")
         fd, here = os.dup(self._fd), self.path
         try:
-            for each in folders:
-                here = here / each
-                fd, before = _enter(fd, each, here, make=make), fd
+            for step in folders:
+                here = here / step
+                fd, before = _enter(fd, step, here, make=make), fd
                 os.close(before)
             yield fd, name
         finally:
@@ -118,7 +122,7 @@ class Below:
 
 def _checked(path: str) -> str:
     if not is_inside(path):
-        raise Refused(f"{path!r} leads out of the folder it was to come to")
+        raise Refused(f"{path!r} leads out of its folder")
     return path
 
 

@@ -1,6 +1,6 @@
-"""Hashes remembered between two calls, so that an unchanged file costs one stat.
+"""Hashes of files, cached between two calls, so that an unchanged file costs one stat.
 
-A cache in the state folder: what cannot be read or written is as if it were not there.
+The cache lies in the state folder. A cache that cannot be read is empty; one that cannot be written is not saved.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-SETTLED_NS = 2_000_000_000  # a file changed more recently could change again without another time to show for it
+SETTLED_NS = 2_000_000_000  # a file changed more recently could change again within the same mtime
 Stamp = tuple[int, int, int, int, int]  # size, mtime_ns, ctime_ns, inode, device
 
 
@@ -20,36 +20,36 @@ def stamp(found: os.stat_result) -> Stamp:
     return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
 
 
-class RememberedHashes:
-    """The hashes of one tree, by path and stamp. `folder` None: remembers nothing."""
+class HashCache:
+    """The hashes of one tree, by path and stamp. `folder` None: nothing is stored."""
 
     def __init__(self, folder: Path | None, root: str) -> None:
         self._file = folder / (hashlib.sha256(os.fsencode(root)).hexdigest()[:32] + ".json") if folder else None
-        self._known = self._load()
-        self._now: dict[str, tuple[Stamp, str]] = {}
+        self._loaded = self._load()
+        self._current: dict[str, tuple[Stamp, str]] = {}
 
     def get(self, path: str, now: Stamp) -> str | None:
         """The hash of the content that had exactly this stamp."""
-        known = self._known.get(path)
-        if known is None or known[0] != now:
+        cached = self._loaded.get(path)
+        if cached is None or cached[0] != now:
             return None
-        self._now[path] = known
-        return known[1]
+        self._current[path] = cached
+        return cached[1]
 
     def put(self, path: str, now: Stamp, sha256: str, read_ns: int) -> None:
         """`read_ns`: UTC nanoseconds before the content was read."""
         if now[1] < read_ns - SETTLED_NS:
-            self._now[path] = (now, sha256)
+            self._current[path] = (now, sha256)
 
     def save(self) -> None:
-        """Remembers what this call saw, and forgets the rest."""
-        if self._file is None or self._now == self._known:
+        """Stores the hashes of the files that this call saw, and drops all others."""
+        if self._file is None or self._current == self._loaded:
             return
         temporary = self._file.with_name(f".{self._file.name}.{os.getpid()}.{time.monotonic_ns()}")
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                temporary.write_text(json.dumps({path: [*key, sha256] for path, (key, sha256) in self._now.items()}))
+                temporary.write_text(json.dumps({path: [*key, sha256] for path, (key, sha256) in self._current.items()}))
                 temporary.replace(self._file)
             finally:
                 temporary.unlink(missing_ok=True)

@@ -1,0 +1,63 @@
+"""Relays the end of a run from a host that knows it to hosts that cannot reach that host, but that this machine reaches.
+
+Minders tell each other within seconds. What a host has not received after WAIT_S is relayed by any process that follows the run.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.uninformed import uninformed
+from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.watch.watch import Watch
+from tfdeploy.transport.protocols import Fleet
+
+WAIT_S = 10.0  # for the minders to tell each other, and between two tries
+ANSWER_S = 15.0
+
+
+class Relay:
+    """Relays the end of the run that a watch follows. One thread calls `look` repeatedly."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._since: float | None = None
+        self._noted: tuple[str, ...] = ()
+
+    def look(self, now: float | None = None) -> None:
+        """Relays the end, with a note, where a host has missed it for WAIT_S. `now`: monotonic seconds."""
+        now = time.monotonic() if now is None else now
+        answering = {host: state for host, state in self._watch.states.items() if host not in self._watch.errors}
+        informed, hosts = uninformed(answering)
+        if informed is None or not hosts:
+            self._since, self._noted = None, ()
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= WAIT_S:
+            self._since = now
+            self._relay(informed, hosts)
+
+    def _relay(self, informed: str, hosts: tuple[str, ...]) -> None:
+        watch = self._watch
+        if hosts != self._noted:
+            self._noted = hosts
+            note(watch.emit, in_words(informed, hosts) + ": told from here", level="warning", run=watch.plan.run)
+        relay_end(watch.fleet, watch.plan, informed, hosts)
+
+
+def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
+    """Relays it once. A host that does not answer gets it the next time."""
+    answer = ask_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[informed]
+    if isinstance(answer, TfdeployError) or answer.known is None:
+        return
+    args = {host: {"known": answer.known} for host in hosts}
+    ask_all(fleet, plan, RUN_TELL, args, retry=False, timeout_s=ANSWER_S, only=hosts)
+
+
+def in_words(informed: str, hosts: tuple[str, ...]) -> str:
+    return f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} that the run is over"
