@@ -15,7 +15,7 @@ import pytest
 
 from support.agent.nearby import NearFleet, held_until
 from support.waiting import wait_for
-from tfdeploy.agent import wire
+from tfdeploy.agent import frames
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret
@@ -210,7 +210,7 @@ def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> Non
 
 
 def test_more_than_a_host_takes_is_refused(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_PACKED_BYTES", 1 << 10)
+    monkeypatch.setattr(frames, "MAX_PACKED_BYTES", 1 << 10)
     assert failed(operator, "r1").exit_code == 3 and not os.path.exists(operator.fleet.paths("n1", "whole", "r1").run_dir)
 
 

@@ -144,7 +144,7 @@ def _install(agent: AgentChannel, host: Host, args: Args, emit: Emit) -> EnvStat
         for item, _ in stream:
             weight += ITEM_BYTES + len(item.line or "")
             if weight > MAX_OUTPUT_BYTES or time.monotonic() > give_up:
-                raise BadAnswer("its output while making the environment does not end", where=host.name)
+                raise BadAnswer("its output of making the environment is without end", where=host.name)
             if item.line is not None:
                 note(emit, item.line, level="detail", host=host.name)
             elif item.waiting is not None:
