@@ -10,7 +10,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 
 
-def mend_cut() -> None:
+def mend_truncated() -> None:
     """For all that this process imports from now on."""
     whole = SourceFileLoader.get_code
 

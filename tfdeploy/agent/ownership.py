@@ -12,7 +12,7 @@ import stat
 import time
 
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
-from tfdeploy.agent.seen import AGENTS, OTHERS_WRITE, SEEN, above, is_as_seen, is_record, marks, may_be_replaced
+from tfdeploy.agent.seen import AGENTS, OTHERS_WRITE, SEEN, above, is_as_seen, is_record, may_be_replaced, stamps
 
 try:
     from _blake2 import blake2b  # hashlib would load OpenSSL: 2 ms of each start
@@ -94,14 +94,14 @@ def has_agent(workdir: str, name: str) -> bool:
     if is_as_seen(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    seen = _marks(folder)  # before its files are read: what changes after that has other marks
+    seen = _stamps(folder)  # before its files are read: what changes after that has other marks
     try:
         found = _agent_content(workdir, name)
     except FileNotFoundError:
         return False
     if name_of(found) != name:
         return False
-    _keep(seen, folder)
+    _write_stamps(seen, folder)
     return True
 
 
@@ -140,17 +140,17 @@ def name_of(members: Dict[str, bytes]) -> str:
     return str(said.hexdigest())
 
 
-def _marks(folder: str) -> str:
+def _stamps(folder: str) -> str:
     """ "": they cannot be relied on at the next start."""
     try:
-        found = marks(folder, (0, os.geteuid()))
+        found = stamps(folder, (0, os.geteuid()))
     except OSError:
         return ""  # what is wrong there is found and said by the whole look
     newest = max((int(line.rsplit(" ", 1)[1]) for line in found.splitlines()), default=0)
     return found if newest < time.time_ns() - _RACY_NS else ""
 
 
-def _keep(seen: str, folder: str) -> None:
+def _write_stamps(seen: str, folder: str) -> None:
     if not seen:
         return
     fresh = os.path.join(folder, "%s.%d" % (SEEN, os.getpid()))

@@ -31,12 +31,12 @@ def is_as_seen(workdir: str, name: str) -> bool:
             if about.st_uid not in ours or about.st_mode & OTHERS_WRITE or not stat.S_ISDIR(about.st_mode):
                 return False
         with open(folder + "/" + SEEN, errors="surrogateescape") as file:
-            return file.read() == marks(folder, ours)
+            return file.read() == stamps(folder, ours)
     except OSError:
         return False
 
 
-def marks(agent: str, ours: Tuple[int, int]) -> str:
+def stamps(agent: str, ours: Tuple[int, int]) -> str:
     """A line for each file that Python may run there, but for bytecode. Raises OSError, also where one is not ours alone."""
     found: List[str] = []
     folders = [agent]

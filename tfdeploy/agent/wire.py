@@ -56,6 +56,17 @@ def ending_in_words(outcome: str, exit_code: object = None, signal: object = Non
     return "%s: %s" % (text, reason) if reason else text
 
 
+def ending_in_short(outcome: Optional[str], exit_code: object = None, signal: object = None, reason: Optional[str] = None) -> str:
+    """How an attempt ended, without a verb: REASON, or "exit code 3", "killed by signal 9", "lost". `outcome` None: unknown."""
+    if reason:
+        return reason
+    if outcome in (None, "succeeded", "failed") and exit_code is not None:
+        return "exit code %s" % exit_code
+    if outcome in (None, "killed") and signal is not None:
+        return "killed by signal %s" % signal
+    return (outcome or "lost").replace("_", " ")
+
+
 # --- values -----------------------------------------------------------------------------------------
 
 

@@ -29,5 +29,5 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     one.state, one.store, one.part = SimpleNamespace(phase="committed", marks={}), store, part
     one.effects = effects.Effects.__new__(effects.Effects)
     one.effects._paths, one.effects._part = paths, part
-    one._attend_health()
+    one._update_health()
     assert bool(told) == ended

@@ -126,9 +126,9 @@ def _wrong_with(facts: Facts, other: str, named: bool) -> Optional[str]:
     peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
     end = facts.ended.get(other)
     if end is not None and is_final(end) and (named or end["outcome"] != "succeeded" or facts.lockstep):
-        return "it has ended (%s)" % _how(end)
+        return "it has ended (%s)" % _ending(end)
     if end is not None and not is_final(end) and (sign is None or sign.starting):
-        return "it ended (%s) and starts again" % _how(end)
+        return "it ended (%s) and starts again" % _ending(end)
     if other in facts.loopback:
         return "wrong address: on %s %s" % (facts.host, facts.loopback[other])
     if end is not None and is_final(end):
@@ -153,12 +153,10 @@ def _frozen(facts: Facts, task: str) -> str:
     return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (pid, facts.peers[task].host, pid)
 
 
-def _how(end: Ending) -> str:
-    if end.get("exit_code") is not None and end["outcome"] == "failed":
-        return "exit code %s" % end["exit_code"]
-    if end.get("signal") is not None and end["outcome"] == "killed":
-        return "killed by signal %s" % end["signal"]
-    return end["outcome"].replace("_", " ")
+def _ending(end: Ending) -> str:
+    if end["outcome"] == "succeeded":
+        return "succeeded"
+    return wire.ending_in_short(end["outcome"], end.get("exit_code"), end.get("signal"))
 
 
 # --- words about tasks

@@ -67,16 +67,16 @@ class Monitor:
         self._thread: Optional[threading.Thread] = None
         self._health: Dict[str, Stall] = {}
         self._watched: Dict[str, "tuple[int, TaskActivity]"] = {}
-        self._sure: Dict[str, int] = {}
+        self._repeated: Dict[str, int] = {}
         self._ports: Dict[str, str] = {}
         self._next_ask = self._next_ports = 0.0
         self._ports_pause_s = PORTS_S[0]
         self._turn = 0
-        self._failed = False
+        self._reported = False
 
     # --- for the minder
 
-    def attend(self, known: Knowledge, active: bool) -> None:
+    def update(self, known: Knowledge, active: bool) -> None:
         """What is known by now, and whether the tasks are to be looked after at all."""
         if not self._part.stall_after_s:
             return
@@ -105,12 +105,12 @@ class Monitor:
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
-        """A bug of the diagnosis must neither end the looking nor leave a wrong word standing. It is told once, in minder.log."""
+        """A bug in the diagnosis ends neither this thread nor the run, and clears `health`. Reported once, in minder.log."""
         try:
             self.look(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - whatever it is, the run goes on
-            if not self._failed:
-                self._failed = True
+            if not self._reported:
+                self._reported = True
                 traceback.print_exc()
             self._publish({})
 
@@ -121,11 +121,11 @@ class Monitor:
     def look(self, now: float, known: Knowledge) -> None:
         """Once. `now`: monotonic seconds."""
         signs = self._signs(now)
-        self._answer.know(signs)
+        self._answer.update(signs)
         facts = Facts(self._part.host, self._lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
         late = diagnose.suspects(facts)
         if not late:
-            self._ports, self._sure, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
+            self._ports, self._repeated, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
             self._ports_pause_s = PORTS_S[0]
             self._publish({})
         elif now >= self._next_ask:
@@ -135,7 +135,7 @@ class Monitor:
             self._publish({task: stall for task, stall in self._health.items() if task in late})
 
     def _signs(self, now: float) -> Dict[str, Sign]:
-        table = _once(processes.everyone)
+        table = _once(processes.all_processes)
         seen = _once(tcp_diag.look)
         signs = {}
         for task, spec in self._specs.items():
@@ -155,9 +155,9 @@ class Monitor:
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
         """The same with what the others say, and with what is in the way to them."""
-        told = peers.Told({}, {})
+        answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
-            told = peers.ask(self._mesh, self._part, self._whom(facts, late))
+            answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
         addresses = {task: peer.address for task, peer in self._peers.items() if peer.address and peer.host != facts.host}
         if now >= self._next_ports:
             self._next_ports, self._ports_pause_s = now + self._ports_pause_s, min(2 * self._ports_pause_s, PORTS_S[1])
@@ -167,16 +167,16 @@ class Monitor:
             )
             words = reach.try_ports(addresses[task] for task in first)
             self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}
-        homes = {task: reach.leads_home(address) for task, address in addresses.items() if not _is_literal(address)}
+        loopback = {task: reach.resolves_to_this_host(address) for task, address in addresses.items() if not _is_literal(address)}
         return facts._replace(
-            signs={**told.signs, **facts.signs},
+            signs={**answers.signs, **facts.signs},
             ports=self._ports,
-            hosts=told.hosts,
-            loopback={task: words for task, words in homes.items() if words is not None},
+            hosts=answers.hosts,
+            loopback={task: words for task, words in loopback.items() if words is not None},
             proxies=self._proxies(late, list(addresses.values())),
         )
 
-    def _whom(self, facts: Facts, late: Set[str]) -> List[str]:
+    def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
         """The hosts of those that are waited for, then of the servers, then the others in turn."""
         wanted = sorted(
             self._peers, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]), task)
@@ -192,7 +192,7 @@ class Monitor:
         return any(task in facts.signs[one].waits for one in late)
 
     def _proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
-        table, found = processes.everyone(), {}
+        table, found = processes.all_processes(), {}
         for task in late:
             for pid in sorted(activity.tree(self._paths.status(task), table)):
                 name = reach.proxy_between(processes.environment(pid), addresses)
@@ -203,14 +203,14 @@ class Monitor:
     # --- what comes of it
 
     def _stalls(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Stall]:
-        self._sure = {task: self._sure.get(task, 0) + 1 for task, finding in findings.items() if finding.culprit}
+        self._repeated = {task: self._repeated.get(task, 0) + 1 for task, finding in findings.items() if finding.culprit}
         found = {}
         for task, finding in findings.items():
             attempt, before = self._watched[task][0], self._health.get(task)
             since = clock.now(self._part) - signs[task].still_s
             if before is not None and before.attempt == attempt:
                 since = before.since
-            found[task] = Stall(attempt, finding.reason, since, self._sure.get(task, 0) >= SURE)
+            found[task] = Stall(attempt, finding.reason, since, self._repeated.get(task, 0) >= SURE)
         return found
 
     def _publish(self, health: Dict[str, Stall]) -> None:

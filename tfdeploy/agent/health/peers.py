@@ -24,14 +24,14 @@ _MOST_BYTES = 1 << 18
 _MOST_WAITS = 64
 
 
-class Told(NamedTuple):
+class PeerSigns(NamedTuple):
     """`hosts`: host -> "open", "closed" or why it did not answer."""
 
     signs: Dict[str, Sign]
     hosts: Dict[str, str]
 
 
-def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
+def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     """What these hosts say now, within WITHIN_S."""
     signs: Dict[str, Sign] = {}
     words: Dict[str, str] = {}
@@ -47,7 +47,7 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
     reach.ask_all(take, asked, WITHIN_S)
     with lock:
-        return Told(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
+        return PeerSigns(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
 
 
 def _ask_one(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
@@ -56,7 +56,7 @@ def _ask_one(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[D
             mesh.ask(channel, {"signs": True})
             return _checked(bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)), part, address.host), OPEN
     except (OSError, ValueError) as error:
-        return {}, reach.word_for(error)
+        return {}, reach.reason_of(error)
 
 
 def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
@@ -96,7 +96,7 @@ class SignsAnswer:
         self._lock = threading.Lock()
         self._signs: Dict[str, Sign] = {}
 
-    def know(self, signs: Dict[str, Sign]) -> None:
+    def update(self, signs: Dict[str, Sign]) -> None:
         with self._lock:
             self._signs = dict(signs)
 

@@ -36,13 +36,13 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str,
         if code == errno.EINPROGRESS:
             waiting[one] = address
         else:
-            found[address] = _word(code)
+            found[address] = _reason(code)
             one.close()
     deadline = time.monotonic() + within_s
     while waiting and time.monotonic() < deadline:
         _, ready, _ = select.select([], list(waiting), [], max(0.0, deadline - time.monotonic()))
         for one in ready:
-            found[waiting.pop(one)] = _word(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            found[waiting.pop(one)] = _reason(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             one.close()
     for one, address in waiting.items():
         found[address] = NO_ANSWER
@@ -68,22 +68,22 @@ def _begin(address: str) -> Tuple[socket.socket, int]:
     return one, one.connect_ex(where)
 
 
-def _word(code: int) -> str:
+def _reason(code: int) -> str:
     if code == errno.ETIMEDOUT:
         return NO_ANSWER
     return {0: OPEN, errno.ECONNREFUSED: CLOSED}.get(code) or os.strerror(code).lower()
 
 
-def word_for(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """The same words for what a connection of our own ran into."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
     if isinstance(error, ssl.SSLError):
         return OPEN
-    return _word(error.errno) if isinstance(error, OSError) and error.errno else OPEN
+    return _reason(error.errno) if isinstance(error, OSError) and error.errno else OPEN
 
 
-def leads_home(address: str) -> Optional[str]:
+def resolves_to_this_host(address: str) -> Optional[str]:
     """ "n3 resolves to 127.0.1.1" where the name of another host means this one; None: it does not, or is no name."""
     name = address.rpartition(":")[0].strip("[]")
     try:

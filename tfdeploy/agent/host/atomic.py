@@ -35,7 +35,7 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
         raise
 
 
-def forget_halves(path: str) -> None:
+def remove_temporaries(path: str) -> None:
     """Removes what a writer of `path` left that was killed as it wrote. For whoever alone may write it now."""
     folder, name = os.path.split(path)
     try:

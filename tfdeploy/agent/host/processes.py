@@ -61,13 +61,13 @@ def identity(pid: int) -> Optional[Identity]:
     return None if found is None else Identity(boot_id(), pid, found.start_ticks)
 
 
-def same(who: Identity) -> bool:
+def is_alive(who: Identity) -> bool:
     """Whether exactly that process is still alive (a zombie is not)."""
     found = entry(who.pid)
     return found is not None and found.alive and found.start_ticks == who.start_ticks and boot_id() == who.boot_id
 
 
-def everyone() -> Dict[int, Entry]:
+def all_processes() -> Dict[int, Entry]:
     """All processes that can be seen, by pid."""
     found: Dict[int, Entry] = {}
     for name in os.listdir("/proc"):
@@ -104,17 +104,17 @@ def environment(pid: int) -> Dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(text) for name, _, text in pairs}
 
 
-def marked(marks: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
-    """Our own living processes whose environment holds all of `marks`, which must not be empty. Root reads everybody's
+def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
+    """Our own living processes whose environment holds all of `markers`, which must not be empty. Root reads everybody's
     environment, and another user may write there what they like; a task that changed its user is found below its supervisor."""
-    if not marks:
-        raise ValueError("no marks: that would be everyone")
+    if not markers:
+        raise ValueError("no markers: that would be everyone")
     found: Set[int] = set()
     deadline = time.monotonic() + _TURNING_S
     for one in table.values():
         if one.alive and one.pid != os.getpid():
             words = environment(one.pid) or _soon(one, deadline)
-            if all(words.get(name) == text for name, text in marks.items()) and _is_own(one.pid):
+            if all(words.get(name) == text for name, text in markers.items()) and _is_own(one.pid):
                 found.add(one.pid)
     return found
 
@@ -164,14 +164,14 @@ def send(who: Identity, number: int) -> bool:
     """Signals exactly that process, by a pidfd where the kernel has them. False: it is gone, or not ours."""
     descriptor = _libc.syscall(_SYS_PIDFD_OPEN, who.pid, 0)
     if descriptor < 0:
-        return same(who) and _kill(who.pid, number)
+        return is_alive(who) and _kill(who.pid, number)
     try:
         # The descriptor names one process for good: whoever has the pid now is checked, and stays, that one.
-        if not same(who):
+        if not is_alive(who):
             return False
         if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(number), None, 0) == 0:
             return True
-        return ctypes.get_errno() == 38 and same(who) and _kill(who.pid, number)
+        return ctypes.get_errno() == 38 and is_alive(who) and _kill(who.pid, number)
     finally:
         os.close(descriptor)
 

@@ -19,12 +19,12 @@ _UNNAMED = re.compile(rb"Waiting for model to be (?:ready|initialized)", re.IGNO
 _ENDS = re.compile(rb"[\r\n\b]+")
 
 
-class Said(NamedTuple):
+class Messages(NamedTuple):
     own: bool  # something besides waiting
     waits: Tuple[str, ...] = ()  # the tasks that it says it waits for
 
 
-def sort_out(text: bytes) -> Tuple[Said, bytes]:
+def parse(text: bytes) -> Tuple[Messages, bytes]:
     """What whole lines say, and the rest that has no end yet."""
     *lines, rest = _ENDS.split(text)
     own = False
@@ -37,10 +37,10 @@ def sort_out(text: bytes) -> Tuple[Said, bytes]:
             own = True
     if len(rest) > _HOLD_BYTES:
         own, rest = True, b""
-    return Said(own, tuple(waits)), rest
+    return Messages(own, tuple(waits)), rest
 
 
-class Chatter:
+class MessageReader:
     """Of one task's log. The first look only marks where to begin."""
 
     def __init__(self, task_dir: str) -> None:
@@ -48,20 +48,20 @@ class Chatter:
         self._seen: Optional[Tuple[int, int]] = None  # inode, size
         self._rest = b""
 
-    def look(self) -> Said:
+    def look(self) -> Messages:
         """What was printed since the last look."""
         try:
             about = os.stat(self._path)
         except OSError:
-            return Said(False)
+            return Messages(False)
         before, self._seen = self._seen, (about.st_ino, about.st_size)
         if before is None or before == self._seen:
-            return Said(False)
+            return Messages(False)
         if before[0] != about.st_ino or not 0 < about.st_size - before[1] <= READ_BYTES:
             self._rest = b""
-            return Said(True)
+            return Messages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
-        said, self._rest = sort_out(held + new)
+        said, self._rest = parse(held + new)
         grows = bool(held and new) and not _ENDS.search(new)  # dots without an end
         return said._replace(own=said.own or grows)
 

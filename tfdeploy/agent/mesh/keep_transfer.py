@@ -62,18 +62,18 @@ class KeepFetch:
     def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Mesh) -> None:
         self._paths, self._part, self._mesh = paths, part, mesh
         self._lock = threading.Lock()
-        self._wanted = self._come = 1
+        self._wanted = self._arrived = 1
         self._fetching = False
-        self.said = ""  # why the last try failed
+        self.error = ""  # why the last try failed
 
-    def has_come(self, number: int) -> bool:
+    def has_arrived(self, number: int) -> bool:
         """Whether it lies here for that round. Asked for the first time, it is fetched."""
         with self._lock:
             self._wanted = max(self._wanted, number)
-            if self._come < number and not self._fetching:
+            if self._arrived < number and not self._fetching:
                 threading.Thread(target=self._fetch, daemon=True).start()  # it waits for the lock
                 self._fetching = True
-            return self._come >= number
+            return self._arrived >= number
 
     def give_up(self) -> None:
         """From now on nothing is put in place: the run is over here, and another may write there."""
@@ -84,28 +84,28 @@ class KeepFetch:
         while True:
             with self._lock:
                 number = self._wanted
-                self._fetching = self._come < number
+                self._fetching = self._arrived < number
                 if not self._fetching:
                     return
             try:
-                self._bring(number)
+                self._fetch_round(number)
             except Exception as error:  # noqa: BLE001 - whatever it is, the gang waits for it
-                self.said = str(error)
+                self.error = str(error)
                 time.sleep(AGAIN_S)
                 continue
             with self._lock:
-                self._come, self.said = number, ""
+                self._arrived, self.error = number, ""
             self._mesh.notify()
 
     @contextmanager
-    def _still(self, number: int) -> Iterator[None]:
+    def _while_wanted(self, number: int) -> Iterator[None]:
         """While that round is wanted; who gives up waits meanwhile. Raises ValueError."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("not wanted any more")
             yield
 
-    def _bring(self, number: int) -> None:
+    def _fetch_round(self, number: int) -> None:
         paths, source = self._paths, self._part.supply_from
         address = next(one for one in self._part.mesh if one.host == source)
         with self._mesh.call(address) as channel:
@@ -117,14 +117,14 @@ class KeepFetch:
             names = {path for path, _, _ in files}
             aside = [path for path in have if os.path.basename(path) == RECORD and path not in names]
             chosen = [files[n] for n in lacking]
-            with self._still(number):
+            with self._while_wanted(number):
                 folder = keep_receive.make_room(paths.workdir, paths.job, sum(size for _, size, _ in chosen))
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
             for each in chosen:
-                with self._still(number):
+                with self._while_wanted(number):
                     pass
                 _receive(channel, folder, each)
-        with self._still(number):
+        with self._while_wanted(number):
             missing = keep_receive.put_in_place(paths.workdir, paths.job, chosen, aside)
         if missing:
             raise ValueError("%s did not come whole" % missing[0])

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.02  # news that come together go out together
 GONE_S = 6.0  # a port refused for so long: no minder is there any more, and none was started again (that takes 2 to 5 s)
-FAREWELL_S = 1.0  # at most, for the last words of who goes
+LAST_UPDATE_S = 1.0  # at most, for the last words of who goes
 
 
-class Stranger(ValueError):
+class WrongPeer(ValueError):
     """Whoever listens there is not that host's minder of this run."""
 
 
@@ -64,10 +64,10 @@ class Mesh:
         self._schedule = GossipSchedule(self._peers, self._begun, part.unminded_after_s)
         self._closed = False
         self._authority = certs["ca"]
-        self._door = mesh_listener.Door(
+        self._listener = mesh_listener.MeshListener(
             listener, server, list(self._peers), self._answer, handshake_gate.token(self._authority, part.host)
         )
-        threading.Thread(target=self._speak_loop, daemon=True).start()
+        threading.Thread(target=self._send_loop, daemon=True).start()
 
     # --- for the minder
 
@@ -75,11 +75,11 @@ class Mesh:
         with self._lock:
             return self._known
 
-    def tell(self, known: Knowledge) -> None:
+    def share(self, known: Knowledge) -> None:
         """Joins it in; what is new goes out."""
         self._join(known)
 
-    def all_heard(self) -> bool:
+    def all_know(self) -> bool:
         """Whether everybody who still has something running, and somebody to hear it, knows all that we know."""
         with self._lock:
             return all(peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned())
@@ -87,18 +87,18 @@ class Mesh:
     def _is_gone(self, peer: MeshPeer) -> bool:
         """Before the commit, a host that was never heard may only be late: its minder is still to come."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
-        return refused and (peer.heard is not None or self._known.committed)
+        return refused and (peer.last_message is not None or self._known.committed)
 
     def in_touch(self) -> bool:
         """Whether any peer has said anything since we are here, or none is left that would."""
         with self._lock:
-            return not self._concerned() or any(peer.heard is not None for peer in self._peers.values())
+            return not self._concerned() or any(peer.last_message is not None for peer in self._peers.values())
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
         """For each host, since when it was last heard of, counted from `since` at most."""
         with self._lock:
             begin = max(self._begun, since or 0.0)  # one that takes over has heard nobody yet
-            return {host: now - max(begin, peer.heard or begin) for host, peer in self._peers.items()}
+            return {host: now - max(begin, peer.last_message or begin) for host, peer in self._peers.items()}
 
     def refused_s(self) -> Dict[str, float]:
         """For each host that answers that nobody listens there: for how long it has, as far as it was asked."""
@@ -106,29 +106,29 @@ class Mesh:
             refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
             return {host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()}
 
-    def attend(self, every_s: float) -> None:
+    def ask_every(self, every_s: float) -> None:
         """From now on nobody who still has something running goes unasked for longer than that."""
         with self._lock:
-            if self._schedule.attend(every_s):
+            if self._schedule.ask_every(every_s):
                 self._lock.notify_all()
 
-    def calm_down(self) -> None:
+    def ask_seldom(self) -> None:
         """From now on who does not answer is seldom asked. Who asks us is answered as before."""
         with self._lock:
-            self._schedule.calm_down()
+            self._schedule.ask_seldom()
 
     def notify(self) -> None:
         """The minder is to look again."""
         self._changed()
 
-    def say_farewell(self) -> None:
+    def send_last_update(self) -> None:
         """Before we go: once more to some who may wait for our end though nothing runs there any more, and would look for us
         in vain. Who does not answer at once may find that out."""
         with self._lock:
             untold = [peer for peer in self._peers.values() if peer.digest != self._digest and peer.refused is None]
         random.shuffle(untold)
-        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._schedule.fanout]]
-        until = time.monotonic() + FAREWELL_S
+        calls = [threading.Thread(target=self._send_to, args=(peer,), daemon=True) for peer in untold[: self._schedule.fanout]]
+        until = time.monotonic() + LAST_UPDATE_S
         try:
             for call in calls:
                 call.start()
@@ -141,7 +141,7 @@ class Mesh:
         with self._lock:
             self._closed = True
             self._lock.notify_all()
-        self._door.close()
+        self._listener.close()
 
     # --- what is known
 
@@ -158,38 +158,38 @@ class Mesh:
 
     def _concerned(self) -> List[MeshPeer]:
         """Peers with a task that has not ended as far as we know."""
-        running = {peer.host for task, peer in self._tasks.items() if self._comes_more(task, peer)}
+        running = {peer.host for task, peer in self._tasks.items() if self._may_change(task, peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
-    def _comes_more(self, task: str, peer: wire.Peer) -> bool:
+    def _may_change(self, task: str, peer: wire.Peer) -> bool:
         fields = self._known.ended.get(task)
         if fields is None or not shared_state.is_final(fields):
             return True
         # It waits until it hears that the run is over; stopped for good, it has.
         return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
-    def _heard(self, host: str, value: Any) -> None:
+    def _receive(self, host: str, value: Any) -> None:
         """What a peer says it knows. Raises ValueError on nonsense."""
-        told = shared_state.from_json(value, self._tasks, self._hosts)
-        news = self._join(told)
+        theirs = shared_state.from_json(value, self._tasks, self._hosts)
+        news = self._join(theirs)
         with self._lock:
             peer = self._peers[host]
-            peer.digest, peer.heard, peer.failures, peer.refused = told.digest(), time.monotonic(), 0, None
+            peer.digest, peer.last_message, peer.failures, peer.refused = theirs.digest(), time.monotonic(), 0, None
             self._lock.notify_all()
         if news:
             self._changed()
 
     # --- speaking
 
-    def _speak_loop(self) -> None:
+    def _send_loop(self) -> None:
         while not self._closed:
             try:
-                self._speak_to_some()
+                self._send_due()
             except Exception:  # noqa: BLE001 - whatever it is, the others wait for our word
-                thread_errors.tell_once("speaking to peers")
+                thread_errors.report_once("speaking to peers")
                 time.sleep(1.0)
 
-    def _speak_to_some(self) -> None:
+    def _send_due(self) -> None:
         """Begins what is due, or waits until something is."""
         with self._lock:
             now = time.monotonic()
@@ -202,18 +202,18 @@ class Mesh:
                 peer.busy, peer.tried = True, now
         for peer in chosen:
             try:
-                threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
+                threading.Thread(target=self._send_to, args=(peer,), daemon=True).start()
             except (RuntimeError, MemoryError):  # no more threads for this user now
                 self._missed(peer, refused=False)
         time.sleep(SETTLE_S)
 
-    def _speak(self, peer: MeshPeer) -> None:
+    def _send_to(self, peer: MeshPeer) -> None:
         try:
             self._exchange(peer)
         except (OSError, ValueError) as error:
-            self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, Stranger)))
+            self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, WrongPeer)))
         except Exception:  # noqa: BLE001 - no memory, say: it is tried again
-            thread_errors.tell_once("a word to a peer")
+            thread_errors.report_once("a word to a peer")
             self._missed(peer, refused=False)
         finally:
             with self._lock:
@@ -228,12 +228,12 @@ class Mesh:
     def _exchange(self, peer: MeshPeer) -> None:
         with self.call(peer.address) as channel:
             with self._lock:
-                said, message = self._digest, self._message()
+                sent, message = self._digest, self._message()
             channel.sendall(message)
             value = mesh_listener.receive(channel)
-        self._heard(peer.address.host, self._body(value, peer.address.host))
+        self._receive(peer.address.host, self._body(value, peer.address.host))
         with self._lock:
-            if said == self._digest != peer.digest:  # it heard all, and does not take all of it: of another version, say
+            if sent == self._digest != peer.digest:  # it heard all, and does not take all of it: of another version, say
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     @contextmanager
@@ -243,7 +243,7 @@ class Mesh:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._client.wrap_socket(plain, server_hostname=handshake_gate.token(self._authority, address.host)) as channel:
                 if tls.peer_name(channel) != address.host:
-                    raise Stranger("another host answers there")
+                    raise WrongPeer("another host answers there")
                 yield channel
 
     def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
@@ -267,5 +267,5 @@ class Mesh:
             self._body(value, host)
             self._offers(host, value["ask"], channel)
             return
-        self._heard(host, self._body(value, host))
+        self._receive(host, self._body(value, host))
         channel.sendall(self._message())

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
 ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6  # of any count: nobody believes more, so nobody says more, whatever a host that lies has said before
-Stand = Tuple[int, int]
-Unminded = Tuple[int, float]
+RoundStage = Tuple[int, int]
+Absence = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
@@ -35,9 +35,9 @@ class Knowledge(NamedTuple):
     abort: Optional[Abort] = None
     ended: Dict[str, Ending] = {}
     round: Optional[GangRound] = None
-    stands: Dict[str, Stand] = {}
+    stands: Dict[str, RoundStage] = {}
     decided: Optional[float] = None
-    unminded: Dict[str, Unminded] = {}
+    unminded: Dict[str, Absence] = {}
 
     def join(self, other: "Knowledge") -> "Knowledge":
         ended = dict(self.ended)
@@ -121,7 +121,7 @@ def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]
         _checked_abort(said["abort"], known_hosts) if "abort" in said else None,
         {task: _checked_ending(one, tasks[task]) for task, one in bounded_json.table(said.get("ended", {}), tasks).items()},
         _checked_round(said["round"], tasks) if "round" in said else None,
-        {host: _checked_stand(stand) for host, stand in stands.items()},
+        {host: _checked_stage(stand) for host, stand in stands.items()},
         bounded_json.time(said["decided"]) if "decided" in said else None,
         {host: _checked_absence(one) for host, one in bounded_json.table(said.get("unminded", {}), known_hosts).items()},
     )
@@ -171,13 +171,13 @@ def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> GangRound:
     return checked
 
 
-def _checked_stand(said: Any) -> Stand:
+def _checked_stage(said: Any) -> RoundStage:
     if not isinstance(said, (list, tuple)) or len(said) != 2:
         raise ValueError("no stand")
     return _count(said[0]), _stage(said[1])
 
 
-def _checked_absence(said: Any) -> Unminded:
+def _checked_absence(said: Any) -> Absence:
     if not isinstance(said, (list, tuple)) or len(said) != 2:
         raise ValueError("no absence")
     return _count(said[0]), bounded_json.time(said[1])
@@ -187,7 +187,7 @@ _count, _stage = bounded_json.integer(0, MAX_ROUND), bounded_json.integer(0, 3)
 _seconds, _text_check = bounded_json.number(0.0, 1e9), bounded_json.text(MAX_TEXT)
 
 
-def after(number: int) -> int:
+def next_count(number: int) -> int:
     """The next of a count that is told."""
     return min(number + 1, MAX_ROUND)
 
@@ -195,7 +195,7 @@ def after(number: int) -> int:
 def next_attempt(known: Knowledge, task: str) -> int:
     """The one after the last that is known of; the first one where none is."""
     ending = known.ended.get(task)
-    return after(0 if ending is None else ending.get("attempt", 0))
+    return next_count(0 if ending is None else ending.get("attempt", 0))
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import RestartCount, Word
 
 
-class Own(NamedTuple):
+class OwnTask(NamedTuple):
     """One task of this host, as it is now. `quiet_s`: since it last wrote anything of its own (0 where that is unknown).
     `written`: False while the supervisor of this attempt has not written its status yet: on disk lies that of the attempt
     before. `waits`: the tasks that TensorFlow says it waits for, where it has said nothing else since."""
@@ -30,15 +30,15 @@ class View(NamedTuple):
     part: wire.HostPart
     phase: str
     known: Knowledge
-    own: Dict[str, Own]
+    own: Dict[str, OwnTask]
     now: float
     marks: Dict[str, float]
     words: Dict[str, Word]  # start, commit, abort, stop
     silent_s: Dict[str, float] = {}  # host -> since it was last heard of, where that is known
-    counts: Dict[str, RestartCount] = {}  # task -> restart.account of its last death
+    counts: Dict[str, RestartCount] = {}  # task -> restart.count_failure of its last death
     supplied: int = 1  # the gang's round for which the chief's keep lies here
     boot_id: Optional[str] = None
-    astray: bool = False  # all of it was gone here, by a reboot say, and no other host has been heard of since
+    rejoining: bool = False  # all of it was gone here, by a reboot say, and no other host has been heard of since
     refused_s: Dict[
         str, float
     ] = {}  # host -> for how long it has answered that nobody listens at the mesh's port, and said no word
@@ -86,7 +86,7 @@ class NewRound(NamedTuple):
     task: str
 
 
-class Stand(NamedTuple):
+class ReportStage(NamedTuple):
     """Tell all hosts how far this one is with the gang's new start."""
 
     n: int
@@ -99,7 +99,7 @@ class Supply(NamedTuple):
     n: int
 
 
-class Unminded(NamedTuple):
+class ReportUnminded(NamedTuple):
     """Tell all hosts that nobody minds the run on that one (n is odd), or that somebody does again. `for_s`: since when."""
 
     host: str
@@ -107,7 +107,7 @@ class Unminded(NamedTuple):
     for_s: float = 0.0
 
 
-class Lose(NamedTuple):
+class ReportLost(NamedTuple):
     """Tell all hosts that what ran on that one is lost for good: nobody has minded it for too long."""
 
     host: str
@@ -121,7 +121,7 @@ class Commit(NamedTuple):
     """Tell all hosts."""
 
 
-class Abort(NamedTuple):
+class AbortRun(NamedTuple):
     """Tell all hosts that the run ends: kind as in knowledge.ABORT_KINDS."""
 
     kind: str
@@ -129,4 +129,4 @@ class Abort(NamedTuple):
     grace_s: Optional[float] = None
 
 
-Action = Union[Start, End, Reap, Phase, Commit, Abort, GiveUp, NewRound, Stand, Supply, Unminded, Lose]
+Action = Union[Start, End, Reap, Phase, Commit, AbortRun, GiveUp, NewRound, ReportStage, Supply, ReportUnminded, ReportLost]

@@ -9,17 +9,17 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List
 from tfdeploy.agent.mesh.shared_state import decided, first_death, in_words, is_final, next_attempt, serves
 from tfdeploy.agent.minder import restart, unminded
-from tfdeploy.agent.minder.actions import Abort, Action, Commit, End, Own, Phase, Reap, Start, View
+from tfdeploy.agent.minder.actions import AbortRun, Action, Commit, End, OwnTask, Phase, Reap, Start, View
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Abort as ToldAbort
+    from tfdeploy.agent.shapes import Abort
 
-__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Reap", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
+__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "AbortRun", "Reap", "Commit", "End", "OwnTask", "Phase", "Start", "View", "decide"]
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 ALONE = "back after its processes were gone, and no other host of the run answered for a day"
-ASTRAY_S = 86400.0  # a host that came back waits so long to hear from another before it gives up
+REJOIN_S = 86400.0  # a host that came back waits so long to hear from another before it gives up
 
 
 def decide(view: View) -> List[Action]:
@@ -40,8 +40,8 @@ def _others(view: View) -> List[Action]:
         return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
-    if view.astray:  # the run may be over elsewhere: nothing starts before somebody says that it is not
-        return [Abort("abort", ALONE)] if _since(view, "back") >= ASTRAY_S else []
+    if view.rejoining:  # the run may be over elsewhere: nothing starts before somebody says that it is not
+        return [AbortRun("abort", ALONE)] if _since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
         Start(task, _next_attempt(view, task), number)
@@ -50,7 +50,7 @@ def _others(view: View) -> List[Action]:
     ]
     if view.phase != "committed":
         return actions
-    return actions + unminded.attend(view) + restart.recover(view) + _finish(view)
+    return actions + unminded.report(view) + restart.recover(view) + _finish(view)
 
 
 def _next_attempt(view: View, task: str) -> int:
@@ -64,19 +64,19 @@ def _news(view: View) -> List[Action]:
     if known.abort is not None:
         return []
     if "stop" in words:
-        return [Abort("stop", STOPPED_BY_OPERATOR, words["stop"].get("grace_s"))]
+        return [AbortRun("stop", STOPPED_BY_OPERATOR, words["stop"].get("grace_s"))]
     if "abort" in words:
-        return [Abort("abort", words["abort"].get("reason") or "rolled back")]
+        return [AbortRun("abort", words["abort"].get("reason") or "rolled back")]
     death = first_death(part.peers, known)
     if death is not None:
-        return [Abort("failed", in_words(death))]
+        return [AbortRun("failed", in_words(death))]
     if view.phase == "prepared" and "start" not in words and _since(view, "prepared") >= part.start_within_s:
-        return [Abort("abort", "prepared, but not started within %g s" % part.start_within_s)]
+        return [AbortRun("abort", "prepared, but not started within %g s" % part.start_within_s)]
     if view.phase == "started":
         if known.committed or "commit" in words:
             return [Commit(), Phase("committed")]
         if _since(view, "started") >= part.commit_within_s:
-            return [Abort("abort", "started, but not committed within %g s" % part.commit_within_s)]
+            return [AbortRun("abort", "started, but not committed within %g s" % part.commit_within_s)]
     return []
 
 
@@ -84,11 +84,11 @@ def _since(view: View, mark: str) -> float:
     return view.now - view.marks.get(mark, view.now)
 
 
-def _orphaned(own: Own) -> bool:
+def _orphaned(own: OwnTask) -> bool:
     return own.status.state in ("starting", "running") and not own.supervised
 
 
-def _reap(view: View, own: Own) -> Reap:
+def _reap(view: View, own: OwnTask) -> Reap:
     task, which = own.status.task, (max(1, own.status.attempt), own.status.round)
     if view.rebooted(own.status):
         return Reap(task, "lost", "host rebooted", *which)
@@ -111,7 +111,7 @@ def _all_over(view: View) -> bool:
     return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
 
 
-def _end_all(view: View, abort: ToldAbort) -> List[Action]:
+def _end_all(view: View, abort: Abort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
     graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]  # a later stop may have less patience
@@ -143,7 +143,7 @@ def _finish(view: View) -> List[Action]:
     return actions
 
 
-def _waits_in_vain(view: View, own: Own) -> bool:
+def _waits_in_vain(view: View, own: OwnTask) -> bool:
     """Its session is not made before all have answered, and one of these has ended for good."""
     return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 

@@ -8,9 +8,9 @@ import socket
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List
 from tfdeploy.agent.host import sockets
-from tfdeploy.agent.minder.actions import Own
+from tfdeploy.agent.minder.actions import OwnTask
 
-MESH_AGAIN_S = 5.0  # what a dead minder's connections may keep its port
+MESH_PORT_WAIT_S = 5.0  # what a dead minder's connections may keep its port
 
 
 class PortTaken(Exception):
@@ -45,19 +45,19 @@ class OwnPorts:
         for task, port in self._ports.items():
             self._held[task] = _hold(port, beside=False)
 
-    def hold_idle(self, own: Dict[str, Own]) -> None:
+    def hold_idle(self, own: Dict[str, OwnTask]) -> None:
         """Again after a death, until the next start. Where somebody else has one by then, that start fails and says so."""
         for task, port in self._ports.items():
             idle = own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
             if not idle:
-                self.let_go(task)
+                self.release(task)
             elif task not in self._held:
                 try:
                     self._held[task] = _hold(port, beside=False)
                 except PortTaken:
                     pass
 
-    def let_go(self, task: str) -> None:
+    def release(self, task: str) -> None:
         held = self._held.pop(task, None)
         if held is not None:
             held.close()
@@ -65,13 +65,13 @@ class OwnPorts:
     def close(self) -> None:
         """For good."""
         for task in self._ports:
-            self.let_go(task)
+            self.release(task)
         self._ports = {}
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:
     """The mesh's. Raises PortTaken."""
     try:
-        return sockets.claim(port, MESH_AGAIN_S if takes_over else 0.0)
+        return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:
         raise PortTaken(port) from error

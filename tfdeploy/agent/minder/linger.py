@@ -16,8 +16,8 @@ DAY_S = 86400.0
 UNCOMMITTED_S = 60.0  # what was never committed ends by itself
 UNSTARTED_S = 20.0  # and hosts that never prepared are not worth more
 TOLD_S = 1.0  # so does what the control machine rolls back
-CALM_AFTER_S = 60.0
-SOON_S, CALM_S = 0.25, 5.0  # between two looks; news wake it up
+SELDOM_AFTER_S = 60.0
+SOON_S, SELDOM_S = 0.25, 5.0  # between two looks; news wake it up
 
 
 class Linger:
@@ -31,7 +31,7 @@ class Linger:
         now = time.monotonic()
         if not self._committed and self._paths.word("abort"):  # perhaps only now
             self._until = min(self._until, now + TOLD_S)
-        if now - self._begun >= CALM_AFTER_S and self.tick_s != CALM_S:
-            self.tick_s = CALM_S
-            self._mesh.calm_down()
-        return now < self._until and not self._mesh.all_heard() and os.path.isdir(self._paths.host_dir)
+        if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
+            self.tick_s = SELDOM_S
+            self._mesh.ask_seldom()
+        return now < self._until and not self._mesh.all_know() and os.path.isdir(self._paths.host_dir)

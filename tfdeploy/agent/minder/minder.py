@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     """What one look found. `told`: by the other minders and by the control machine. `now`: monotonic seconds."""
 
     now: float
-    own: Dict[str, decide.Own]
+    own: Dict[str, decide.OwnTask]
     words: Dict[str, Word]
     told: Knowledge
     in_touch: bool  # with a minder of another host, at any time
@@ -60,7 +60,7 @@ class Minder:
         self.state = self.store.state
         self.takes_over = self.state.minder_pid is not None
         self.rebooted = self.state.boot_id not in (None, processes.boot_id())
-        self.astray = self.takes_over and not any(is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks)
+        self.rejoining = self.takes_over and not any(is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks)
         self.supervisors = Supervisors(paths, self.part)
         self.own_ports = held_ports.OwnPorts(self.part)
         self.wake_reading, self.wake_writing = os.pipe()
@@ -75,7 +75,7 @@ class Minder:
 
     def begin(self) -> None:
         """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
-        self.store.remember()
+        self.store.load()
         holders = held_ports.hold(self.part, beside=self.takes_over and not self.rebooted)
         if not self.takes_over:
             self.own_ports.hold()
@@ -114,7 +114,7 @@ class Minder:
         state.marks.setdefault("prepared", now)
         for host in unminded.hosts(self.store.known):
             state.marks.setdefault(unminded.mark(host), now)
-        if self.astray:
+        if self.rejoining:
             state.marks["back"] = now
         self.store.note_change()
         self.store.save()
@@ -139,8 +139,8 @@ class Minder:
         if self._never_began():
             leftovers.remove(self.paths)
         else:
-            leftovers.forget_half_words(self.paths)
-            leftovers.settle(self.paths)
+            leftovers.remove_half_words(self.paths)
+            leftovers.forget_doubt(self.paths)
 
     def _never_began(self) -> bool:
         """Prepared in vain, and nobody there who rolls back: nothing of it was ever alive that one may want to read about."""
@@ -164,7 +164,7 @@ class Minder:
                 self.store.journal("refused", why=said)
             self.refused = said
             if not isinstance(error, (OSError, RuntimeError)):
-                thread_errors.tell_once("minding the run")
+                thread_errors.report_once("minding the run")
         return changed
 
     def step(self) -> bool:
@@ -174,12 +174,12 @@ class Minder:
         view = self._view(seen)
         self._note_restarts(view)
         self.store.save()
-        self.effects.tell()
+        self.effects.share()
         self.own_ports.hold_idle(seen.own)
         changed = False
         for action in decide.decide(view):
             changed = self.effects.carry_out(action) or changed
-        self._attend_health()
+        self._update_health()
         self.store.save()
         return changed
 
@@ -217,7 +217,7 @@ class Minder:
         if "decided" not in self.state.marks and self.store.known.decided is not None:
             self.store.note_change()
             self.state.marks["decided"] = seen.now
-        self.astray = self.astray and not seen.in_touch
+        self.rejoining = self.rejoining and not seen.in_touch
 
     def _note_words(self, seen: Seen) -> None:
         if "stop" in seen.words and not self.state.stop_requested:
@@ -242,14 +242,14 @@ class Minder:
             counts=self.state.restarts,
             supplied=self.state.supplied,
             boot_id=processes.boot_id(),
-            astray=self.astray,
+            rejoining=self.rejoining,
             refused_s={} if mesh is None else mesh.refused_s(),
         )
 
     def _note_restarts(self, view: decide.View) -> None:
         """What is about to start again here, and why, for whoever asks for the status."""
         waiting = {task: words for task, words in self.state.again.items() if not view.own[task].written}
-        again = {**waiting, **restart.first_words(view)}
+        again = {**waiting, **restart.reasons(view)}
         refused = self.effects.keep_refused()
         if again and refused:
             waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
@@ -260,12 +260,12 @@ class Minder:
 
     # --- what stands still
 
-    def _attend_health(self) -> None:
+    def _update_health(self) -> None:
         """Notes what is stalled, and why; under `stall: restart` the task that causes it has failed."""
         if self.monitor is None:
             return
         active = self.state.phase == "committed" and self.store.known.abort is None and "decided" not in self.state.marks
-        self.monitor.attend(self.store.known, active)
+        self.monitor.update(self.store.known, active)
         stalled = self.monitor.health()
         self.store.note_health({task: one.as_json() for task, one in stalled.items()})
         if self.part.stall_action == "restart":
@@ -282,11 +282,11 @@ class Minder:
         one = Linger(self.paths, self.mesh, self.store.known.committed, self.state.started is not None)
         while one.is_needed():
             self._wait(fifo, one.tick_s)
-            self.effects.know(self.store.known.join(self.mesh.known()))
+            self.effects.learn(self.store.known.join(self.mesh.known()))
             stopped = self.paths.word("stop") is not None
             if stopped and self.store.known.abort is None:  # only now: those who are away must hear it
-                self.effects.carry_out(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
-        self.mesh.say_farewell()
+                self.effects.carry_out(decide.AbortRun("stop", decide.STOPPED_BY_OPERATOR))
+        self.mesh.send_last_update()
         self.mesh.close()
 
 

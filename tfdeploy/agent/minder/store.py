@@ -11,7 +11,7 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Set
-from tfdeploy.agent.host.atomic import forget_halves
+from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import restart, unminded
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def tidy(paths: RunPaths) -> None:
     """Removes what a minder left that was killed as it wrote. For who holds its lock."""
     for path in (paths.known_file, paths.state_file):
-        forget_halves(path)
+        remove_temporaries(path)
 
 
 class StateStore:
@@ -37,10 +37,10 @@ class StateStore:
         self.known = Knowledge()
         self.saved = True  # all of it is on disk
 
-    def remember(self) -> None:
+    def load(self) -> None:
         """What a minder before this one knew."""
         tidy(self.paths)
-        wrong = check_files.misfit(wire.HostRunState, wire.to_wire(self.state))
+        wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
         if wrong is not None:  # what hangs on others' words comes again, and what was counted is counted anew
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.round = self.state.first_death = None
@@ -86,7 +86,7 @@ class StateStore:
         if counted or of_an_old_round or following.is_final:
             return
         said: Optional[FailedStarts] = self.known.round if peer.on_death == "gang" else before
-        count = restart.account(said, status, self.part.restart_backoff_s, random.random())
+        count = restart.count_failure(said, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
         self.journal("died", task=peer.task, **count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Union
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, decided, is_final, is_outdated, next_attempt
-from tfdeploy.agent.minder.actions import Action, Lose, Unminded, View
+from tfdeploy.agent.minder.actions import Action, ReportLost, ReportUnminded, View
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOBODY = "nobody minds it"
 
 
-def attend(view: View) -> List[Action]:
+def report(view: View) -> List[Action]:
     """What to tell of such hosts in a committed run that goes on."""
     part, known = view.part, view.known
     if known.abort is not None or decided(part.peers, known) is not None:
@@ -26,12 +26,12 @@ def attend(view: View) -> List[Action]:
     for host in sorted({peer.host for peer in part.peers if _is_needed(peer, known)} | {part.host}):
         number, refused_s = known.unminded.get(host, (0, 0.0))[0], view.refused_s.get(host, 0.0)
         if host == part.host:
-            actions += [Unminded(host, number + 1)] if number % 2 else []
+            actions += [ReportUnminded(host, number + 1)] if number % 2 else []
         elif number % 2:
             waited = view.now - view.marks.get(mark(host), view.now)
-            actions += [Lose(host)] if waited >= part.restart_wait_s else []
+            actions += [ReportLost(host)] if waited >= part.restart_wait_s else []
         elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
-            actions.append(Unminded(host, number + 1, refused_s))
+            actions.append(ReportUnminded(host, number + 1, refused_s))
     return actions
 
 
@@ -45,9 +45,9 @@ def hosts(known: Knowledge) -> Dict[str, float]:
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
-def learn(part: wire.HostPart, known: Knowledge, action: Union[Unminded, Lose], now: float) -> Knowledge:
+def learn(part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float) -> Knowledge:
     """What is known with that action. `now`: UTC seconds."""
-    if isinstance(action, Lose):
+    if isinstance(action, ReportLost):
         return known.join(Knowledge(ended=lost(part, known, action.host)))
     return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
 

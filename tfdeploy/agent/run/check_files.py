@@ -28,7 +28,7 @@ _OF_AN_END = {
     **dict.fromkeys(("final", "again", "up"), "bool"),
     "reason": "str",
 }
-NOT_ALWAYS: Dict[str, Dict[str, str]] = {
+OPTIONAL: Dict[str, Dict[str, str]] = {
     "Ending": {**_OF_AN_END, "host": "str"},
     "Death": _OF_AN_END,
     "Health": {},
@@ -64,11 +64,11 @@ def _look(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
         return "%s: %s" % (name, error.strerror), None
     except (ValueError, RecursionError):
         return "%s: is damaged" % name, None
-    field = misfit(record, fields)
+    field = mismatch(record, fields)
     return ("%s: %s" % (name, field) if field else None), fields
 
 
-def misfit(record: Any, fields: Any) -> Optional[str]:
+def mismatch(record: Any, fields: Any) -> Optional[str]:
     """What keeps `fields` from being that record of `wire`, as `from_wire` needs it; None: nothing."""
     if not isinstance(fields, dict):
         return "is damaged"
@@ -93,7 +93,7 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
     if kind.startswith("Dict[str, "):
         return isinstance(value, dict) and all(_fits(kind[10:-1], each, of) for each in value.values())
     if of is not None:
-        return misfit(of, value) is None
+        return mismatch(of, value) is None
     if kind in NEEDED:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN:
@@ -106,5 +106,5 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
 def _has_shape(kind: str, fields: Unchecked) -> bool:
     """What a later version adds is not looked at; null is as good as missing."""
     needed = all(_fits(of, fields.get(name), None) and _known(name, fields[name]) for name, of in NEEDED[kind].items())
-    more = ((of, fields[name]) for name, of in NOT_ALWAYS[kind].items() if fields.get(name) is not None)
+    more = ((of, fields[name]) for name, of in OPTIONAL[kind].items() if fields.get(name) is not None)
     return needed and all(_fits(of, value, None) for of, value in more)

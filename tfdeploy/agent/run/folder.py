@@ -227,7 +227,7 @@ class RunPaths:
                 file.write(text[:_ROOM_BYTES])
         self.wake()
 
-    def keep_room(self, part: wire.HostPart) -> None:
+    def reserve_space(self, part: wire.HostPart) -> None:
         """For what must be written on a full disk too: blanks, which are no word, and files of them. Raises OSError."""
         for name in LAST_WORDS:
             write_bytes(self.word_file(name), b" " * _ROOM_BYTES)

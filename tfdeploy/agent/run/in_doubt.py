@@ -22,7 +22,7 @@ from tfdeploy.agent.run.folder import RunPaths
 def note(paths: RunPaths) -> None:
     """Raises OSError."""
     check(paths.workdir, layout.IN_DOUBT)
-    leftovers.settle(paths)  # of a launch before this one
+    leftovers.forget_doubt(paths)  # of a launch before this one
     run_workdir.make_private(layout.in_doubt_dir(paths.workdir))
     write_json(_path(paths), origin())
 

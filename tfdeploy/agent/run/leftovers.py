@@ -35,7 +35,7 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
         keep_links.restore_after(paths, part, task)
 
 
-def forget_half_words(paths: RunPaths) -> None:
+def remove_half_words(paths: RunPaths) -> None:
     """What a session left that ended while it wrote a word. One that is being written now stays."""
     try:
         for each in os.listdir(paths.host_dir):
@@ -46,7 +46,7 @@ def forget_half_words(paths: RunPaths) -> None:
         pass  # removed by another, or with the folder
 
 
-def settle(paths: RunPaths) -> None:
+def forget_doubt(paths: RunPaths) -> None:
     """The run is no longer in doubt here: committed, or over."""
     note = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
     for path in (note, note + ABORT):
@@ -73,8 +73,8 @@ def remove(paths: RunPaths) -> None:
         pass  # another host has one, or is removing the run's folder
     if not os.path.isdir(os.path.dirname(paths.host_dir)):
         shutil.rmtree(paths.run_dir, ignore_errors=True)
-    settle(paths)
-    let_go(lock)
+    forget_doubt(paths)
+    unlock(lock)
     for _ in range(_TRIES):  # a minder that dies of it may be writing there
         shutil.rmtree(gone, ignore_errors=True)
         if not os.path.lexists(gone):
@@ -94,7 +94,7 @@ def folders_lock(paths: RunPaths) -> Optional[int]:
     return lock
 
 
-def let_go(lock: Optional[int]) -> None:
+def unlock(lock: Optional[int]) -> None:
     if lock is not None:
         os.close(lock)
 

@@ -21,7 +21,7 @@ def was_committed(paths: RunPaths) -> bool:
     return paths.says_committed() or paths.state().phase == "committed"
 
 
-def is_left(paths: RunPaths) -> bool:
+def is_abandoned(paths: RunPaths) -> bool:
     """A committed run that has not ended here, and nobody who minds it is alive: see run_resume.py."""
     state = paths.state()
     if state.phase == "ended" or is_live(paths):

@@ -6,7 +6,7 @@ import os
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Optional
-from tfdeploy.agent.host.atomic import forget_halves
+from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.run import clock, task_processes
@@ -23,7 +23,7 @@ def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
     if lock is None:
         return False
     try:
-        forget_halves(paths.status_file(task))
+        remove_temporaries(paths.status_file(task))
         status = paths.status(task)
         if status.attempt < attempt and status.state != "pending":
             status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number)

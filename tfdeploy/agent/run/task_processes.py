@@ -19,13 +19,13 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Survivor
 
-FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
+FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
 _PATIENCE_S = 5.0  # after KILL
 
 
-def marks(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
+def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
     """What every process of the run on this host, or of one task, has in its environment."""
-    found = {wire.MARKER: paths.run, FOLDER_MARK: os.path.realpath(paths.host_dir)}
+    found = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         found["TFDEPLOY_TASK_ROLE"], found["TFDEPLOY_TASK_INDEX"] = task.split(":")
     return found
@@ -45,7 +45,7 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
         status = paths.status(task)
         over = status.supervisor_pid is None or status.state in ("ended", "lost")
         who = None if over else processes.identity(status.supervisor_pid or 0)
-    return who if who is not None and processes.same(who) and is_locked(paths.supervisor_lock(task)) else None
+    return who if who is not None and processes.is_alive(who) and is_locked(paths.supervisor_lock(task)) else None
 
 
 def minder(paths: RunPaths) -> Optional[processes.Identity]:
@@ -54,7 +54,7 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
     if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
         return None
     who = processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)
-    return who if processes.same(who) else None
+    return who if processes.is_alive(who) else None
 
 
 def sign(lock: int) -> None:
@@ -68,22 +68,22 @@ def sign(lock: int) -> None:
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:
     """The living processes of these tasks, and the table that tells who they are."""
     roots: Set[int] = set()
-    keepers: Set[int] = set()
+    supervisors: Set[int] = set()
     names = list(tasks)
     for task in names:
-        keeper = supervisor(paths, task)
-        if keeper is not None:
-            keepers.add(keeper.pid)
+        its_supervisor = supervisor(paths, task)
+        if its_supervisor is not None:
+            supervisors.add(its_supervisor.pid)
         main = main_process(paths.status(task))
         if main is not None:
             roots.add(main.pid)
-    table = processes.everyone()
-    if len(keepers) < len(names):
+    table = processes.all_processes()
+    if len(supervisors) < len(names):
         roots |= _orphans(paths, table)
-    found = processes.descendants(keepers | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
+    found = processes.descendants(supervisors | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
     for task in names:
-        found |= processes.marked(marks(paths, task), table)
-    return found - keepers - {os.getpid()}, table
+        found |= processes.marked(markers(paths, task), table)
+    return found - supervisors - {os.getpid()}, table
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
@@ -108,7 +108,7 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     if status.pid is None or status.start_ticks is None or status.boot_id is None:
         return None
     who = processes.Identity(status.boot_id, status.pid, status.start_ticks)
-    return who if processes.same(who) else None
+    return who if processes.is_alive(who) else None
 
 
 def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Survivor]:
@@ -128,10 +128,10 @@ def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int],
     """The living processes of that run of that job, or of any, in this workdir: by their marks alone."""
     above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
     wanted = {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
-    table = processes.everyone()
+    table = processes.all_processes()
     within = os.path.realpath(above) + os.sep
     found = processes.marked(wanted, table)
-    return {pid for pid in found if processes.environment(pid).get(FOLDER_MARK, "").startswith(within)}, table
+    return {pid for pid in found if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)}, table
 
 
 def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Survivor]:

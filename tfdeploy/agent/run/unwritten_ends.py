@@ -17,7 +17,7 @@ WORDS = "its process is gone, and how it ended could not be written: is the disk
 _known: Set[Tuple[str, str, int]] = set()  # found before: nobody waits a second time
 
 
-def looked_at(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
+def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
     """`status`, of a task with a living supervisor, as it is by now; `lost` where its process ended and nobody says how."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
         return status

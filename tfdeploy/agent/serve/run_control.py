@@ -259,7 +259,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             state.left_files = leftovers.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
             paths.write_state(state)
-            leftovers.settle(paths)
+            leftovers.forget_doubt(paths)
         return True
     finally:
         os.close(lock)

@@ -13,11 +13,11 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 
-MIND_S = 1.5
+CHECK_S = 1.5
 _GONE_S = 10.0  # a mount may be away for a moment
 
 
-class Ground:
+class FolderWatch:
     """The folder that a supervisor stands on. Who removes it under a running task wants the run gone, and nobody could find
     or stop it any more. A file server that does not answer removes nothing."""
 
@@ -37,7 +37,7 @@ class Ground:
         return False
 
 
-def mind(paths: RunPaths) -> None:
+def ensure(paths: RunPaths) -> None:
     """Starts a minder again if it has died while its run has not ended."""
     if is_locked(paths.minder_lock) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
         return
@@ -54,19 +54,19 @@ def mind(paths: RunPaths) -> None:
         processes.become_subreaper()
 
 
-def stand_by(paths: RunPaths, part: wire.HostPart) -> None:
+def ensure_until_end(paths: RunPaths, part: wire.HostPart) -> None:
     """What comes after this end is the minder's, and it may die before it has done it: somebody sees to it that there is one
     until the run has ended here or another supervisor lives. Not this process: its end says that the attempt is over."""
-    mind(paths)
+    ensure(paths)
     locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
     if not _is_last(paths, locks) or os.fork() > 0:
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     pause = 0.1
     while _is_last(paths, locks):
-        mind(paths)
+        ensure(paths)
         time.sleep(pause)
-        pause = min(pause * 1.5, MIND_S)
+        pause = min(pause * 1.5, CHECK_S)
     os._exit(0)
 
 

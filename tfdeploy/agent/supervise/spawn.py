@@ -9,7 +9,7 @@ from tfdeploy.agent import AGENT_DIR, wire
 from tfdeploy.agent.annotations import Dict, Mapping, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.task_processes import FOLDER_MARK
+from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
 # Of the SSH session that happened to start us; gone when it goes.
@@ -50,7 +50,7 @@ def environment(
             "TFDEPLOY_TASK_INDEX": str(spec.index),
             "TFDEPLOY_TASK_HOST": paths.host,
             "TFDEPLOY_TASK_ATTEMPT": str(attempt),
-            FOLDER_MARK: os.path.realpath(paths.host_dir),
+            FOLDER_MARKER: os.path.realpath(paths.host_dir),
         }
     )
     if spec.traits is not None:

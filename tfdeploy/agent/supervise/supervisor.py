@@ -18,13 +18,13 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.host import oom, processes
 from tfdeploy.agent.host.flock import take_lock
-from tfdeploy.agent.log import lastwords
+from tfdeploy.agent.log import silent_tasks
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.redact import Mask
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
-from tfdeploy.agent.supervise.ensure_minder import MIND_S, Ground, mind, stand_by
+from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, ensure, ensure_until_end
 from tfdeploy.agent.supervise.readiness import Readiness
 
 LEFTOVER_GRACE_S = 2.0  # for what the program left running when it ended by itself
@@ -59,7 +59,7 @@ class Supervisor:
         self.oom_before = oom.kills()
         self.main_ended = False
         self.asked = False  # SIGTERM came
-        self.ground = Ground(self.folder)
+        self.folder_watch = FolderWatch(self.folder)
         self.stopping = False  # asked to, while the program ran
         self.failure: Optional[str] = None  # ours to tell: the exit code does not
         self.kill_at: Optional[float] = None
@@ -178,9 +178,9 @@ class Supervisor:
         if now >= self.next_flush and self._flush_due():
             self._save()
         if now >= self.next_minder:
-            self.next_minder = now + MIND_S
-            mind(self.paths)
-            self.asked = self.asked or self.ground.is_gone(now)
+            self.next_minder = now + CHECK_S
+            ensure(self.paths)
+            self.asked = self.asked or self.folder_watch.is_gone(now)
 
     def _look(self, now: float) -> None:
         age = now - self.born
@@ -192,7 +192,7 @@ class Supervisor:
         self.next_look = now + (3600.0 if self.status.up else 0.25 if age < 15 else 1.0)
         if self.status.up:
             return
-        pids = processes.descendants([os.getpid()], processes.everyone())
+        pids = processes.descendants([os.getpid()], processes.all_processes())
         if self.ready.is_up(pids, age):
             self.status.up, self.status.state = True, "running"
             self._journal("up")
@@ -248,7 +248,7 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
-            status.reason = lastwords.blame(self.folder, self.spec.task, self.log.end - self.log_began)
+            status.reason = silent_tasks.blame(self.folder, self.spec.task, self.log.end - self.log_began)
         status.state, status.ended = "ended", clock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
@@ -301,7 +301,7 @@ def main(argv: List[str]) -> int:
     one = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
     one.run()
     os.close(lock)
-    stand_by(paths, one.part)
+    ensure_until_end(paths, one.part)
     return 0
 
 
