@@ -137,7 +137,7 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
             processes.send(who, number)
-    cluster.wait_until(lambda: not any(map(processes.same, everyone)))
+    cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
 
 
 def start(cluster: Cluster, kind: str, **fields: Any) -> dict[str, Any]:

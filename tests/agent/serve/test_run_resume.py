@@ -36,7 +36,7 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
             processes.send(who, number)
-    cluster.wait_until(lambda: not any(map(processes.same, everyone)))
+    cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
     state = paths.state()
     state.boot_id, state.marks = "an earlier boot", dict.fromkeys(state.marks, 1e9)
     write_json(paths.file("state.json"), wire.to_wire(state))

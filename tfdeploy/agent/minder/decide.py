@@ -1,6 +1,6 @@
-"""When a run starts and ends on this host: (part, what is known, own tasks, clock) -> actions. Pure.
+"""When a run starts and ends on this host: (part, shared state, own tasks, clock) -> actions. Pure.
 
-Reads no clock and no file, so that every rule is a row in a table of tests. What starts again is in restart.py.
+Reads no clock and no file, so that every rule is a row in a table of tests. Restarts are in restart.py.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ __all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "AbortRun", "Reap", "Commit", "End"
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 ALONE = "back after its processes were gone, and no other host of the run answered for a day"
-REJOIN_S = 86400.0  # a host that came back waits so long to hear from another before it gives up
+REJOIN_S = 86400.0  # a host that came back waits so long for an answer of another host before it gives up
 
 
 def decide(view: View) -> List[Action]:
-    """What to do now. Asked again whenever something changed, and from time to time."""
+    """What to do now. Called whenever something changed, and from time to time."""
     if view.phase == "ended":
         return []
     news = _news(view)
     if news:
         return news
     reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
-    return reaping + _others(view)  # what cannot be killed holds up nobody else
+    return reaping + _after_reaping(view)  # a task that cannot be killed does not delay the others
 
 
-def _others(view: View) -> List[Action]:
+def _after_reaping(view: View) -> List[Action]:
     if view.known.abort is not None:
         return _end_all(view, view.known.abort)
     if view.phase == "prepared":
         return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
-    if view.rejoining:  # the run may be over elsewhere: nothing starts before somebody says that it is not
+    if view.rejoining:  # the run may be over: nothing starts before another host has answered
         return [AbortRun("abort", ALONE)] if _since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
@@ -54,12 +54,12 @@ def _others(view: View) -> List[Action]:
 
 
 def _next_attempt(view: View, task: str) -> int:
-    """The first one; or, where a power cut took its status, the one after the last that the others know of."""
+    """The first one; where a power cut took its status, the one after the last in the shared state."""
     return next_attempt(view.known, task)
 
 
 def _news(view: View) -> List[Action]:
-    """What this host learns by itself and must tell: commit, or why the run ends."""
+    """What this host alone finds out and must tell the others: commit, or why the run ends."""
     part, words, known = view.part, view.words, view.known
     if known.abort is not None:
         return []
@@ -102,7 +102,7 @@ def _all_ended(view: View) -> bool:
 
 
 def _all_over(view: View) -> bool:
-    """All has ended here, and nothing of it starts again."""
+    """All tasks have ended here, and none of them starts again."""
     if not _all_ended(view):
         return False
     if decided(view.part.peers, view.known) is not None:
@@ -114,7 +114,7 @@ def _all_over(view: View) -> bool:
 def _end_all(view: View, abort: Abort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
-    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]  # a later stop may have less patience
+    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]  # a later stop may give less time
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
     for task, own in view.own.items():
@@ -126,7 +126,7 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
 
 
 def _finish(view: View) -> List[Action]:
-    """The deciding tasks have succeeded: the others get their grace, then the servers end."""
+    """The deciding tasks have succeeded: the others get their grace time, then the servers are ended."""
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
@@ -137,23 +137,23 @@ def _finish(view: View) -> List[Action]:
         own = view.own[spec.task]
         if own.status.state in ("ended", "lost") and not own.supervised:
             continue
-        over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_in_vain(view, own)
+        over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_for_ended(view, own)
         if done if serves(spec) else over:
             actions.append(End(spec.task, DECIDED, part.stop_grace_s))
     return actions
 
 
-def _waits_in_vain(view: View, own: OwnTask) -> bool:
-    """Its session is not made before all have answered, and one of these has ended for good."""
+def _waits_for_ended(view: View, own: OwnTask) -> bool:
+    """Whether it waits for a task that has ended for good: its session would never be made."""
     return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
-    """A task anywhere has ended, or its host has been silent for longer than it could have taken to say so."""
+    """Whether a task of any host has ended, or its host has been silent for longer than its end can take."""
     fields = view.known.ended.get(peer.task)
     if fields is not None and is_final(fields):
         return True
     if peer.task in view.own:
         return False
-    patience = view.part.finish_grace_s + view.part.stop_grace_s
-    return min(waited, view.silent_s.get(peer.host, 0.0)) >= patience
+    longest_s = view.part.finish_grace_s + view.part.stop_grace_s
+    return min(waited, view.silent_s.get(peer.host, 0.0)) >= longest_s

@@ -1,4 +1,4 @@
-"""What a minder does: each action that decide.py asks for is carried out by one method. It decides nothing."""
+"""The effects of a minder: one method for each action of decide.py. Decides nothing."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class Effects:
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """True: something changed by it, look again at once. Raises OSError where the system refuses it."""
+        """True: it changed something, and the next step is due at once. Raises OSError where the system refuses it."""
         return self._methods[type(action)](action)
 
     def learn(self, known: Knowledge) -> None:
-        """`known` holds all that was known before. On disk first, then told to the other hosts."""
+        """`known` holds all that was known before. It is written to disk, then sent to the other hosts."""
         self._store.learn(known)
         self._store.save()
         self.share()
 
     def share(self) -> None:
-        """What is known to the other minders; that the run is decided to its programs too."""
+        """Sends what is known to the other minders; tells the programs once the run is decided."""
         if self._mesh is not None:
             self._mesh.share(self._store.known)
         if "decided" not in self._store.state.marks:
@@ -79,10 +79,10 @@ class Effects:
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:
-            pass  # a full disk: they have their grace
+            pass  # a full disk: they have their grace time
 
     def keep_refused(self) -> str:
-        """Why the chief's keep has not come; "" where nothing went wrong."""
+        """Why the chief's keep has not arrived; "" where nothing went wrong."""
         return "" if self._keep is None else self._keep.error
 
     def end_stalled(self, task: str, attempt: int, reason: str) -> None:

@@ -1,10 +1,10 @@
-"""The restart policy, and the order of a gang's new start: (part, what is known, own tasks, clock) -> actions. Pure.
+"""The restart policy, and the order of a gang's new start: (part, shared state, own tasks, clock) -> actions. Pure.
 
-`after_attempt` alone says whether and when a task starts again; whoever wants to know asks it.
+`after_attempt` alone decides whether and when a task starts again.
 
-A task that recovers alone starts again on its host after a pause. A gang starts again together: a minder tells a new round;
-every host ends what it has of the old round and tells that (CLEARED); once all have, and the chief's keep lies on each disk,
-they tell that (SUPPLIED); then the servers start, and once these are up (SERVED) the others. So no new process ever meets an old.
+A task that recovers alone starts again on its host after a pause. A gang starts again together: a minder announces a new round;
+every host ends its tasks of the old round and reports CLEARED; once all have, each fetches the chief's keep and reports SUPPLIED;
+then the servers start, and once these are up (SERVED) the other tasks. So no process of the new round meets one of the old.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
 OVER = ("ended", "lost")
-QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
-REFILL_S = 600.0  # one that lives longer is as good as the first
+QUICK_S = 10.0  # an attempt that lives shorter has failed quickly: the next pause is twice as long
+REFILL_S = 600.0  # an attempt that lives longer resets the count
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
 GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
 
@@ -104,7 +104,7 @@ def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """Whether another of its gang has done its part and gone: a session that spans them all would wait for it for ever."""
+    """Whether another task of its gang has succeeded for good: a session that spans the gang would wait for it for ever."""
     others = [each for each in part.peers if each.gang and each.task != peer.task and each.task in known.ended]
     ended = [known.ended[each.task] for each in others if not is_outdated(each, known.ended[each.task], known)]
     return peer.gang and any(fields["outcome"] == "succeeded" and is_final(fields) for fields in ended)
@@ -150,7 +150,7 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
 
 
 def recover(view: View) -> List[Action]:
-    """What to start, to end and to tell in a committed run that is not decided."""
+    """The starts, ends and reports of a committed run that is not decided."""
     if decided(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -214,7 +214,7 @@ def _advance_gang(view: View) -> List[Action]:
     if view.now < view.marks.get("round %d" % number, 0.0):
         return []
     ready = [spec for spec, _ in members if serves(spec) or slowest >= SERVED]
-    # A server of another host starts at once; who talks to it waits until it is up.
+    # Servers start at once; the other tasks start once all hosts have reported SERVED.
     return [
         Start(spec.task, view.own[spec.task].status.attempt + 1, number)
         for spec in ready
@@ -254,7 +254,7 @@ def reasons(view: View) -> Dict[str, str]:
 
 
 def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> RestartCount:
-    """The count with this death, also where it has not been taken down yet."""
+    """The count with this death, also where it is not in the state yet."""
     count = view.counts.get(peer.task)
     if count is not None and count["attempt"] == status.attempt:
         return count
@@ -262,7 +262,7 @@ def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> RestartCou
 
 
 def _awaited(view: View) -> str:
-    """Which hosts still hold the gang up, once this one does not."""
+    """The hosts that the gang still waits for, in words; "" while this host is one of them."""
     number = view.known.round_number
     if _stage(view, view.part.host, number) < CLEARED:
         return ""

@@ -1,4 +1,4 @@
-"""The supervisors of one run on this host: started, looked at, told to end. It decides nothing."""
+"""Starts the supervisors of one run on this host, looks at them, and makes them end their tasks. Decides nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfdeploy.agent.run.folder import RunPaths, agent_command
 
 
 class LastOutput(NamedTuple):
-    own: float  # monotonic seconds of its last words of its own
+    own: float  # monotonic seconds of its last own log line
     waits: Tuple[str, ...] = ()
 
 
@@ -38,7 +38,7 @@ class Supervisors:
             return False
         folder = self._paths.task_dir(task)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        remove(self._paths.stop_file(task))  # it was meant for the attempt before
+        remove(self._paths.stop_file(task))  # of the attempt before
         with open(os.path.join(folder, layout.SUPERVISOR_LOG), "ab") as log:
             self._children[task] = subprocess.Popen(
                 agent_command("supervise", self._paths.host_dir, task, str(attempt), str(round_number)),
@@ -51,7 +51,7 @@ class Supervisors:
         return True
 
     def reap(self) -> None:
-        """Everything that ended below us: supervisors, and what a dead supervisor left to us."""
+        """Reaps children that ended: supervisors, and processes that a dead supervisor left to the minder."""
         while True:
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)
@@ -64,12 +64,12 @@ class Supervisors:
                     child.returncode = code
 
     def look(self, decided: bool = False) -> Dict[str, decide.OwnTask]:
-        """Every task of this host as it is now. `decided`: from then on their words count, for their grace."""
+        """Every task of this host as it is now. `decided`: from then on their log lines are read, for their grace time."""
         now = time.monotonic()
         return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
     def _own(self, task: str, now: float, decided: bool) -> decide.OwnTask:
-        # The lock first: a supervisor writes its last status before it lets go.
+        # The lock first: a supervisor writes its last status before it releases the lock.
         child = self._children.get(task)
         supervised = is_locked(self._paths.supervisor_lock(task)) or (child is not None and child.returncode is None)
         status = self._paths.status(task)
@@ -84,7 +84,7 @@ class Supervisors:
         return decide.OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
 
     def _read_output(self, task: str, now: float) -> LastOutput:
-        """What it has said since the first look. No clock that can jump is asked."""
+        """What it has logged since the first look, by the monotonic clock."""
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
             self._output[task] = LastOutput(now)
@@ -103,7 +103,7 @@ def remove(path: str) -> None:
 
 
 def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped") -> None:
-    """Says why and how patiently in stop.json, then TERM to the supervisor, if there is one. Safe to repeat."""
+    """Writes the reason and the grace time to stop.json, then sends TERM to the supervisor, if one is alive. Safe to repeat."""
     order = paths.stop_order(task)
     if order is None or order["grace_s"] != grace_s:
         try:
