@@ -16,7 +16,7 @@ _AGENTS = ".agent"
 _UNKNOWN = (65534, 4294967294)  # uids that a file server shows for unknown owners
 
 
-def explain(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str]:
+def words(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str]:
     """(what is wrong, what to type on the host, or "write `workdir: ...`")."""
     if about is None:
         return "%s is not the agent that was put there" % path, "any tfdeploy command for this host puts it there again"

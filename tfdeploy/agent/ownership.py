@@ -30,7 +30,7 @@ _OVERFLOW_UIDS = (65534, 4294967294)  # uids that a file server, or a container,
 
 
 class NotOurs(PermissionError):
-    """Another user owns `path` or may change it. `why`: a key of mending.explain, which gives `what` and `next`, the command that
+    """Another user owns `path` or may change it. `why`: a key of mending.words, which gives `what` and `next`, the command that
     mends it."""
 
     def __init__(self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None) -> None:
@@ -52,7 +52,7 @@ class NotOurs(PermissionError):
 def explain(error: NotOurs) -> Tuple[str, str]:
     from tfdeploy.agent import mending  # most starts need no words
 
-    return mending.explain(error.why, error.path, error.workdir, error.about)
+    return mending.words(error.why, error.path, error.workdir, error.about)
 
 
 def check(workdir: str, *below: str) -> None:

@@ -95,7 +95,7 @@ def test_one_host_that_is_told_tells_the_others(hosts: NewCluster) -> None:
 def test_a_second_stop_may_have_less_patience(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
-    cluster.hosts["n1"].paths("r1").say("stop", grace_s=1000.0)
+    cluster.hosts["n1"].paths("r1").leave_word("stop", grace_s=1000.0)
     cluster.wait_until(lambda: cluster.state("r1", "n1").phase == "ending")
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     assert answer["survivors"] == [] and answer["seconds"] < 5

@@ -1,7 +1,7 @@
-"""All processes of a run or task on this host: below its supervisor, below its program, or carrying its marker.
+"""All processes of a run or task on this host: below its supervisor, below its program, or with its markers.
 
-Three searches, because each alone can be dodged: a program can leave its session, be orphaned, clear its environment.
-The supervisors and the minder are never part of it.
+Three searches, because a program can leave its session, be orphaned, or clear its environment. The supervisors and the minder
+are never part of the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PATIENCE_S = 5.0  # after KILL
 
 
 def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
-    """What every process of the run on this host, or of one task, has in its environment."""
+    """The environment variables that every process of the run on this host, or of one task, has."""
     found = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         found["TFDEPLOY_TASK_ROLE"], found["TFDEPLOY_TASK_INDEX"] = task.split(":")
@@ -58,7 +58,7 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
 
 
 def sign(lock: int) -> None:
-    """Writes into a supervisor's lock, which is held, whose it is."""
+    """Writes the identity of this process into a supervisor's lock, which it holds."""
     who = processes.identity(os.getpid())
     if who is not None:
         os.ftruncate(lock, 0)
@@ -66,7 +66,7 @@ def sign(lock: int) -> None:
 
 
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """The living processes of these tasks, and the table that tells who they are."""
+    """The living processes of these tasks, and the process table with them."""
     roots: Set[int] = set()
     supervisors: Set[int] = set()
     names = list(tasks)
@@ -87,15 +87,14 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
-    """What supervisors that are dead left to the minder, whatever it did to its environment. The minder's own children are
-    ours: their command lines say of which run."""
+    """Children of the minder, which adopts the processes of dead supervisors: all but processes of the agent itself."""
     who = minder(paths)
     children = [one for one in table.values() if who is not None and one.parent == who.pid and one.alive]
     return {one.pid for one in children if not _is_helper(paths, one)}
 
 
 def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
-    """A process of the agent for this run, by the folder that it was given; or one that is gone by now."""
+    """A process of the agent for this run, by the folder in its command line; or one that is gone by now."""
     words = processes.command_line_soon(one)  # a supervisor that is being started shows none for a moment
     if words is None:
         return True
@@ -112,20 +111,20 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
 
 
 def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Survivor]:
-    """TERM, `grace_s`, KILL, verify. For when no supervisor is left to do it. Returns the survivors."""
+    """TERM, KILL after `grace_s`, verify; for tasks without a supervisor. Returns the survivors."""
     names = list(tasks)
     return _end(lambda: members(paths, names), grace_s)
 
 
 def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Survivor]]:
-    """The same for a run whose folder was removed under its tasks; None: there are none. Their supervisors go with them."""
+    """The same for a run whose folder was removed under its tasks, supervisors included; None: there are no processes."""
     if not strays(workdir, job, run)[0]:
         return None
     return _end(lambda: strays(workdir, job, run), grace_s)
 
 
 def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """The living processes of that run of that job, or of any, in this workdir: by their marks alone."""
+    """The living processes of that run of the job, or of any run, in this workdir: by their markers alone."""
     above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
     wanted = {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
     table = processes.all_processes()

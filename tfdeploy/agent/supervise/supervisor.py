@@ -262,7 +262,7 @@ class Supervisor:
         if self.paths.replaced_links(self.part.keep):
             from tfdeploy.agent.run import keep_links  # hardly ever: it costs each start several ms
 
-            keep_links.tell(self.log, self.attempt, keep_links.restore(self.paths, self.part.keep))
+            keep_links.log_restored(self.log, self.attempt, keep_links.restore(self.paths, self.part.keep))
 
     def _save(self) -> bool:
         """Writes the status. A full disk does not stop the task: it is tried again."""
