@@ -1,7 +1,7 @@
 """Signs of life of one task: its output, its CPU, what it reads and writes, the bytes on its connections. Judges nothing.
 
-Looks at the dearer signs only while the cheaper ones are missing. A little of each counts for nothing: threads that wait
-and heartbeats between servers are no progress.
+Looks at the costlier signs only while the cheaper ones are missing. A little of each does not count: waiting threads and
+heartbeats between servers are no progress.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tfdeploy.agent.run.folder import RunPaths
 
 BUSY_SHARE = 0.02  # of a core
 BUSY_BYTES_S = 1000.0  # of one connection, or of one process's files
-QUIET_S = 25.0  # who says for longer no more that it waits does not wait any more; TensorFlow says it every 10 s
+QUIET_S = 25.0  # a task that has not logged for so long that it waits no longer waits; TensorFlow logs it every 10 s
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 
 
 class Sign(NamedTuple):
-    """What a host says of one of its tasks."""
+    """What a host reports of one of its tasks."""
 
-    still_s: float = 0.0  # since it was last seen to do anything
+    still_s: float = 0.0  # seconds since it was last seen to do anything
     waits: Tuple[str, ...] = ()  # the tasks that TensorFlow says it waits for
-    waiting_s: float = 0.0  # for how long it has said so and nothing else
+    waiting_s: float = 0.0  # for how long it has logged nothing else
     stopped: int = 0  # pid of a process that was stopped (SIGSTOP)
     disk: int = 0  # pid of a process that waits for a disk
     listens: Optional[bool] = None  # on its port; None: not looked at, or it never did
@@ -41,7 +41,7 @@ class Usage(NamedTuple):
 
 
 class TaskActivity:
-    """Of one attempt. `look` from time to time, and always with the same clock."""
+    """Of one attempt. Call `look` from time to time, always with the same clock (seconds)."""
 
     def __init__(self, paths: RunPaths, spec: wire.TaskSpec, now: float) -> None:
         self._port = spec.port
@@ -49,12 +49,12 @@ class TaskActivity:
         self._looked = self._alive = now
         self._usage: Dict[int, Usage] = {}
         self._moved: Optional[Dict[int, int]] = None
-        self._waits: Dict[str, float] = {}  # task -> when that was last said
+        self._waits: Dict[str, float] = {}  # task -> when that was last logged
         self._waits_since: Optional[float] = None
         self._listened = False
 
     def look(self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]) -> Sign:
-        """`tree`: the pids of the task now; `traffic`: of the whole host. Both are asked only if need be."""
+        """`tree`: the pids of the task now; `traffic`: of the whole host. Each is called only if it is needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
         said = self._messages.look()
         listens: Optional[bool] = None
@@ -76,7 +76,7 @@ class TaskActivity:
         return Sign(now - self._alive, tuple(self._waits), waiting_s, self._first("Tt"), self._first("D"), listens)
 
     def _network(self, inodes: Set[int], seen: Optional[Traffic], passed_s: float) -> Tuple[Optional[bool], bool]:
-        """Whether it listens, and whether it talks."""
+        """Whether it listens on its port, and whether its connections move bytes."""
         if seen is None:
             return None, False
         before, self._moved = self._moved, {inode: seen.moved[inode] for inode in inodes if inode in seen.moved}

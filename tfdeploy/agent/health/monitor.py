@@ -1,8 +1,7 @@
 """Health of the tasks of one host, on a thread of the minder: look at them, ask the other hosts, say what is wrong.
 
-It ends nobody and writes nothing: the minder takes `health` from here. As long as all goes well it only looks, every few
-seconds and never for more than a small share of a core; once something stands still, other hosts are asked and
-ports are tried.
+It ends no task and writes nothing: the minder reads `health`. As long as all goes well it only looks, every few seconds
+and for a small share of a core; once something stands still, it asks other hosts and tries ports.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Health
 
-LOOK_S = (1.0, 5.0)  # between two looks, at least and at most
+LOOK_S = (1.0, 5.0)  # seconds between two looks, at least and at most
 ASK_S = 10.0
-PORTS_S = (30.0, 300.0)  # at the same ports, growing
+PORTS_S = (30.0, 300.0)  # between two tries at the same ports, growing
 COST_SHARE = 0.003  # of a core, for looking
 SURE = 2  # diagnoses in a row before a culprit may be ended
 
@@ -39,7 +38,7 @@ class Stall(NamedTuple):
     attempt: int
     reason: str
     since: float  # UTC seconds: last seen to do anything
-    culprit: bool  # for certain
+    culprit: bool  # found SURE times in a row
 
     def as_json(self) -> Health:
         return {"word": "stalled", "attempt": self.attempt, "reason": self.reason, "since": round(self.since, 3)}
@@ -77,7 +76,7 @@ class Monitor:
     # --- for the minder
 
     def update(self, known: Knowledge, active: bool) -> None:
-        """What is known by now, and whether the tasks are to be looked after at all."""
+        """The shared state by now, and whether to look at the tasks at all."""
         if not self._part.stall_after_s:
             return
         with self._lock:
@@ -119,7 +118,7 @@ class Monitor:
         return max(min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3))
 
     def look(self, now: float, known: Knowledge) -> None:
-        """Once. `now`: monotonic seconds."""
+        """Looks once. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._answer.update(signs)
         facts = Facts(self._part.host, self._lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
@@ -154,7 +153,7 @@ class Monitor:
         return lambda: activity.tree(status, table())
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
-        """The same with what the others say, and with what is in the way to them."""
+        """The same facts with those of other hosts, and with what is wrong on the way to them."""
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
             answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
@@ -177,7 +176,7 @@ class Monitor:
         )
 
     def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
-        """The hosts of those that are waited for, then of the servers, then the others in turn."""
+        """The hosts of tasks that are waited for, then those of servers, then the others in turn."""
         wanted = sorted(
             self._peers, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]), task)
         )
@@ -222,7 +221,7 @@ class Monitor:
 
 
 def _once(ask: Callable[[], Any]) -> Callable[[], Any]:
-    """Asked at the first call, and remembered for this look."""
+    """`ask`, called once: later calls return the same answer."""
     answers: List[Any] = []
 
     def answer() -> Any:

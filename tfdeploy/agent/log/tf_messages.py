@@ -1,6 +1,6 @@
-"""What a task prints, told apart: its own words, or only that it waits for others, as TensorFlow says every few seconds.
+"""Tells a task's own output from TensorFlow's messages that it waits for other tasks, repeated every few seconds.
 
-Reads at most the last of what is new, never the whole log.
+Reads only what is new in the log, and nothing where that is more than READ_BYTES.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tfdeploy.agent.annotations import Dict, Optional, Tuple
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.record import NamedTuple
 
-READ_BYTES = 1 << 16  # more than this between two looks are words of its own
+READ_BYTES = 1 << 16  # more than this between two looks counts as its own output
 _HOLD_BYTES = 4096
 _NAMED = re.compile(rb"still waiting for response from worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d+)", re.IGNORECASE)
 _UNNAMED = re.compile(rb"Waiting for model to be (?:ready|initialized)", re.IGNORECASE)
@@ -20,12 +20,12 @@ _ENDS = re.compile(rb"[\r\n\b]+")
 
 
 class Messages(NamedTuple):
-    own: bool  # something besides waiting
+    own: bool  # it printed anything but that it waits
     waits: Tuple[str, ...] = ()  # the tasks that it says it waits for
 
 
 def parse(text: bytes) -> Tuple[Messages, bytes]:
-    """What whole lines say, and the rest that has no end yet."""
+    """The messages in whole lines, and the rest after the last line end."""
     *lines, rest = _ENDS.split(text)
     own = False
     waits: Dict[str, None] = {}
@@ -41,7 +41,7 @@ def parse(text: bytes) -> Tuple[Messages, bytes]:
 
 
 class MessageReader:
-    """Of one task's log. The first look only marks where to begin."""
+    """Reads one task's log. The first look only finds where to begin."""
 
     def __init__(self, task_dir: str) -> None:
         self._path = os.path.join(task_dir, LOG)

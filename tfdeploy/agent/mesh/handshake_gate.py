@@ -1,7 +1,7 @@
-"""Who may begin a TLS handshake at the mesh's port, decided from the first bytes: a handshake costs a thousand times as much.
+"""Which connections may begin a TLS handshake at the mesh's port, by their first bytes: a handshake costs a thousand times more.
 
-The first message of a member names, as the server it wants (SNI), a token that only members of the run can make: members come
-first, and of others only a few each second are let through, for an older version knows no token. Nothing is answered here.
+A member's first message has as its server name (SNI) a token that only members of the run can make. Members come first; of
+others only a few each second are admitted, since an older version sends no token. Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
 
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)  # handshakes a second, and how many of them at once
-MOST_WAITING = 256  # connections that have not said enough to be told apart; the oldest goes
+MOST_WAITING = 256  # connections whose first message is incomplete; of more, the oldest is closed
 WAIT_S = 5.0
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
-_PAUSE_S = 0.01  # between two looks while strangers come: a crowd is dealt with at once
+_PAUSE_S = 0.01  # between two looks while strangers are refused, so that many are handled together
 _AT_ONCE = 256
 
 
 def token(authority: str, host: str) -> str:
-    """By which members of the run know each other at `host`. `authority`: the PEM of the run's certificate, which is never
-    sent and which no stranger has."""
+    """The SNI by which `host` recognises members of the run. `authority`: the PEM of the run's CA certificate, which is never
+    sent, and which strangers do not have."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
 class TokenBucket:
-    """So many a second, and so many more after a pause."""
+    """A token bucket: `rate` a second, at most `most` at once."""
 
     def __init__(self, rate: float, most: float, now: float) -> None:
         self._rate, self._most, self._tokens, self._at = rate, most, most, now
@@ -46,8 +46,8 @@ class TokenBucket:
 
 
 class Gate:
-    """`listener` listens, and is ours. `admit(connection)` is called from our thread and must not wait; the connection is
-    then not ours any more."""
+    """`listener` listens, and is closed here. `admit(connection)` is called from the gate's thread, must not block, and owns
+    the connection from then on."""
 
     def __init__(self, listener: socket.socket, wanted: str, admit: Callable[[socket.socket], None]) -> None:
         self._listener, self._wanted, self._admit = listener, wanted.encode("ascii"), admit
@@ -106,7 +106,7 @@ class Gate:
             self._decide(plain)
 
     def _decide(self, plain: socket.socket) -> None:
-        """Lets it in, sends it away, or waits for more of its first message."""
+        """Admits it, closes it, or waits for more of its first message."""
         bucket = self._bucket_for(plain)
         if bucket is None:
             self._wait_for(plain)
@@ -120,7 +120,7 @@ class Gate:
             plain.close()
 
     def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
-        """None: it has not said enough."""
+        """None: its first message is incomplete."""
         try:
             said = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
@@ -135,7 +135,7 @@ class Gate:
         return None if len(said) < min(whole, _HELLO_BYTES) else self._strangers
 
     def _wait_for(self, plain: socket.socket) -> None:
-        if plain.fileno() in self._waiting:  # it said more, and still not enough
+        if plain.fileno() in self._waiting:  # its first message is longer, and still incomplete
             self._crowded = True
             return
         self._waiting[plain.fileno()] = plain, time.monotonic()

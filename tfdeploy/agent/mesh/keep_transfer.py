@@ -1,8 +1,8 @@
-"""The chief's keep goes to the other hosts of the gang before it starts again, from minder to minder, over the mesh.
+"""Copies the chief's keep to the other hosts of the gang before it starts again, from minder to minder, over the mesh.
 
 Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns] of every file; then a line
-with the numbers of those that are lacking; then each one's bytes and the sha256 of what was read there. Nothing is put in
-place before all have come with the right sums. Without this a gang that restores from its own disks never finds together again.
+with the numbers of the missing ones; then the bytes of each and their sha256. Nothing is put in place before all have come
+with the right sums. Without this, the tasks of a gang would restore different steps, each from its own disk.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
 AGAIN_S = 1.0
-PATIENCE_S = 120.0  # while the other side reads what it keeps
+PATIENCE_S = 120.0  # while the other side lists its keep
 LISTING_S = 600.0  # for the whole of it
 MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
 _MOST_VALUES = 1 << 22
 _BLOCK_BYTES = 1 << 18
-_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets the others write what nobody is to read
+_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets workers other than the chief write; never read
 _SUM_BYTES = hashlib.sha256().digest_size
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
 class KeepOffer:
-    """What this host gives to others of the run that ask."""
+    """Answers questions of other minders: this host's keep, or the signs of its tasks."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, signs: Optional[Callable[[ssl.SSLSocket], None]] = None) -> None:
         self._paths, self._part, self._signs = paths, part, signs
@@ -57,7 +57,7 @@ class KeepOffer:
 
 
 class KeepFetch:
-    """Fetches what the chief's host keeps, in the background."""
+    """Fetches the keep of the chief's host, in the background."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Mesh) -> None:
         self._paths, self._part, self._mesh = paths, part, mesh
@@ -67,7 +67,7 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived(self, number: int) -> bool:
-        """Whether it lies here for that round. Asked for the first time, it is fetched."""
+        """Whether it lies here for that round. The first call for a round begins to fetch it."""
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
@@ -76,7 +76,7 @@ class KeepFetch:
             return self._arrived >= number
 
     def give_up(self) -> None:
-        """From now on nothing is put in place: the run is over here, and another may write there."""
+        """From now on nothing is put in place: the run is over here, and another run may write there."""
         with self._lock:
             self._wanted = 0
 
@@ -99,7 +99,7 @@ class KeepFetch:
 
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
-        """While that round is wanted; who gives up waits meanwhile. Raises ValueError."""
+        """That round is wanted, and `give_up` waits meanwhile. Raises ValueError where it is not wanted any more."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("not wanted any more")

@@ -1,6 +1,6 @@
-"""What comes in at the mesh's port: connections of the run's members, few at a time, and one message on each.
+"""The mesh's port: accepts connections of the run's members, few at a time, with one message on each.
 
-Nobody without a certificate of this run is answered.
+A peer without a certificate of this run gets no answer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
 TIMEOUT_S = 5.0
 MOST_OF_ONE = 16  # connections of one member
-MAX_STRANGERS = 32  # connections that have not shown yet that they are of this run
+MAX_STRANGERS = 32  # connections without a finished handshake
 
 
 class MeshListener:
-    """`listener` is bound and becomes ours; `answer(host, channel)` is called for each of `members`, in a thread of its own.
-    It may raise OSError and ValueError. `wanted`: what members say first, see handshake_gate.py."""
+    """`listener` is bound, and is closed here; `answer(host, channel)` is called for each connection of `members`, on a thread of
+    its own, and may raise OSError and ValueError. `wanted`: the members' token, see handshake_gate.py."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class MeshListener:
         self._answer = answer
         self._lock = threading.Lock()
         self._open: Dict[int, socket.socket] = {}  # oldest first
-        self._of_members: Dict[int, str] = {}  # those of members: a checkpoint on its way takes its time
+        self._of_members: Dict[int, str] = {}  # descriptor -> member: these may stay open long, for a checkpoint
         listener.listen(1024)
         self._gate = handshake_gate.Gate(listener, wanted, self._accept)
 
@@ -46,7 +46,7 @@ class MeshListener:
         self._gate.close()
 
     def _accept(self, plain: socket.socket) -> None:
-        """Where there is no descriptor or no thread for it, it hangs up: members try again."""
+        """Closes the connection where there is no descriptor or thread for it: members try again."""
         number = None
         try:
             number = self._register(plain)
@@ -62,8 +62,8 @@ class MeshListener:
             self._open.pop(number).close()
 
     def _register(self, plain: socket.socket) -> int:
-        """Counts a connection; where there are too many, the oldest stranger is hung up: members need milliseconds to be none."""
-        guard = plain.dup()  # stays ours when TLS takes the socket over
+        """Counts a connection. Closes the oldest one without a finished handshake where there are too many."""
+        guard = plain.dup()  # still open here when TLS takes over the socket
         with self._lock:
             self._open[guard.fileno()] = guard
             strangers = [each for number, each in self._open.items() if number not in self._of_members]
@@ -71,7 +71,7 @@ class MeshListener:
                 try:
                     strangers[0].shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    pass  # it hung up itself
+                    pass  # it is closed already
         return guard.fileno()
 
     def _serve(self, plain: socket.socket, number: int) -> None:
