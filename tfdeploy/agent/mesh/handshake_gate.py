@@ -73,7 +73,7 @@ class Gate:
         while not self._closed:
             try:
                 self._look()
-            except Exception:  # noqa: BLE001 - whatever it is, members must go on being heard
+            except Exception:  # noqa: BLE001 - members must still be admitted, whatever the error
                 if not self._closed:
                     thread_errors.report_once("mesh port")
                     self._drop_oldest()

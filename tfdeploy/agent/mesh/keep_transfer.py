@@ -89,7 +89,7 @@ class KeepFetch:
                     return
             try:
                 self._fetch_round(number)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the gang waits for it
+            except Exception as error:  # noqa: BLE001 - tried again, whatever the error: the gang waits
                 self.error = str(error)
                 time.sleep(AGAIN_S)
                 continue

@@ -186,7 +186,7 @@ class Mesh:
         while not self._closed:
             try:
                 self._send_due()
-            except Exception:  # noqa: BLE001 - whatever it is, the others wait for our word
+            except Exception:  # noqa: BLE001 - whatever the error, other hosts wait for messages
                 thread_errors.report_once("speaking to peers")
                 time.sleep(1.0)
 
