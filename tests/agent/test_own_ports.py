@@ -18,7 +18,7 @@ from tfdeploy.agent.health import diagnose, monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import held_ports
-from tfdeploy.agent.minder.actions import Own
+from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import minder_start, probe
@@ -57,11 +57,11 @@ def part(port: int) -> wire.HostPart:
     return wire.HostPart(run="r", job="j", mode="plain", host="n1", plan_digest="d", release="c", tasks=tasks)
 
 
-def own(state: str, supervised: bool) -> dict[str, Own]:
+def own(state: str, supervised: bool) -> dict[str, OwnTask]:
     one = wire.TaskStatus(run="r", task="worker:0", host="n1", state=state)
     return {
-        "worker:0": Own(status=one, supervised=supervised),
-        "worker:1": Own(status=wire.TaskStatus(run="r", task="worker:1", host="n1"), supervised=False),
+        "worker:0": OwnTask(status=one, supervised=supervised),
+        "worker:1": OwnTask(status=wire.TaskStatus(run="r", task="worker:1", host="n1"), supervised=False),
     }
 
 
@@ -102,8 +102,8 @@ def test_what_somebody_else_has_is_refused_before_the_start_and_left_to_the_star
         ports.hold_idle(own("ended", False))
     ports.hold_idle(own("ended", False))
     assert bind_alone(port) == errno.EADDRINUSE
-    ports.let_go("worker:0")
-    ports.let_go("worker:0")
+    ports.release("worker:0")
+    ports.release("worker:0")
     assert bind_alone(port) == 0
 
 

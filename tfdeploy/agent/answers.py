@@ -1,7 +1,7 @@
 """What each verb answers, as docs/agent-protocol.md has it. For annotations alone: no process of the agent loads this module.
 
-The other side checks all of it against types of its own, tfdeploy/model/answers/; a test asks every verb and holds its answer
-against those. Keys in a class with total=False may be missing: each says when.
+The control side checks all of it against its own types, tfdeploy/model/answers/; a test asks every verb and compares its answer
+with those. Keys in a class with total=False may be missing: each comment says when.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ Fields = Mapping[str, object]  # of a record of wire: to_wire
 
 
 class Nothing(TypedDict):
-    """Of verbs that only have an effect, and of ends of streams that say no more."""
+    """The answer of verbs that only have an effect, and the end of streams that have no result."""
 
 
 class Free(TypedDict):
-    """What a disk has left; in the details of errors too."""
+    """The free space of a disk; in the details of errors too."""
 
     free_bytes: int
     free_inodes: Optional[int]  # None: its file system has no fixed number of them
@@ -84,7 +84,7 @@ class LiveRun(TypedDict):
 
 
 class Machine(TypedDict):
-    """What a host says of itself whatever is asked."""
+    """The facts of a host that do not depend on the question."""
 
     hostname: str
     user: str
@@ -104,7 +104,7 @@ class Machine(TypedDict):
 
 
 class Versions(TypedDict):
-    """Of an interpreter and what it imports; None: it has none."""
+    """The versions of an interpreter and of the packages that it imports; None: not installed."""
 
     python_version: Optional[str]
     tensorflow: Optional[str]
@@ -159,7 +159,7 @@ class Folder(TypedDict):
 
 
 class DataPlace(Folder, total=False):
-    files: int  # where another state lies there and `ask` was asked, this one and the next
+    files: int  # this one and the next: only under `ask`, where the folder has another state
     losing: int
 
 
@@ -278,7 +278,7 @@ class KnownHere(Standing):
 
 
 class DamagedHere(KnownHere):
-    """A run that cannot be read: nothing else of it is known."""
+    """A run whose files cannot be read."""
 
     damaged: Optional[str]
 
@@ -298,7 +298,7 @@ class _LogPiece(TypedDict):
 
 
 class LogPiece(_LogPiece, total=False):
-    gone: int  # only where bytes were rotated away
+    gone: int  # bytes that rotation removed before they were read; missing: none
 
 
 class LogEnd(TypedDict):

@@ -1,6 +1,6 @@
-"""Bytecode that a full disk cut short is compiled again: Python would fail at it in each start, also when there is room again.
+"""Bytecode that a full disk truncated is compiled again: Python would fail on it in each start, also once there is space again.
 
-Python before 3.13 does not notice that only a part of it was written. What is shorter than a block of a disk is never cut.
+Python before 3.13 does not notice that only a part of it was written. A file shorter than a disk block is never truncated.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import sys
 from importlib.machinery import SourceFileLoader
 
 
-def mend_cut() -> None:
-    """For all that this process imports from now on."""
+def mend_truncated() -> None:
+    """For all modules that this process imports from now on."""
     whole = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]
         try:
             return whole(self, fullname)
-        except (EOFError, TypeError, ValueError):  # as marshal says it
+        except (EOFError, TypeError, ValueError):  # which marshal raises
             _remove(self.path)
             return self.source_to_code(self.get_data(self.path), self.path)
 

@@ -1,4 +1,4 @@
-"""How a verb says no, and what a name is that is safe in a path."""
+"""The error of a verb, and which names are safe in a path."""
 
 from __future__ import annotations
 

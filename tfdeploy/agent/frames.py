@@ -15,7 +15,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mappi
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before us
+GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before the agent
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20
 MAX_PACKED_BYTES = 64 << 20  # of what a blob unpacks to
@@ -24,7 +24,7 @@ SILENCE_S = 30.0  # agent serve ends itself after this much silence
 
 
 class WireError(Exception):
-    """The bytes on the channel are not ours."""
+    """The bytes on the channel are no frame of tfdeploy."""
 
 
 _HEAD = struct.Struct("!II")
@@ -59,12 +59,12 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """What `pack` was given. Never holds more than `most_bytes` of it. Raises WireError."""
+    """The inverse of `pack`. Never holds more than `most_bytes` of the result. Raises WireError."""
     return unpack_first(blob, most_bytes)[0]
 
 
 def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
-    """(what `pack` was given, what stands behind it in the blob). As `unpack`."""
+    """(the unpacked content, the rest of the blob behind it). Otherwise as `unpack`."""
     import zlib
 
     reader = zlib.decompressobj()

@@ -7,10 +7,10 @@
 <workdir>/<job>/runs/<run>/cwd/             the working directory
 <workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal minder.*
 <workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal out.log index ...
-<workdir>/.indoubt/<job>@<run>@<host>       what is prepared and neither committed nor over
+<workdir>/.indoubt/<job>@<run>@<host>       a run that is prepared, and neither committed nor ended
 <workdir>/.envs/<hash>/                     an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
 
-Per-host names, so that a workdir that all hosts share (NFS) works too.
+Names are per host, so that all hosts can share one workdir (NFS).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, f
 
 
 class NoPart(ValueError):
-    """A run's folder is not there, or not any more."""
+    """A run's folder does not exist, or no longer."""
 
 
 def job_dir(workdir: str, job: str) -> str:

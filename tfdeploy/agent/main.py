@@ -11,7 +11,7 @@ import sys
 
 from tfdeploy.agent import AGENT_DIR
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.bytecode import mend_cut
+from tfdeploy.agent.bytecode import mend_truncated
 
 MODULES = {"serve": "serve.server", "bound": "serve.bound", "minder": "minder.minder", "supervise": "supervise.supervisor"}
 
@@ -23,7 +23,7 @@ def main(argv: List[str]) -> int:
         return 2
     if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
-    mend_cut()  # what is imported above is too short to be cut
+    mend_truncated()  # the modules imported above are too short to be truncated
     from tfdeploy.agent.ownership import NotOurs
 
     try:
@@ -35,4 +35,4 @@ def main(argv: List[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(int(code))  # tearing the interpreter down would take longer than many a word
+        os._exit(int(code))  # the interpreter's own exit would take longer than many a verb

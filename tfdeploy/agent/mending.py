@@ -1,4 +1,4 @@
-"""What is wrong with a folder that is not ours alone, in words, and the line that mends it: see ownership.py.
+"""What is wrong with a folder that other users may change, in words, and the command that mends it: see ownership.py.
 
 Its text is also run on a host that has no agent: it imports nothing of ours.
 """
@@ -13,7 +13,7 @@ import stat
 from tfdeploy.agent.annotations import Optional, Tuple
 
 _AGENTS = ".agent"
-_UNKNOWN = (65534, 4294967294)  # what a file server shows for owners that it does not know
+_UNKNOWN = (65534, 4294967294)  # uids that a file server shows for unknown owners
 
 
 def words(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str]:
@@ -46,7 +46,7 @@ def _mend(about: os.stat_result, path: str, workdir: str) -> str:
     own = about.st_uid == os.geteuid()
     within = path[len(workdir) :].split("/")[1:3]
     if within[:1] == [_AGENTS]:
-        agent = "/".join([workdir] + within)  # it comes again by itself
+        agent = "/".join([workdir] + within)  # the next session installs it again
         return "rm -r %s" % shlex.quote(agent) if own else _set_aside(agent)
     if stat.S_ISDIR(about.st_mode) and own:
         return "chmod go-w %s" % shlex.quote(path)
@@ -66,7 +66,7 @@ def _elsewhere() -> str:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Our home's owner is not us either: so the mount shows what is ours."""
+    """Whether the mount shows our own files with that uid: it does so for our home, or maps unknown owners."""
     try:
         return uid in _UNKNOWN or uid == os.stat(os.path.expanduser("~")).st_uid
     except OSError:

@@ -1,4 +1,4 @@
-"""Whose folders these are: nothing is read, run or written below a workdir that another user made, owns or may write to.
+"""Who owns these folders: nothing is read, run or written below a workdir that another user made, owns or may write to.
 
 From the workdir down each folder is opened below the one before it, never through a link. Its text also runs on a host
 before any agent is there, behind that of seen.py: it imports nothing else of ours.
@@ -12,7 +12,7 @@ import stat
 import time
 
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
-from tfdeploy.agent.seen import AGENTS, OTHERS_WRITE, SEEN, above, is_as_seen, is_record, marks, may_be_replaced
+from tfdeploy.agent.seen import AGENTS, OTHERS_WRITE, SEEN, above, is_as_seen, is_record, may_be_replaced, stamps
 
 try:
     from _blake2 import blake2b  # hashlib would load OpenSSL: 2 ms of each start
@@ -26,11 +26,12 @@ _CACHES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RACY_NS = 2_000_000_000  # a file that changed so lately may change again and show the same time
-_NOBODY = (65534, 4294967294)  # what a file server, or a container, shows for owners that it does not know
+_OVERFLOW_UIDS = (65534, 4294967294)  # uids that a file server, or a container, shows for unknown owners
 
 
 class NotOurs(PermissionError):
-    """`why` `path` is not ours alone, a word of mending.py, which says it: `what`, and `next`, the line that mends it."""
+    """Another user owns `path` or may change it. `why`: a key of mending.words, which gives `what` and `next`, the command that
+    mends it."""
 
     def __init__(self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None) -> None:
         super().__init__(1, why, path)
@@ -74,7 +75,7 @@ def open_workdir(workdir: str) -> int:
 
 
 def make_workdir(workdir: str) -> None:
-    """It and what is missing above it, for us alone. There already: success. Raises NotOurs, OSError."""
+    """Makes it, and the folders that are missing above it, for this user alone. Exists: success. Raises NotOurs, OSError."""
     _check_above(workdir)
     parent = os.path.dirname(workdir)
     if not os.path.isdir(parent):
@@ -90,24 +91,24 @@ def make_workdir(workdir: str) -> None:
 
 
 def has_agent(workdir: str, name: str) -> bool:
-    """Whether the agent of that name is there, whole. False: it is missing or damaged, and may be put there."""
+    """Whether the agent of that name is there and whole. False: it is missing or damaged, and may be installed."""
     if is_as_seen(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    seen = _marks(folder)  # before its files are read: what changes after that has other marks
+    seen = _stamps(folder)  # before its files are read: a file that changes later has another stamp
     try:
         found = _agent_content(workdir, name)
     except FileNotFoundError:
         return False
     if name_of(found) != name:
         return False
-    _keep(seen, folder)
+    _write_stamps(seen, folder)
     return True
 
 
 def check_agent(folder: str, lately: bool = False) -> None:
-    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. `lately`: its files were looked at just now, and
-    only we can have changed them where the folders are still ours. Raises NotOurs, OSError."""
+    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. `lately`: its files were checked just now, and
+    only this user can have changed them since if the folders are still ours. Raises NotOurs, OSError."""
     parent, name = os.path.split(folder)
     workdir, agents = os.path.split(parent)
     if agents != AGENTS:
@@ -119,20 +120,20 @@ def check_agent(folder: str, lately: bool = False) -> None:
 
 
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
-    """`path` as a walk below the workdir found it: ours whatever it is, and nobody else may write to it. Raises NotOurs."""
+    """`path`, of any kind, is ours and no other user may write to it. Raises NotOurs."""
     if not _is_trusted(about.st_uid) or (about.st_mode & OTHERS_WRITE and not stat.S_ISLNK(about.st_mode)):
         _check_entry(about, path, workdir, stat.S_IFMT(about.st_mode))
 
 
 def check_made_by_us(path: str, workdir: str) -> None:
-    """It is a folder of ours, and no link; its mode does not matter. Raises NotOurs."""
+    """It is a folder that this user made, and no link; its mode does not matter. Raises NotOurs."""
     about = os.lstat(path)
     if not stat.S_ISDIR(about.st_mode) or not _is_trusted(about.st_uid):
         _check_entry(about, path, workdir, stat.S_IFDIR)
 
 
 def name_of(members: Dict[str, bytes]) -> str:
-    """The name of these files, an agent's: equal for equal content. Lengths are hashed too, so that no two look alike."""
+    """The name of an agent: a hash of its files' names, lengths and contents."""
     said = blake2b(digest_size=16)
     for name in sorted(members):
         said.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))
@@ -140,17 +141,17 @@ def name_of(members: Dict[str, bytes]) -> str:
     return str(said.hexdigest())
 
 
-def _marks(folder: str) -> str:
-    """ "": they cannot be relied on at the next start."""
+def _stamps(folder: str) -> str:
+    """The stamps of the agent's files; "": a file changed too lately for them to be relied on."""
     try:
-        found = marks(folder, (0, os.geteuid()))
+        found = stamps(folder, (0, os.geteuid()))
     except OSError:
-        return ""  # what is wrong there is found and said by the whole look
+        return ""  # the full check finds and reports what is wrong there
     newest = max((int(line.rsplit(" ", 1)[1]) for line in found.splitlines()), default=0)
     return found if newest < time.time_ns() - _RACY_NS else ""
 
 
-def _keep(seen: str, folder: str) -> None:
+def _write_stamps(seen: str, folder: str) -> None:
     if not seen:
         return
     fresh = os.path.join(folder, "%s.%d" % (SEEN, os.getpid()))
@@ -160,7 +161,7 @@ def _keep(seen: str, folder: str) -> None:
             record.write(seen)
         os.rename(fresh, os.path.join(folder, SEEN))
     except OSError:
-        pass  # a full disk: the next start looks at all of it again
+        pass  # a full disk: the next start checks all files again
 
 
 def _check_path(top: int, workdir: str, words: List[str]) -> None:
@@ -178,7 +179,7 @@ def _check_path(top: int, workdir: str, words: List[str]) -> None:
 
 
 def _check_above(workdir: str) -> None:
-    """The folders that lead to it: nobody but us and root may put another one in the place of any of them."""
+    """The folders above the workdir: only this user and root may replace any of them."""
     try:
         for path, about in above(workdir):
             _check_holder(about, path, workdir)
@@ -214,7 +215,7 @@ def _open(name: str, path: str, workdir: str, above: Any = None) -> int:
 
 
 def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> None:
-    """Ours, of that kind, under one name (or none any more), and not to be written to by anybody else."""
+    """Ours, of that kind, with at most one name, and not writable by any other user."""
     found = stat.S_IFMT(about.st_mode)
     right = found == kind and _is_trusted(about.st_uid)
     if right and not about.st_mode & OTHERS_WRITE and (about.st_nlink < 2 or kind == stat.S_IFDIR):
@@ -235,8 +236,8 @@ def _is_trusted(uid: int) -> bool:
 
 
 def _is_of_the_container(uid: int) -> bool:
-    """Owned by the machine around this container, which shows as nobody here. Only of folders above the workdir."""
-    if uid not in _NOBODY:
+    """Owned by a user of the machine around this container, shown here as the overflow uid. Only of folders above the workdir."""
+    if uid not in _OVERFLOW_UIDS:
         return False
     with open("/proc/self/uid_map") as known:
         return [line.split() for line in known] != [["0", "0", "4294967295"]]
@@ -273,7 +274,7 @@ def _read_folder(folder: int, path: str, prefix: str, workdir: str, found: Dict[
                 try:
                     _check_entry(entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG)
                 except FileNotFoundError:
-                    pass  # on its way to its name: another start writes it
+                    pass  # a temporary name: another start is writing it
             else:
                 found[prefix + name] = _content(name, path + "/" + name, workdir, folder)
 

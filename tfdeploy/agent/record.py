@@ -1,7 +1,7 @@
-"""The little of `dataclasses` that the values of `wire` need: fields with defaults, `replace`, equality; and `NamedTuple`.
+"""The part of `dataclasses` that the records of `wire` need: fields with defaults, `replace`, equality; and `NamedTuple`.
 
-`dataclasses` and what it imports (inspect, ast, dis) would be a third of the start, and a megabyte, of every process of the
-agent; `typing` some 3 ms of it. Type checkers see the real ones.
+`dataclasses` and its imports (inspect, ast, dis) would take a third of the start, and a megabyte, of every process of the
+agent; `typing` some 3 ms. Type checkers see the real ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ else:
     from collections import namedtuple
 
     class _Made:
-        """The default of a field whose value is made anew for each record."""
+        """The default of a field whose value is made for each record."""
 
         def __init__(self, default_factory, metadata):
             self.default_factory, self.metadata = default_factory, metadata

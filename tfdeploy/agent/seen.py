@@ -1,7 +1,7 @@
-"""Whether an agent on a host is as it was when all of it was last read, so that a start need not read it again.
+"""Whether the agent's files are unchanged since all of them were last read, so that a start need not read them again.
 
-Its text is compiled at each start, before anything else: it is short, and imports nothing of ours. ownership.py does the
-whole look, and says in words what is wrong. Any change of a file changes its ctime, which no program can set.
+This source is compiled at each start, before anything else: it is short, and imports nothing of ours. ownership.py does the
+full check, and reports what is wrong. Any change of a file changes its ctime, which no program can set.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import stat
 from tfdeploy.agent.annotations import Iterator, List, Tuple
 
 AGENTS = ".agent"
-SEEN = "seen"  # in the agent's folder: the marks of its files at the last whole look
+SEEN = "seen"  # in the agent's folder: the stamps of its files at the last full check
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CACHE = "__pycache__"
 
 
 def is_as_seen(workdir: str, name: str) -> bool:
-    """Every folder from / on is safe from others, and the agent's files are those of the last whole look. False: look."""
+    """No other user can change a folder from / on, and the agent's files have the stamps of the last full check."""
     try:
         ours = (0, os.geteuid())
         for _, about in above(workdir):
@@ -31,13 +31,14 @@ def is_as_seen(workdir: str, name: str) -> bool:
             if about.st_uid not in ours or about.st_mode & OTHERS_WRITE or not stat.S_ISDIR(about.st_mode):
                 return False
         with open(folder + "/" + SEEN, errors="surrogateescape") as file:
-            return file.read() == marks(folder, ours)
+            return file.read() == stamps(folder, ours)
     except OSError:
         return False
 
 
-def marks(agent: str, ours: Tuple[int, int]) -> str:
-    """A line for each file that Python may run there, but for bytecode. Raises OSError, also where one is not ours alone."""
+def stamps(agent: str, ours: Tuple[int, int]) -> str:
+    """A line (path, inode, size, ctime_ns) for each file that Python may run there but bytecode. Raises OSError, also where
+    another user owns one or may write to it."""
     found: List[str] = []
     folders = [agent]
     for folder in folders:
@@ -49,7 +50,7 @@ def marks(agent: str, ours: Tuple[int, int]) -> str:
                 except FileNotFoundError:
                     if counts:
                         raise
-                    continue  # on its way to its name
+                    continue  # a temporary name
                 if about.st_uid not in ours or about.st_mode & OTHERS_WRITE:
                     raise PermissionError(entry.path)
                 if stat.S_ISDIR(about.st_mode):
@@ -63,13 +64,13 @@ def marks(agent: str, ours: Tuple[int, int]) -> str:
 
 
 def is_record(name: str) -> bool:
-    """Of a file in the agent's folder: SEEN, or one on its way to it."""
+    """Whether a file in the agent's folder is SEEN, or its temporary name."""
     first, dot, pid = name.partition(".")
     return first == SEEN and (not dot or pid.isdigit())
 
 
 def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
-    """The folders and links that lead to it, from / on, as far as they are there. Raises OSError: ELOOP for a circle of links."""
+    """The folders and links above it, from / on, as far as they exist. Raises OSError: ELOOP for a circle of links."""
     place, todo, links = "/", _words(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
@@ -93,7 +94,7 @@ def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
 
 
 def may_be_replaced(about: os.stat_result) -> bool:
-    """What is in this folder, by somebody who does not own it."""
+    """Whether a user who does not own this folder may replace what is in it."""
     return bool(about.st_mode & OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode))
 
 

@@ -1,18 +1,18 @@
-"""The shapes of what lies in small files, or goes between minders, as JSON and is no record of `wire`. For annotations alone.
+"""The types of JSON in small files and between minders that is no record of `wire`. For annotations alone.
 
-No process of the agent loads this module: `typing` would take some 4 ms of each start. Whoever reads such an object checks it
-first (mesh/bounded_json.py, run/check_files.py). Keys in a class with total=False may be missing: each says why. "0.1.0,
-restarts" names the version, and what in it brought the key: runs that were begun before lack it. Times are UTC seconds.
+No process of the agent loads this module: `typing` would take some 4 ms of each start. A module that reads such an object checks
+it first (mesh/bounded_json.py, run/check_files.py). Keys in a class with total=False may be missing: each says why. "0.1.0,
+restarts" names the version and the feature that brought the key: runs begun before lack it. Times are UTC seconds.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
-Unchecked = Dict[str, Any]  # an object of JSON as it was read: nobody has looked at its keys yet
+Unchecked = Dict[str, Any]  # an object of JSON whose keys are not checked yet
 PlanWord = Any  # of a task's command or environment: text, or what wire.word_of checks and makes text of
 
-# --- what minders tell each other, and keep in knowledge.json
+# --- sent between minders, and written to knowledge.json
 
 
 class _Abort(TypedDict):
@@ -24,7 +24,7 @@ class _Abort(TypedDict):
 class Abort(_Abort, total=False):
     """Why the run ends."""
 
-    host: str  # who said so; always written, and not asked for
+    host: str  # the host that ended the run; always written, never required
     grace_s: float  # only where an operator gave one
 
 
@@ -82,7 +82,7 @@ class _GangRound(FailedStarts):
 class GangRound(_GangRound, total=False):
     """A common start of the gang after the first: 0.1.0, restarts."""
 
-    reason: str  # how that task died, in words; always written, and not asked for
+    reason: str  # how that task died, in words; always written, never required
 
 
 class _RestartCount(FailedStarts):
@@ -161,14 +161,14 @@ class JournalLine(TypedDict):
 
 
 class MinderAnswer(TypedDict, total=False):
-    """One of both: what a new minder says of its begin."""
+    """What a new minder reports of its start: `ok`, or `port`."""
 
     ok: bool
-    port: int  # that was taken
+    port: int  # which another process has
 
 
 class ShownPlan(TypedDict):
-    """What a host looks up in plan.json. The control side has the whole: model/hostplan.py."""
+    """The part of plan.json that a host reads. The control side reads all of it: model/hostplan.py."""
 
     operator: str  # "unknown" where it does not say
     created: object  # it goes back to the control side as it is
@@ -190,7 +190,7 @@ class LockHolder(TypedDict, total=False):
 
 
 class Fence(LockHolder):
-    """The file beside a lock: who took it last."""
+    """The file beside a lock: its last holder."""
 
     number: int
 

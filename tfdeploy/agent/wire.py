@@ -17,7 +17,6 @@ from tfdeploy.agent.record import replace as replace  # for the control side
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Death, Ending, GangRound, Health, PlanWord, RestartCount, Unchecked
 
-
 VERSION = 1
 
 # --- words ------------------------------------------------------------------------------------------
@@ -28,7 +27,7 @@ OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 # of the run on one host, in order; `ended` means that nothing of it is alive there
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
-MAX_KNOWN_BYTES = 1 << 22  # what a host knows of a run, as JSON: a thousand tasks, each ended with a long reason in any script
+MAX_KNOWN_BYTES = 1 << 22  # of Knowledge as JSON: enough for a thousand tasks that ended with long reasons in any script
 
 MARKER = "TFDEPLOY_TASK_RUN_ID"  # in the environment of every process of a task: run id
 TASK_MARKERS = (  # what each task finds in its environment
@@ -42,7 +41,7 @@ TASK_MARKERS = (  # what each task finds in its environment
 
 
 def ending_in_words(outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None) -> str:
-    """What stands behind the name of a task that died: "failed with exit code 3", "killed by signal 9", "gave up: REASON"."""
+    """The words behind the name of a task that died: "failed with exit code 3", "killed by signal 9", "gave up: REASON"."""
     if outcome == "succeeded":
         text = "ended too early, with exit code 0"
     elif reason:
@@ -56,11 +55,22 @@ def ending_in_words(outcome: str, exit_code: object = None, signal: object = Non
     return "%s: %s" % (text, reason) if reason else text
 
 
+def ending_in_short(outcome: Optional[str], exit_code: object = None, signal: object = None, reason: Optional[str] = None) -> str:
+    """How an attempt ended, without a verb: REASON, or "exit code 3", "killed by signal 9", "lost". `outcome` None: unknown."""
+    if reason:
+        return reason
+    if outcome in (None, "succeeded", "failed") and exit_code is not None:
+        return "exit code %s" % exit_code
+    if outcome in (None, "killed") and signal is not None:
+        return "killed by signal %s" % signal
+    return (outcome or "lost").replace("_", " ")
+
+
 # --- values -----------------------------------------------------------------------------------------
 
 
 def to_wire(value: Any) -> Any:
-    """One of the records below as the dict of its fields, ready for JSON. Nothing is shared with it."""
+    """One of the records below as a dict of its fields, ready for JSON; a deep copy."""
     if hasattr(value, "FIELDS"):
         value = vars(value)
     if isinstance(value, dict):
@@ -94,7 +104,7 @@ NAME_KEY_BYTES = 8
 
 
 def name_key(path: str) -> bytes:
-    """Stands for a file's path where many are compared."""
+    """A short hash of a file's path, for comparing many. 8 bytes."""
     import hashlib
 
     return hashlib.blake2b(os.fsencode(path), digest_size=NAME_KEY_BYTES).digest()
@@ -112,7 +122,7 @@ def word_of(word: PlanWord, texts: List[str]) -> str:
 
 @record
 class TaskSpec:
-    """All that a supervisor must know of its task. `secrets` are not in it: see HostPart."""
+    """All that a supervisor must know of its task, but for secrets (env.json)."""
 
     task: str  # "worker:0"
     role: str
@@ -128,7 +138,7 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # a server, as in Peer
-    own_port: Optional[int] = None  # its program binds it for itself alone: held, and let go of just before each start
+    own_port: Optional[int] = None  # its program binds it exclusively: the minder holds it until just before each start
     runtime: bool = True  # tfdeploy's is on its PYTHONPATH
     traits: Optional[List[str]] = None  # of the mode, for the runtime; None: of a version before, see runtime/task.py
 
@@ -141,17 +151,17 @@ def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
 
 @record
 class Peer:
-    """A task of the run, wherever it runs: what every minder knows of all of them."""
+    """A task of the run on any host: what every minder knows of all tasks."""
 
     task: str
     role: str
     host: str
     deciding: bool = False
-    serves: bool = False  # never ends by itself: ended when all others are done, and exit 0 of it is a failure
+    serves: bool = False  # never ends by itself: it is ended when all other tasks are done, and its own exit 0 is a failure
     on_death: str = ""  # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
-    gang: bool = False  # belongs to those that start again together
+    gang: bool = False  # belongs to the gang
     address: str = ""  # what the other hosts call it, with its port; "": it does not listen
-    own_port: bool = False  # that port is its own_port: nobody knocks there once it runs
+    own_port: bool = False  # that port is its own_port: it is never probed once the task runs
 
 
 @record
@@ -182,13 +192,13 @@ class HostPart:
     commit_within_s: float = 60.0  # started, no commit
     restart_max: int = 0  # starts again, of a task or of the gang, without ten good minutes in between
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])  # the first pause, and the longest
-    stall_after_s: float = 0.0  # a task that does nothing for so long is stalled; 0: nobody looks
+    stall_after_s: float = 0.0  # a task that does nothing for so long is stalled; 0: stalls are not looked for
     stall_action: str = "report"  # or "restart": the culprit is also ended, as if it had failed
     ahead_s: float = 0.0  # this host's clock before the others', as the launch found it; 0 where that may be an error
     supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
-    unminded_after_s: float = 60.0  # nobody minds the run on a host that has refused the mesh's port for so long
-    restart_wait_s: float = 3600.0  # after so long what ran there is lost for good
-    texts: List[str] = field(default_factory=list)  # what of the cluster stands in many words of the tasks: see word_of
+    unminded_after_s: float = 60.0  # a host that has refused the mesh's port for so long has no minder
+    restart_wait_s: float = 3600.0  # tasks of a host without a minder are lost for good after so long
+    texts: List[str] = field(default_factory=list)  # strings that many words of the tasks share: see word_of
     lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
     version: int = VERSION
 
@@ -220,7 +230,7 @@ class TaskStatus:
     health_since: Optional[float] = None
     round: int = 1  # how often the gang had started when this attempt did
     began_again: Optional[str] = None  # why there is an attempt after the first, in words: filled in where a status is read
-    lived_s: Optional[float] = None  # of an attempt that ended, by a clock that does not jump
+    lived_s: Optional[float] = None  # of an attempt that ended, by the monotonic clock
     version: int = VERSION
 
 
@@ -243,12 +253,12 @@ class HostRunState:
     boot_id: Optional[str] = None
     left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
     hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
-    place: Optional[str] = None  # this life of this machine, which tells clones apart: run/find.py
+    place: Optional[str] = None  # this boot of this machine or container, which tells clones apart: run/find.py
     marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided, ...
     health: Dict[str, Health] = field(default_factory=dict)  # of tasks that stand still
     restarts: Dict[str, RestartCount] = field(default_factory=dict)  # of tasks whose starts failed lately
     round: Optional[GangRound] = None  # the gang's latest new start
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
-    unminded: Dict[str, float] = field(default_factory=dict)  # hosts where nobody minds the run -> since (UTC seconds)
+    unminded: Dict[str, float] = field(default_factory=dict)  # hosts without a minder of the run -> since (UTC seconds)
     version: int = VERSION

@@ -1,4 +1,4 @@
-"""Words for what TensorFlow 2 has no more: one error with the program's file and line and what replaces the name.
+"""Error texts for names that TensorFlow 2 no longer has: one error with the program's file and line and what replaces the name.
 
 Only asked when a name or module was not found, so nothing that exists is touched. An attribute gives
 AttributeError, an import ImportError, as ever: programs that try and go on still do.
@@ -41,7 +41,7 @@ def watch(module: Any, prefix: str) -> None:
 
 
 class LastFinder:
-    """Behind all other finders: a module of TensorFlow that nobody found."""
+    """The last finder: it sees the modules of TensorFlow that no other finder found."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if name.startswith(_PREFIX):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """A module's own loader, with a word before and after it. Out of sight as soon as the module runs."""
+    """A module's own loader, with patches before and after it. The module sees only its own loader."""
 
     def __init__(self, loader: Any, patches: Tuple[str, ...]) -> None:
         self._loader = loader

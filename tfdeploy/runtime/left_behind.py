@@ -3,8 +3,8 @@
 Cause: when the chief stops, its queue runner closes the queue of tokens. A worker whose global step was
 read a moment too early asks for one more token and gets OutOfRangeError ("FIFOQueue '_0_sync_token_q' is
 closed and has insufficient elements"). MonitoredTrainingSession and managed_session take that for the
-end of training; in a plain loop (`sv.prepare_or_wait_for_session`) nobody catches it, the worker exits 1, and the
-run has failed though all is well. Only an error that the program let through is touched, and never the chief's.
+end of training; in a plain loop (`sv.prepare_or_wait_for_session`) it is not caught, the worker exits 1, and the
+run has failed though the training has succeeded. Only an error that the program let through is touched, and never the chief's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import no_more_tokens, task
 
 
 def install() -> None:
-    """Puts a look at the last exception before the excepthook that is there."""
+    """Installs an excepthook that checks the last exception before the existing hook."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:

@@ -1,6 +1,6 @@
-"""Who this process is: its role, index and mode, as the agent's supervisor put them into the environment.
+"""This task's role, index and mode, from the environment that the agent's supervisor set.
 
-Also the one way to say something to the user: a line on standard error, each text once per process.
+Also messages for the user: a line on standard error, each text once per process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def index() -> Optional[int]:
 
 
 def mode() -> str:
-    """A mode of the contract, or "" where nobody said."""
+    """The mode of the job; "" where the environment has none."""
     return os.environ.get("TFDEPLOY_TASK_MODE", "")
 
 

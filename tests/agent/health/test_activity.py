@@ -19,26 +19,26 @@ from tfdeploy.agent.health import activity
 from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.host import processes, tcp_diag
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.log.tf_messages import Said, sort_out
+from tfdeploy.agent.log.tf_messages import Messages, parse
 from tfdeploy.agent.run.folder import RunPaths
 
 WAITING = b"2026-11-21 07:00:00.1: I x.cc:1] CreateSession still waiting for response from worker: /job:%s/replica:0/task:%d\n"
 SAID = {
-    "nothing": (b"", Said(False), b""),
-    "a line": (b"step 1\n", Said(True), b""),
-    "an empty line": (b"\n \n", Said(False), b""),
-    "waits for one": (WAITING % (b"worker", 1), Said(False, ("worker:1",)), b""),
-    "waits for two": (WAITING % (b"ps", 0) + WAITING % (b"worker", 12), Said(False, ("ps:0", "worker:12")), b""),
-    "waits, and says something": (WAITING % (b"ps", 0) + b"step 2\n", Said(True, ("ps:0",)), b""),
+    "nothing": (b"", Messages(False), b""),
+    "a line": (b"step 1\n", Messages(True), b""),
+    "an empty line": (b"\n \n", Messages(False), b""),
+    "waits for one": (WAITING % (b"worker", 1), Messages(False, ("worker:1",)), b""),
+    "waits for two": (WAITING % (b"ps", 0) + WAITING % (b"worker", 12), Messages(False, ("ps:0", "worker:12")), b""),
+    "waits, and says something": (WAITING % (b"ps", 0) + b"step 2\n", Messages(True, ("ps:0",)), b""),
     "waits for its model": (
         b"INFO:tensorflow:Waiting for model to be ready.  Ready_for_local_init_op:  None\n",
-        Said(False),
+        Messages(False),
         b"",
     ),
-    "a bar": (b"10%\r20%\r", Said(True), b""),
+    "a bar": (b"10%\r20%\r", Messages(True), b""),
     "a line without its end": (
         b"2026-11-21 07:00:00.1: I CreateSession sti",
-        Said(False),
+        Messages(False),
         b"2026-11-21 07:00:00.1: I CreateSession sti",
     ),
 }
@@ -47,7 +47,7 @@ SAID = {
 @pytest.mark.parametrize("case", SAID)
 def test_what_a_task_says(case: str) -> None:
     text, said, rest = SAID[case]
-    assert sort_out(text) == (said, rest)
+    assert parse(text) == (said, rest)
 
 
 class Patient:
@@ -85,7 +85,9 @@ class Patient:
     def look(self, passed_s: float) -> Sign:
         self.now += passed_s
         return self.vitals.look(
-            self.now, lambda: {self.process.pid} | processes.descendants([self.process.pid], processes.everyone()), tcp_diag.look
+            self.now,
+            lambda: {self.process.pid} | processes.descendants([self.process.pid], processes.all_processes()),
+            tcp_diag.look,
         )
 
     def say(self, text: bytes) -> None:
@@ -236,9 +238,9 @@ def test_the_tree_of_a_task_is_all_below_its_supervisor() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         status = wire.TaskStatus(run="r1", task="worker:0", host="n1", supervisor_pid=os.getpid())
-        assert child.pid in activity.tree(status, processes.everyone()) and os.getpid() not in activity.tree(
-            status, processes.everyone()
+        assert child.pid in activity.tree(status, processes.all_processes()) and os.getpid() not in activity.tree(
+            status, processes.all_processes()
         )
-        assert activity.tree(wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.everyone()) == set()
+        assert activity.tree(wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.all_processes()) == set()
     finally:
         child.communicate(b"\n")

@@ -62,7 +62,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
     listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
     signs_answer = peers.SignsAnswer()
-    signs_answer.know({"worker:2": Sign(still_s=7.0)})
+    signs_answer.update({"worker:2": Sign(still_s=7.0)})
 
     def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
         signs_answer.answer(channel)
@@ -71,14 +71,14 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
         own = wire.from_wire(wire.HostPart, {**wire.to_wire(part), "host": name})
         return Mesh(own, cluster.certs[name], listeners[name], Knowledge(), lambda: None, offer)
 
-    told: list[peers.Told] = []
+    told: list[peers.PeerSigns] = []
     with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):
         asking = threading.Thread(target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"])))
         with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
             asking.start()
             cluster.wait_until(lambda: told, 5.0, "all have answered, or had the time for it")
         asking.join(10)
-    assert told == [peers.Told({"worker:2": Sign(still_s=7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
+    assert told == [peers.PeerSigns({"worker:2": Sign(still_s=7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
 
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:

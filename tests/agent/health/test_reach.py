@@ -36,14 +36,14 @@ def test_a_full_queue_and_a_bad_name_are_no_answer() -> None:
 def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
     late = socket.timeout("x")  # noqa: UP041 - another class before Python 3.10
     errors = [late, ConnectionRefusedError(111, "x"), OSError(113, "x"), ssl.SSLError(1, "x"), ValueError("x")]
-    assert [reach.word_for(error) for error in errors] == ["no answer", "closed", "no route to host", "open", "open"]
+    assert [reach.reason_of(error) for error in errors] == ["no answer", "closed", "no route to host", "open", "open"]
 
 
 def test_a_name_that_means_this_host() -> None:
-    assert str(reach.leads_home("localhost:2222")).startswith("localhost resolves to ")
-    assert reach.leads_home("127.0.0.1:2222") is None  # nobody was led astray: that is what was written
-    assert reach.leads_home("192.0.2.1:2222") is None
-    assert reach.leads_home("no-such-host.invalid:2222") is None
+    assert str(reach.resolves_to_this_host("localhost:2222")).startswith("localhost resolves to ")
+    assert reach.resolves_to_this_host("127.0.0.1:2222") is None  # nobody was led astray: that is what was written
+    assert reach.resolves_to_this_host("192.0.2.1:2222") is None
+    assert reach.resolves_to_this_host("no-such-host.invalid:2222") is None
 
 
 ADDRESSES = ["10.0.0.1:2222", "n2.example.org:2223"]

@@ -34,7 +34,7 @@ def child() -> Iterator[Callable[..., Any]]:
 
 def test_a_process_knows_itself() -> None:
     me = processes.identity(os.getpid())
-    assert me is not None and processes.same(me)
+    assert me is not None and processes.is_alive(me)
     assert processes.identity(2**22 + 1) is None
 
 
@@ -75,7 +75,7 @@ def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
         stranger.wait()
     else:
         pytest.skip("other processes were always faster")
-    assert not processes.same(who) and not processes.send(who, signal.SIGKILL)
+    assert not processes.is_alive(who) and not processes.send(who, signal.SIGKILL)
     assert stranger.poll() is None
 
 
@@ -84,7 +84,7 @@ def test_descendants_and_marked(child: Any) -> None:
     script = "setsid sleep 100 & sleep 100 & echo ready; wait"
     shell = child("sh", "-c", script, stdout=subprocess.PIPE, env=dict(os.environ, **mark), start_new_session=True)
     shell.stdout.readline()
-    table = processes.everyone()
+    table = processes.all_processes()
     below = processes.descendants([shell.pid], table)
     try:
         assert len(below) == 2
@@ -106,7 +106,7 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
     )
     own.stdout.readline()
     wait_for(lambda: processes.environment(stranger.pid) == mark, 20, "the stranger has begun")
-    table = processes.everyone()
+    table = processes.all_processes()
     assert stranger.pid not in processes.marked(mark, table) and own.pid in processes.marked(mark, table)
     assert processes.descendants([own.pid], table)  # what changed its user is still below what started it
     processes.send_all(processes.descendants([own.pid], table), table, signal.SIGKILL)

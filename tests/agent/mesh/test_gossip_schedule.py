@@ -27,7 +27,7 @@ def due(made: GossipSchedule, those: dict[str, MeshPeer], now: float) -> list[Me
     """Those who are due hear all at once."""
     chosen = made.due(list(those.values()), NEW, now)
     for peer in chosen:
-        peer.digest, peer.heard = NEW, now
+        peer.digest, peer.last_message = NEW, now
     return chosen
 
 
@@ -103,7 +103,7 @@ def test_who_does_not_answer_is_asked_again_with_growing_pauses() -> None:
 def test_nobody_goes_unasked_for_longer_than_attended() -> None:
     those = peers(3)
     made = GossipSchedule(those, 0.0)
-    assert made.attend(1.0) and not made.attend(1.0)
+    assert made.ask_every(1.0) and not made.ask_every(1.0)
     now, seen = 0.0, dict.fromkeys(those, 0.0)
     while now < 20.0:
         for peer in due(made, those, now):

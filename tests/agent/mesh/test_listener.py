@@ -64,7 +64,7 @@ def test_a_member_that_lies_stops_no_thread_and_no_word(three: Meshes, capfd: py
     infinite = message({"decided": float("nan")}), message({"abort": {"kind": "abort", "time": 1.0}})
     for line in (deep, *infinite, b"[" * 1000000 + b"\n"):
         assert speak(three, certs["n2"], line) == b""
-    three.wait_until(lambda: not one._door._open, 5.0)
+    three.wait_until(lambda: not one._listener._open, 5.0)
     assert one.known() == Knowledge() and "Traceback" not in capfd.readouterr().err
     assert speak(three, certs["n2"], message(Knowledge(committed=True).as_json()))
 
@@ -91,7 +91,7 @@ def test_garbage_and_silence_do_not_stop_it(three: Meshes, monkeypatch: pytest.M
                 plain.sendall(b"\x16\x03\x01" + b"x" * 1000)
             except OSError:
                 pass
-    two.tell(Knowledge(committed=True))
+    two.share(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 15.0)
     for plain in silent:
         plain.close()
@@ -101,7 +101,7 @@ def test_strangers_hang_up_no_member(three: Meshes, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(handshake_gate, "MOST_WAITING", 32)
     one = three.join("n1")
     with channel_to(three, three.certs["n2"]) as guest:  # a checkpoint may be on its way there for minutes
-        three.wait_until(lambda: one._door._guests, 5.0)
+        three.wait_until(lambda: one._listener._of_members, 5.0)
         strangers = [
             socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(handshake_gate.MOST_WAITING + 1)
         ]
@@ -118,7 +118,7 @@ def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(mesh_listener.MOST_OF_ONE):
             stack.enter_context(channel_to(three, certs))
-        three.wait_until(lambda: len(one._door._guests) == mesh_listener.MOST_OF_ONE, 10.0)
+        three.wait_until(lambda: len(one._listener._of_members) == mesh_listener.MOST_OF_ONE, 10.0)
         assert speak(three, certs, message(Knowledge().as_json())) == b""
         assert speak(three, three.certs["n3"], message(Knowledge().as_json(), host="n3"))
     three.wait_until(lambda: speak(three, certs, message(Knowledge().as_json())), 10.0)
@@ -157,11 +157,11 @@ class Flood:
 def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
     stranger = make_certs(["n2"])["n2"]
-    begun, handshakes, wrap = time.monotonic(), [], one._door._context.wrap_socket
-    one._door._context.wrap_socket = lambda *args, **more: handshakes.append(1) or wrap(*args, **more)
+    begun, handshakes, wrap = time.monotonic(), [], one._listener._context.wrap_socket
+    one._listener._context.wrap_socket = lambda *args, **more: handshakes.append(1) or wrap(*args, **more)
     with Flood(three, stranger, 500) as flood:
         three.wait_until(lambda: flood.begun > 200, 20.0)
-        two.tell(Knowledge(committed=True))
+        two.share(Knowledge(committed=True))
         three.wait_until(lambda: one.known().committed, 15.0)
     a_second, most = handshake_gate.STRANGERS
     assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (len(handshakes), flood.begun)
@@ -193,7 +193,7 @@ def test_a_word_to_this_host_alone_lets_a_member_through(three: Meshes, monkeypa
     one, two = three.join("n1"), three.join("n2")
     assert handshake_gate.token("ca", "n1") != handshake_gate.token("ca", "n2") != handshake_gate.token("other", "n2")
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""  # no token
-    two.tell(Knowledge(committed=True))
+    two.share(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 10.0)
 
 

@@ -19,14 +19,14 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 
 def test_news_reach_everybody_and_are_acknowledged(three: Meshes) -> None:
     all_of = [three.join(name) for name in NAMES]
-    all_of[0].tell(Knowledge(committed=True))
+    all_of[0].share(Knowledge(committed=True))
     three.wait_until(lambda: all(one.known().committed for one in all_of), 5.0)
-    three.wait_until(lambda: all(one.all_heard() for one in all_of), 5.0)
+    three.wait_until(lambda: all(one.all_know() for one in all_of), 5.0)
 
 
 def test_a_peer_that_comes_late_hears_it_from_whoever_is_left(three: Meshes) -> None:
     first, second = three.join("n1"), three.join("n2")
-    first.tell(ended("worker:0"))
+    first.share(ended("worker:0"))
     three.wait_until(lambda: second.known().ended, 5.0)
     first.close()
     late = three.join("n3")
@@ -35,8 +35,8 @@ def test_a_peer_that_comes_late_hears_it_from_whoever_is_left(three: Meshes) -> 
 
 def test_who_goes_says_so_to_those_where_nothing_runs_any_more(three: Meshes) -> None:
     one, other = three.join("n1", ended("worker:2")), three.join("n3")
-    one.tell(ended("worker:0"))  # as far as n1 knows, nobody of n3 needs to hear it
-    one.say_farewell()
+    one.share(ended("worker:0"))  # as far as n1 knows, nobody of n3 needs to hear it
+    one.send_last_update()
     assert "worker:0" in other.known().ended
 
 
@@ -48,20 +48,20 @@ def test_who_takes_over_takes_nobody_for_silent_before_it_listened(three: Meshes
 def test_threads_do_not_pile_up(three: Meshes) -> None:
     before = threading.active_count()
     one = three.join("n1")  # its peers are not there
-    one.tell(Knowledge(committed=True))
+    one.share(Knowledge(committed=True))
     three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
     assert threading.active_count() <= before + 2 + 2
-    assert not one.all_heard()
+    assert not one.all_know()
 
 
 def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
-    one.tell(Knowledge(committed=True))
+    one.share(Knowledge(committed=True))
     three.wait_until(lambda: two.known().committed, 5.0)
     two.close()
-    one.tell(ended("worker:0"))  # n2 and n3 have tasks as far as n1 knows, and nobody listens there
-    assert not one.all_heard()
-    three.wait_until(one.all_heard, 20.0)
+    one.share(ended("worker:0"))  # n2 and n3 have tasks as far as n1 knows, and nobody listens there
+    assert not one.all_know()
+    three.wait_until(one.all_know, 20.0)
 
 
 def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,13 +70,13 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(three: Meshes, mo
 
     def start(thread: threading.Thread) -> None:
         target = thread._target.__name__  # type: ignore[attr-defined]
-        if target in ("_speak", "_listen_to") and refused.count(target) < 2:
+        if target in ("_send_to", "_serve") and refused.count(target) < 2:
             refused.append(target)
             raise RuntimeError("can't start new thread")
         begin(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    one.tell(Knowledge(committed=True))
+    one.share(Knowledge(committed=True))
     three.wait_until(lambda: len(refused) == 4 and two.known().committed, 20.0)
 
 
@@ -84,8 +84,8 @@ def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Me
     one, two = three.join("n1"), three.join("n2")
     join = two._join
     two._join = lambda other: join(other._replace(decided=None))  # as an older version does
-    one.tell(Knowledge(committed=True, decided=1.0))
-    three.wait_until(lambda: one._peers["n2"].heard and one._peers["n2"].not_before > time.monotonic() + 1.0, 10.0)
+    one.share(Knowledge(committed=True, decided=1.0))
+    three.wait_until(lambda: one._peers["n2"].last_message and one._peers["n2"].not_before > time.monotonic() + 1.0, 10.0)
     assert two.known() == Knowledge(committed=True)
 
 
@@ -94,7 +94,7 @@ def test_a_host_that_refuses_is_told_from_one_that_is_silent(three: Meshes, monk
     one = three.join("n1")
     with sockets.claim(three.hosts["n2"].mesh_port) as silent:
         silent.listen()
-        one.tell(Knowledge(committed=True))
+        one.share(Knowledge(committed=True))
         three.wait_until(lambda: one._peers["n2"].failures >= 2, 20.0)
         assert "n2" not in one.refused_s()
     three.wait_until(lambda: one.refused_s().get("n2", 0.0) > 0.1, 20.0)
@@ -125,7 +125,7 @@ def refuse(name, globals=None, locals=None, fromlist=(), level=0):
     return imported(name, globals, locals, fromlist, level)
 
 imported, builtins.__import__ = builtins.__import__, refuse
-one.tell(Knowledge(committed=True))
+one.share(Knowledge(committed=True))
 until = time.monotonic() + 20
 while not two.known().committed and time.monotonic() < until:
     time.sleep(0.02)
@@ -149,8 +149,8 @@ def test_no_exception_ends_a_conversation_for_good(
     one, two = three.join("n1"), three.join("n2")
     target, name = {
         "speaking": (one._schedule, "due"),
-        "answering": (two._door, "_answer"),
-        "taking in": (two._door._gate, "_accept"),
+        "answering": (two._listener, "_answer"),
+        "taking in": (two._listener._gate, "_accept"),
         "a word": (one, "_message"),
     }[where]
     usual, failed = getattr(target, name), []
@@ -162,6 +162,6 @@ def test_no_exception_ends_a_conversation_for_good(
         return usual(*given)
 
     monkeypatch.setattr(target, name, fail)
-    one.tell(Knowledge(committed=True))
+    one.share(Knowledge(committed=True))
     three.wait_until(lambda: len(failed) == 3 and two.known().committed, 20.0)
     assert capfd.readouterr().err.count("Traceback") <= 1  # of each kind it is told once

@@ -147,5 +147,5 @@ def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None
     book = StateStore(
         RunPaths(str(host_dir)), HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
     )
-    book.remember()
+    book.load()
     assert book.known == Knowledge() and "forgot" in (host_dir / "journal").read_text()

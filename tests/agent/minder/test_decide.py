@@ -10,10 +10,10 @@ from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge
 from tfdeploy.agent.minder.decide import (
     DECIDED,
     STOPPED_BY_OPERATOR,
-    Abort,
+    AbortRun,
     Commit,
     End,
-    Own,
+    OwnTask,
     Phase,
     Reap,
     Start,
@@ -51,7 +51,7 @@ def view(phase: str, known: Knowledge | None = None, words: Any = None, **given:
     """now is 100 s; `ps`, `w1`: (state, supervised, quiet_s) of the two tasks of this host."""
     rows = {"ps:0": given.pop("ps", ("running", True, 0.0)), "worker:1": given.pop("w1", ("running", True, 0.0))}
     own = {
-        task: Own(status=TaskStatus(run="r1", task=task, host="n1", state=s), supervised=alive, quiet_s=quiet)
+        task: OwnTask(status=TaskStatus(run="r1", task=task, host="n1", state=s), supervised=alive, quiet_s=quiet)
         for task, (s, alive, quiet) in rows.items()
     }
     marks = given.pop("marks", {"prepared": 90.0, "started": 90.0})
@@ -77,7 +77,7 @@ CASES = {
     ),
     "prepared for too long": (
         view("prepared", ps=NEW, w1=NEW, marks={"prepared": 40.0}),
-        [Abort("abort", "prepared, but not started within 60 s")],
+        [AbortRun("abort", "prepared, but not started within 60 s")],
     ),
     "started, waiting": (view("started"), []),
     "started, commit": (view("started", words={"commit": {}}), [Commit(), Phase("committed")]),
@@ -85,7 +85,7 @@ CASES = {
     "prepared, another host was told": (view("prepared", Knowledge(committed=True), ps=NEW, w1=NEW), []),
     "started for too long": (
         view("started", marks={"started": 40.0}),
-        [Abort("abort", "started, but not committed within 60 s")],
+        [AbortRun("abort", "started, but not committed within 60 s")],
     ),
     "started, short tasks wait for the commit": (view("started", ps=DONE, w1=DONE), []),
     "a minder took over before all were started": (view("started", ps=NEW), [Start("ps:0")]),
@@ -93,23 +93,23 @@ CASES = {
     "committed, all done here": (view("committed", ps=DONE, w1=DONE), [Phase("ended")]),
     "a failure anywhere": (
         view("committed", Knowledge(ended={"worker:0": BAD})),
-        [Abort("failed", "worker:0 on n2 failed with exit code 1")],
+        [AbortRun("failed", "worker:0 on n2 failed with exit code 1")],
     ),
     "a failure before the commit": (
         view("started", Knowledge(ended={"worker:0": BAD})),
-        [Abort("failed", "worker:0 on n2 failed with exit code 1")],
+        [AbortRun("failed", "worker:0 on n2 failed with exit code 1")],
     ),
     "a ps that exits 0": (
         view("committed", Knowledge(ended={"ps:0": GOOD})),
-        [Abort("failed", "ps:0 on n1 ended too early, with exit code 0")],
+        [AbortRun("failed", "ps:0 on n1 ended too early, with exit code 0")],
     ),
     "a worker that exits 0 before it was up": (
         view("committed", Knowledge(ended={"worker:1": dict(GOOD, up=False)}), w1=DONE),
-        [Abort("failed", "worker:1 on n1 ended too early, with exit code 0")],
+        [AbortRun("failed", "worker:1 on n1 ended too early, with exit code 0")],
     ),
     "the deciding one, not up": (
         view("committed", Knowledge(ended={"worker:0": dict(GOOD, up=False)})),
-        [Abort("failed", "worker:0 on n2 ended too early, with exit code 0")],
+        [AbortRun("failed", "worker:0 on n2 ended too early, with exit code 0")],
     ),
     "another worker that exits 0 is done": (view("committed", Knowledge(ended={"worker:1": GOOD}), w1=DONE), []),
     "decided: the grace of the others runs": (
@@ -134,11 +134,11 @@ CASES = {
         view("committed", Knowledge(ended={"worker:0": GOOD, "worker:1": LATE_BAD}), marks=DECIDED_LONG, w1=DONE),
         [End("ps:0", DECIDED, 20.0)],
     ),
-    "stop": (view("committed", words={"stop": {"grace_s": 3.0}}), [Abort("stop", STOPPED_BY_OPERATOR, 3.0)]),
-    "abort": (view("committed", words={"abort": {"reason": "Ctrl-C"}}), [Abort("abort", "Ctrl-C")]),
+    "stop": (view("committed", words={"stop": {"grace_s": 3.0}}), [AbortRun("stop", STOPPED_BY_OPERATOR, 3.0)]),
+    "abort": (view("committed", words={"abort": {"reason": "Ctrl-C"}}), [AbortRun("abort", "Ctrl-C")]),
     "stop wins over a failure that came with it": (
         view("committed", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}),
-        [Abort("stop", STOPPED_BY_OPERATOR, None)],
+        [AbortRun("stop", STOPPED_BY_OPERATOR, None)],
     ),
     "stopping": (
         view("committed", Knowledge(abort=STOP)),
@@ -199,7 +199,7 @@ def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[st
     ]
     part = HostPart(run="r1", job="j", mode=mode, host="n1", plan_digest="d", release="c", tasks=specs, peers=peers)
     rows = {
-        task: Own(status=TaskStatus(run="r1", task=task, host="n1", state=state), supervised=alive, quiet_s=quiet)
+        task: OwnTask(status=TaskStatus(run="r1", task=task, host="n1", state=state), supervised=alive, quiet_s=quiet)
         for task, (state, alive, quiet) in own.items()
     }
     return View(
@@ -220,7 +220,7 @@ IN_MODES = {
         "mirrored",
         {"worker:0": DONE},
         {"worker:0": EARLIER, "worker:1": LATE_BAD},
-        [Abort("failed", "worker:1 on n2 failed with exit code 1")],
+        [AbortRun("failed", "worker:1 on n2 failed with exit code 1")],
     ),
     "mirrored: all have succeeded, the evaluator still writes": (
         "mirrored",
@@ -238,7 +238,7 @@ IN_MODES = {
         "mirrored",
         {"worker:0": BUSY},
         {"evaluator:0": BAD},
-        [Abort("failed", "evaluator:0 on n2 failed with exit code 1")],
+        [AbortRun("failed", "evaluator:0 on n2 failed with exit code 1")],
     ),
     "coordinator: servers wait for the evaluator's grace": (
         "coordinator",
@@ -256,7 +256,7 @@ IN_MODES = {
         "coordinator",
         {"ps:0": BUSY},
         {"worker:1": GOOD},
-        [Abort("failed", "worker:1 on n2 ended too early, with exit code 0")],
+        [AbortRun("failed", "worker:1 on n2 ended too early, with exit code 0")],
     ),
     "ingraph: the client is done, its servers end at once": (
         "ingraph",
@@ -268,14 +268,14 @@ IN_MODES = {
         "ingraph",
         {"worker:0": BUSY},
         {"chief:0": BAD},
-        [Abort("failed", "chief:0 on n2 failed with exit code 1")],
+        [AbortRun("failed", "chief:0 on n2 failed with exit code 1")],
     ),
     "local: done": ("local", {"worker:0": DONE}, {"worker:0": GOOD}, [Phase("ended")]),
     "local: ended before it was up": (
         "local",
         {"worker:0": DONE},
         {"worker:0": dict(GOOD, up=False)},
-        [Abort("failed", "worker:0 on n1 ended too early, with exit code 0")],
+        [AbortRun("failed", "worker:0 on n1 ended too early, with exit code 0")],
     ),
 }
 
@@ -322,7 +322,7 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
         tasks=[TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={})],
         peers=peers,
     )
-    own = {"ps:0": Own(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
+    own = {"ps:0": OwnTask(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
     known = Knowledge(committed=True, abort=None, ended={"worker:0": GOOD})
     for silent_s, expected in ((79.0, []), (81.0, [End("ps:0", DECIDED, 20.0)])):
         given = View(

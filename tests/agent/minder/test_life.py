@@ -75,7 +75,7 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=0.5)
     for host in cluster.hosts.values():  # the word alone: the limit may pass between two calls of the verb
-        host.paths("r1").say("start")
+        host.paths("r1").leave_word("start")
     states = cluster.wait_ended("r1")
     assert states["n1"].abort_reason == "started, but not committed within 0.5 s"
     assert cluster.status("r1", "worker:0").outcome == "stopped"
@@ -88,7 +88,7 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
 def test_prepared_and_not_started_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=1.5)
-    cluster.hosts["n1"].paths("r1").say("start")
+    cluster.hosts["n1"].paths("r1").leave_word("start")
     assert cluster.wait_ended("r1", "n1")["n1"].abort_reason == "prepared, but not started within 1.5 s"
     never_began = cluster.hosts["n2"].paths("r1").run_dir
     cluster.wait_until(lambda: not os.path.exists(never_began), what="the minder of what never began removes it")
@@ -110,7 +110,7 @@ def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: NewCluster) 
 def test_a_ps_that_exits_0_fails_the_run(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"ps:0": ("n1", ["sh", "-c", "exit 0"]), "worker:0": ("n1", FOREVER)})
-    cluster.hosts["n1"].paths("r1").say("start")
+    cluster.hosts["n1"].paths("r1").leave_word("start")
     state = cluster.wait_ended("r1")["n1"]
     assert state.abort_reason == "ps:0 on n1 ended too early, with exit code 0"
 
@@ -120,7 +120,7 @@ def test_a_program_that_cannot_start_fails_with_the_reason(hosts: NewCluster) ->
     cluster.write("orphan", "#!/no/such/interpreter\n")
     (cluster.hosts["n1"].release / "orphan").chmod(0o755)
     cluster.prepare("r1", {"worker:0": ("n1", ["./orphan"])})
-    cluster.hosts["n1"].paths("r1").say("start")
+    cluster.hosts["n1"].paths("r1").leave_word("start")
     assert "cannot start ./orphan" in cluster.wait_ended("r1")["n1"].abort_reason
     assert cluster.status("r1", "worker:0").outcome == "failed"
 

@@ -25,9 +25,9 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     part = SimpleNamespace(stall_action="restart", stop_grace_s=1.0)
     paths = SimpleNamespace(status=lambda task: TaskStatus(run="r1", task=task, host="n1", attempt=attempt, state=state))
     one: Any = minder.Minder.__new__(minder.Minder)
-    one.monitor = SimpleNamespace(attend=lambda *facts: None, health=lambda: {"worker:0": Stall(1, "frozen", 0.0, True)})
+    one.monitor = SimpleNamespace(update=lambda *facts: None, health=lambda: {"worker:0": Stall(1, "frozen", 0.0, True)})
     one.state, one.store, one.part = SimpleNamespace(phase="committed", marks={}), store, part
     one.effects = effects.Effects.__new__(effects.Effects)
     one.effects._paths, one.effects._part = paths, part
-    one._attend_health()
+    one._update_health()
     assert bool(told) == ended

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, ending_of, from_json
-from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
-from tfdeploy.agent.minder.restart import CLEARED, SERVED, SUPPLIED, account, first_words, new_round, recover
+from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, OwnTask, ReportStage, Start, Supply, View
+from tfdeploy.agent.minder.restart import CLEARED, SERVED, SUPPLIED, count_failure, new_round, reasons, recover
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 ROUND = {"n": 2, "time": 90.0, "task": "ps:0", "reason": "ps:0 on n1 killed", "count": 1, "quick": 0, "delay_s": 1.0}
@@ -58,7 +58,7 @@ def view(
     own = {}
     for task, given in (("ps:0", ps or RUNS), ("worker:1", w1 or RUNS)):
         status = TaskStatus(run="r1", task=task, host="n1", **{"attempt": 1, **given})
-        own[task] = Own(status=status, supervised=status.state != "ended")
+        own[task] = OwnTask(status=status, supervised=status.state != "ended")
     heard = Knowledge(committed=True, **known)
     return View(
         part=part,
@@ -105,22 +105,22 @@ CASES: dict[str, tuple[View, list[Action]]] = {
         view(ps=DEAD, round=ROUND),
         [End("worker:1", "the gang starts again: ps:0 on n1 killed", 5.0)],
     ),
-    "all old ones are gone here": (view(ps=DEAD, w1=OLD, round=ROUND), [Stand(2, CLEARED)]),
-    "also those that were done": (view(ps=DEAD, w1=DONE, round=ROUND), [Stand(2, CLEARED)]),
+    "all old ones are gone here": (view(ps=DEAD, w1=OLD, round=ROUND), [ReportStage(2, CLEARED)]),
+    "also those that were done": (view(ps=DEAD, w1=DONE, round=ROUND), [ReportStage(2, CLEARED)]),
     "another host has old ones": (view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}), []),
     "another host has not said anything about this round": (
         view(ps=DEAD, w1=OLD, round=dict(ROUND, n=3), stands={"n1": (3, CLEARED), "n2": (2, SERVED)}),
         [],
     ),
-    "all are gone, no keep to fetch": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED), [Stand(2, SUPPLIED)]),
+    "all are gone, no keep to fetch": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED), [ReportStage(2, SUPPLIED)]),
     "all are gone, the keep comes": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2"), [Supply(2)]),
     "all are gone, the keep is ours": (
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n1"),
-        [Stand(2, SUPPLIED)],
+        [ReportStage(2, SUPPLIED)],
     ),
     "all are gone, the keep has come": (
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2", supplied=2),
-        [Stand(2, SUPPLIED)],
+        [ReportStage(2, SUPPLIED)],
     ),
     "servers first": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [Start("ps:0", 2, 2)]),
     "not before the pause is over": (
@@ -128,7 +128,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
         [],
     ),
     "the server is not up": (view(ps={"state": "starting", "round": 2}, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), []),
-    "the server is up": (view(ps=dict(RUNS, round=2), w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [Stand(2, SERVED)]),
+    "the server is up": (view(ps=dict(RUNS, round=2), w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [ReportStage(2, SERVED)]),
     "the others after it": (
         view(ps=dict(RUNS, round=2, attempt=2), w1=OLD, round=ROUND, stands=ALL_SERVED),
         [Start("worker:1", 2, 2)],
@@ -140,7 +140,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
     ),
     "an old success of the chief decides nothing": (
         view(ps=DEAD, w1=OLD, round=ROUND, ended={"worker:0": {"outcome": "succeeded", "time": 50.0, "up": True, "round": 1}}),
-        [Stand(2, CLEARED)],
+        [ReportStage(2, CLEARED)],
     ),
     "a host that found it decided has ended, and no new round undoes that": (
         view(ps=DEAD, w1=OLD, round=ROUND, decided=50.0,
@@ -172,8 +172,8 @@ def test_rule(name: str) -> None:
 def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay_s: float) -> None:
     status = TaskStatus(run="r1", task="worker:1", host="n1", attempt=5, exit_code=3, lived_s=lived_s)
     told = {"attempt": 5, "round": 1, "count": count, "quick": quick, "delay_s": delay_s, "how": "exit code 3"}
-    assert account(before, status, [1.0, 60.0], 1.0) == told
-    assert account(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
+    assert count_failure(before, status, [1.0, 60.0], 1.0) == told
+    assert count_failure(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
@@ -190,21 +190,21 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
     status = TaskStatus(
         run="r1", task="ps:0", host="n1", state="ended", outcome="killed", attempt=MAX_ROUND + 1, started=1.0, ended=2.0
     )
-    count = account(last, status, [1.0, 60.0], 1.0)
+    count = count_failure(last, status, [1.0, 60.0], 1.0)
     told = Knowledge(ended={"ps:0": ending_of(status)}, round=new_round(NewRound(2, "ps:0"), status, count))
     assert from_json(json.loads(json.dumps(told.as_json())), {peer.task: peer for peer in PEERS}) == told
 
 
 def test_words_for_what_starts_again() -> None:
-    assert first_words(view(w1=DEAD)) == {"worker:1": "starts again: killed by signal 9"}
-    assert first_words(view(ps=DEAD, w1=OLD, round=ROUND)) == dict.fromkeys(
+    assert reasons(view(w1=DEAD)) == {"worker:1": "starts again: killed by signal 9"}
+    assert reasons(view(ps=DEAD, w1=OLD, round=ROUND)) == dict.fromkeys(
         ("ps:0", "worker:1"), "the gang starts again: ps:0 on n1 killed"
     )
-    waits = first_words(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
+    waits = reasons(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
     assert waits == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
     gone = view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)})
-    assert first_words(gone)["ps:0"].endswith("; waits for n2, where nobody minds it, as long as restart.wait allows")
-    assert first_words(view(w1=DONE)) == {}
+    assert reasons(gone)["ps:0"].endswith("; waits for n2, where nobody minds it, as long as restart.wait allows")
+    assert reasons(view(w1=DONE)) == {}
     used_up = dict(COUNT, attempt=0, count=3)  # by the attempts before: this death is not counted yet
-    assert first_words(view(w1=DEAD, counts={"worker:1": used_up})) == {}
-    assert first_words(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}
+    assert reasons(view(w1=DEAD, counts={"worker:1": used_up})) == {}
+    assert reasons(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}

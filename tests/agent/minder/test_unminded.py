@@ -16,7 +16,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import unminded
-from tfdeploy.agent.minder.actions import Abort, Lose, Own, Unminded, View
+from tfdeploy.agent.minder.actions import AbortRun, OwnTask, ReportLost, ReportUnminded, View
 from tfdeploy.agent.minder.decide import decide
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_resume, run_status
@@ -48,47 +48,50 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
     """now is 5,000 s."""
-    own = {"ps:0": Own(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
+    own = {"ps:0": OwnTask(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
     return View(part=PART, phase=phase, known=known, own=own, now=5000.0, marks=marks or {}, words={}, **given)
 
 
 KNOWN = Knowledge(committed=True)
 CASES = {
     "refused for less than a minute": (view(KNOWN, refused_s={"n3": 59.0}), []),
-    "refused for a minute": (view(KNOWN, refused_s={"n3": 61.0}), [Unminded("n3", 1, 61.0)]),
+    "refused for a minute": (view(KNOWN, refused_s={"n3": 61.0}), [ReportUnminded("n3", 1, 61.0)]),
     "silent for hours": (view(KNOWN, silent_s={"n3": 9999.0}), []),
-    "two hosts": (view(KNOWN, refused_s={"n2": 61.0, "n3": 61.0}), [Unminded("n2", 1, 61.0), Unminded("n3", 1, 61.0)]),
+    "two hosts": (
+        view(KNOWN, refused_s={"n2": 61.0, "n3": 61.0}),
+        [ReportUnminded("n2", 1, 61.0), ReportUnminded("n3", 1, 61.0)],
+    ),
     "all of it has ended there": (view(KNOWN.join(Knowledge(ended={"worker:1": DONE})), refused_s={"n3": 61.0}), []),
     "it would start again there": (
         view(KNOWN.join(Knowledge(ended={"worker:1": DIED})), refused_s={"n3": 61.0}),
-        [Unminded("n3", 1, 61.0)],
+        [ReportUnminded("n3", 1, 61.0)],
     ),
     "decided": (view(KNOWN.join(Knowledge(ended={"worker:0": DONE})), refused_s={"n3": 61.0}), []),
     "not committed": (view(Knowledge(), "started", refused_s={"n3": 61.0}), []),
     "said already": (view(AWAY, refused_s={"n3": 99.0}, marks={"unminded n3": 4900.0}), []),
-    "for as long as is waited": (view(AWAY, marks={"unminded n3": 1400.0}), [Lose("n3")]),
-    "silent since": (view(AWAY, silent_s={"n3": 3700.0}, marks={"unminded n3": 1400.0}), [Lose("n3")]),
-    "it is this host, which is minded": (view(Knowledge(committed=True, unminded={"n1": (3, 50.0)})), [Unminded("n1", 4)]),
+    "for as long as is waited": (view(AWAY, marks={"unminded n3": 1400.0}), [ReportLost("n3")]),
+    "silent since": (view(AWAY, silent_s={"n3": 3700.0}, marks={"unminded n3": 1400.0}), [ReportLost("n3")]),
+    "it is this host, which is minded": (view(Knowledge(committed=True, unminded={"n1": (3, 50.0)})), [ReportUnminded("n1", 4)]),
     "it came back": (view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)}))), []),
     "it came back and went away": (
         view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)})), refused_s={"n3": 70.0}),
-        [Unminded("n3", 3, 70.0)],
+        [ReportUnminded("n3", 3, 70.0)],
     ),
-    "nobody else was heard of yet": (view(AWAY, astray=True, marks={"unminded n3": 1400.0, "back": 4999.0}), []),
+    "nobody else was heard of yet": (view(AWAY, rejoining=True, marks={"unminded n3": 1400.0, "back": 4999.0}), []),
 }
 
 
 @pytest.mark.fault("42 minder and supervisors at once")
 @pytest.mark.parametrize(("seen", "actions"), CASES.values(), ids=CASES)
 def test_what_is_said_of_hosts_where_nobody_minds_the_run(seen: View, actions: list[Any]) -> None:
-    assert [each for each in decide(seen) if isinstance(each, (Unminded, Lose, Abort))] == actions
+    assert [each for each in decide(seen) if isinstance(each, (ReportUnminded, ReportLost, AbortRun))] == actions
 
 
 def test_what_is_given_up_fails_the_run_in_words() -> None:
     known = AWAY.join(Knowledge(ended=unminded.lost(PART, AWAY, "n3")))
     (abort,) = decide(view(known))
     words = "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h (restart.wait)"
-    assert abort == Abort("failed", words)
+    assert abort == AbortRun("failed", words)
     assert known.ended["worker:1"]["time"] == 50.0  # when it went: the first death, if others died of it
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
 
@@ -98,9 +101,9 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
     known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
     actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
-    assert actions == [Unminded("n1", most), Lose("n3")]  # of n2 nothing can be said any more
+    assert actions == [ReportUnminded("n1", most), ReportLost("n3")]  # of n2 nothing can be said any more
     for action in actions:
-        assert isinstance(action, (Unminded, Lose))
+        assert isinstance(action, (ReportUnminded, ReportLost))
         known = unminded.learn(PART, known, action, 100.0)
     assert known.ended["worker:1"]["outcome"] == "lost"
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
@@ -129,12 +132,12 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
     """kill -9 of the minder, of the supervisors and so of the tasks of one host, in one moment."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
-    ours = {pid for pid in processes.everyone() if os.fsencode(paths.host_dir) in processes.command_line(pid)}
+    ours = {pid for pid in processes.all_processes() if os.fsencode(paths.host_dir) in processes.command_line(pid)}
     everyone = [who for pid in ours | task_processes.members(paths, tasks)[0] if (who := processes.identity(pid))]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
             processes.send(who, number)
-    cluster.wait_until(lambda: not any(map(processes.same, everyone)))
+    cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
 
 
 def start(cluster: Cluster, kind: str, **fields: Any) -> dict[str, Any]:

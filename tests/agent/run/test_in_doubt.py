@@ -74,7 +74,7 @@ class Host:
         notes = layout.in_doubt_dir(str(self.workdir))
         found += os.listdir(notes) if os.path.isdir(notes) else []
         ours = self.cluster.hosts["n1"].paths("r1").host_dir
-        minders = [one for one in processes.everyone().values() if os.fsencode(ours) in processes.command_line(one.pid)]
+        minders = [one for one in processes.all_processes().values() if os.fsencode(ours) in processes.command_line(one.pid)]
         return found + [one.command for one in minders]
 
     def nothing_left(self) -> None:

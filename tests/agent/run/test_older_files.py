@@ -84,12 +84,12 @@ def test_state(paths: RunPaths, stopped: RunPaths) -> None:
 
 def test_what_minders_know(paths: RunPaths, stopped: RunPaths) -> None:
     store = StateStore(paths, paths.part())
-    store.remember()
+    store.load()
     assert store.known.committed and paths.says_committed()
     assert (store.known.round_number, store.known.stands) == (2, {"n3": (2, 3), "n2": (2, 3)})
     assert shared_state.next_attempt(store.known, "worker:0") == 2
     store = StateStore(stopped, stopped.part())
-    store.remember()
+    store.load()
     assert store.known.abort is not None
     assert (store.known.abort["kind"], store.known.abort["host"], store.known.abort.get("grace_s")) == ("stop", "n2", 20.0)
 
@@ -159,7 +159,7 @@ def test_a_run_is_damaged_or_has_defaults(paths: RunPaths, file: str, fields: di
 def test_a_minder_forgets_what_has_another_shape(paths: RunPaths) -> None:
     damage(paths, "state.json", restarts={"worker:1": {"attempt": 1}})
     store = StateStore(paths, paths.part())
-    store.remember()
+    store.load()
     assert (store.state.restarts, store.state.round, store.state.phase) == ({}, None, "committed")
     assert store.known.round_number == 2 and "state.json: restarts is wrong" in Path(paths.file("journal")).read_text()
 
@@ -206,7 +206,7 @@ def test_a_manifest_of_another_shape_is_none(tmp_path: Path) -> None:
 def test_the_check_of_a_shape_is_that_shape(name: str) -> None:
     shape = getattr(shapes, name)
     kinds = {key: kind.__name__ for key, kind in typing.get_type_hints(shape).items()}
-    assert {**check_files.NEEDED[name], **check_files.NOT_ALWAYS[name]} == kinds
+    assert {**check_files.NEEDED[name], **check_files.OPTIONAL[name]} == kinds
     assert set(check_files.NEEDED[name]) == shape.__required_keys__
 
 

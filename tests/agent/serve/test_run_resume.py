@@ -30,13 +30,13 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
     ours = {
-        pid for pid in processes.everyone() if os.fsencode(paths.host_dir) in processes.command_line(pid)
+        pid for pid in processes.all_processes() if os.fsencode(paths.host_dir) in processes.command_line(pid)
     }  # also who stands by
     everyone = [who for pid in ours | task_processes.members(paths, tasks)[0] if (who := processes.identity(pid))]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
             processes.send(who, number)
-    cluster.wait_until(lambda: not any(map(processes.same, everyone)))
+    cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
     state = paths.state()
     state.boot_id, state.marks = "an earlier boot", dict.fromkeys(state.marks, 1e9)
     write_json(paths.file("state.json"), wire.to_wire(state))
@@ -159,7 +159,7 @@ def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...])
         resumed(cluster, "r1", "n2")
     assert refused.value.code == "ended"
     assert cluster.wait_ended("r1", "n1")["n1"].abort_reason
-    assert not processes.marked(task_processes.marks(cluster.hosts["n2"].paths("r1")), processes.everyone())
+    assert not processes.marked(task_processes.markers(cluster.hosts["n2"].paths("r1")), processes.all_processes())
 
 
 def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:

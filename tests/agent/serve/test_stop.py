@@ -68,7 +68,7 @@ def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: NewCluster, 
     everyone = all_of(cluster, "r1")
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.3)
     assert answer["survivors"] == [] and answer["seconds"] >= 0.3
-    assert not any(processes.same(who) for who in everyone)
+    assert not any(processes.is_alive(who) for who in everyone)
     assert bystander.poll() is None
     status = cluster.status("r1", "worker:0")
     assert (status.outcome, status.reason) == ("stopped", "stopped by an operator")
@@ -95,7 +95,7 @@ def test_one_host_that_is_told_tells_the_others(hosts: NewCluster) -> None:
 def test_a_second_stop_may_have_less_patience(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
-    cluster.hosts["n1"].paths("r1").say("stop", grace_s=1000.0)
+    cluster.hosts["n1"].paths("r1").leave_word("stop", grace_s=1000.0)
     cluster.wait_until(lambda: cluster.state("r1", "n1").phase == "ending")
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     assert answer["survivors"] == [] and answer["seconds"] < 5
@@ -111,7 +111,7 @@ def test_stop_works_with_its_helpers_dead(hosts: NewCluster, bystander: Any, sup
     supervisor = task_processes.supervisor(paths, "worker:0")
     processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGKILL)
     if supervisor_too:
-        hidden = {who.pid for who in everyone if task_processes.FOLDER_MARK not in processes.environment(who.pid)}
+        hidden = {who.pid for who in everyone if task_processes.FOLDER_MARKER not in processes.environment(who.pid)}
         processes.send(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
         for pid in hidden:  # without supervisor, minder and marker nothing says that it was ours
@@ -119,7 +119,7 @@ def test_stop_works_with_its_helpers_dead(hosts: NewCluster, bystander: Any, sup
             assert who is not None and processes.send(who, signal.SIGKILL)
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
-    assert not any(processes.same(who) for who in everyone)
+    assert not any(processes.is_alive(who) for who in everyone)
     assert cluster.status("r1", "worker:0").outcome == "stopped"
     assert cluster.state("r1", "n1").phase == "ended" and bystander.poll() is None
 
@@ -172,10 +172,10 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: NewCluster,
     cluster = hosts("n1")
     supervisor = launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
-    assert any(task_processes.FOLDER_MARK not in processes.environment(who.pid) for who in everyone)
+    assert any(task_processes.FOLDER_MARKER not in processes.environment(who.pid) for who in everyone)
     os.kill(supervisor, signal.SIGKILL)
     cluster.wait_ended("r1")
-    assert not any(processes.same(who) for who in everyone) and bystander.poll() is None
+    assert not any(processes.is_alive(who) for who in everyone) and bystander.poll() is None
 
 
 def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_beside_it(
@@ -190,7 +190,7 @@ def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_
     assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(caught.value.next)
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
-    cluster.wait_until(lambda: not any(processes.same(who) for who in everyone))
+    cluster.wait_until(lambda: not any(processes.is_alive(who) for who in everyone))
     assert bystander.poll() is None
     with pytest.raises(VerbError):
         cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
@@ -201,7 +201,7 @@ def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: NewCluster, bysta
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
     shutil.rmtree(cluster.hosts["n1"].paths("r1").run_dir)
-    cluster.wait_until(lambda: not any(processes.same(who) for who in everyone), 40.0)
+    cluster.wait_until(lambda: not any(processes.is_alive(who) for who in everyone), 40.0)
     assert bystander.poll() is None
 
 

@@ -193,8 +193,8 @@ class Cluster:
 
     def alive(self, run: str) -> list[int]:
         """Everything that carries the marker of this run, on any of these hosts."""
-        table = processes.everyone()
-        return [pid for host in self.hosts.values() for pid in processes.marked(task_processes.marks(host.paths(run)), table)]
+        table = processes.all_processes()
+        return [pid for host in self.hosts.values() for pid in processes.marked(task_processes.markers(host.paths(run)), table)]
 
     def clean(self) -> None:
         """Every process of every run, by what our own files say of it."""
@@ -207,7 +207,7 @@ class Cluster:
                 who = task_processes.minder(host.paths(run))
                 if who is not None:
                     processes.send(who, signal.SIGKILL)
-                    wait_until(lambda who=who: not processes.same(who))
+                    wait_until(lambda who=who: not processes.is_alive(who))
             assert wait_until(lambda run=run: not self.alive(run))
 
 

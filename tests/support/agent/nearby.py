@@ -161,9 +161,9 @@ class NearFleet:
 
     def alive(self, run: str, job: str) -> dict[str, list[int]]:
         """Host -> what carries this run's marks there (hosts with nothing left out)."""
-        table = processes.everyone()
+        table = processes.all_processes()
         found = {
-            name: sorted(processes.marked(task_processes.marks(self.paths(name, job, run)), table)) for name in self.contexts
+            name: sorted(processes.marked(task_processes.markers(self.paths(name, job, run)), table)) for name in self.contexts
         }
         return {name: pids for name, pids in found.items() if pids}
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tfdeploy.agent import main as agent_main
-from tfdeploy.agent.seen import SEEN, marks
+from tfdeploy.agent.seen import SEEN, stamps
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 
@@ -61,7 +61,7 @@ def arrive(workdir: Path, python: str = sys.executable, **how: Any) -> tuple[str
 
 def note(workdir: Path) -> None:
     record = workdir / AGENT / SEEN
-    record.write_text(marks(str(workdir / AGENT), (0, 0)))
+    record.write_text(stamps(str(workdir / AGENT), (0, 0)))
     record.chmod(0o600)
 
 

@@ -1,7 +1,7 @@
-"""Which tasks of this host stand still, and why: what is known of all tasks -> findings in words. Pure.
+"""Which tasks of this host stand still, and why: facts about all tasks -> findings in words. Pure.
 
-Reads no clock, no file and no network (monitor.py does), so that every diagnosis is a row in a table of tests. Who only
-serves or waits by profession does not stand still, unless it is frozen; who waits for a culprit is none.
+Reads no clock, no file and no network (monitor.py does), so that every diagnosis is a row in a table of tests. A server or an
+evaluator, whose work is waiting, stands still only if it is frozen; a task that waits for the culprit is none itself.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
 
-WAITING_S = 20.0  # of saying nothing but that it waits
-FIRST_S = 10.0  # who stood still so much earlier than the others is what they wait for
-_TOGETHER = ("sync", "mirrored")  # the modes of lockstep, for parts of a version that did not say it
+WAITING_S = 20.0  # of logging nothing but that it waits
+FIRST_S = 10.0  # the others wait for a task that stood still so much earlier than they did
+_TOGETHER = ("sync", "mirrored")  # the modes of lockstep, for parts of an older version without that field
 _NAMED_MOST = 3
 OPEN, CLOSED = "open", "closed"
 
 
 class Facts(NamedTuple):
-    """`signs`: of own tasks, and of others as far as their hosts were heard lately. `ports`, `hosts`: what a try at a
-    task's port or a host's mesh port found: "open", "closed" or why there was no answer; not there: not tried."""
+    """`signs`: of own tasks, and of those whose hosts answered lately. `ports`, `hosts`: the result of a connection to a
+    task's port or a host's mesh port: "open", "closed" or why there was no answer; missing: not tried."""
 
     host: str
     lockstep: bool  # each step waits for the slowest
@@ -34,8 +34,8 @@ class Facts(NamedTuple):
     ended: Dict[str, Ending] = {}  # as in shared_state.Knowledge
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
-    loopback: Dict[str, str] = {}  # task -> "n3 resolves to 127.0.1.1": how this host calls it, wrongly
-    proxies: Dict[str, str] = {}  # own task -> "http_proxy": goes through a proxy to the others
+    loopback: Dict[str, str] = {}  # task -> "n3 resolves to 127.0.1.1": a wrong address on this host
+    proxies: Dict[str, str] = {}  # own task -> "http_proxy": the variable by which it would use a proxy to the others
 
 
 class Finding(NamedTuple):
@@ -113,7 +113,7 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
 
 
 def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
-    """Who is seen to be in the way of `task`, and why; `named`: it says itself that it waits for these."""
+    """Which tasks hold up `task`, and why, in words; `named`: it logs itself that it waits for `others`."""
     words = ((other, _wrong_with(facts, other, named)) for other in others)
     blamed = [_at(facts, other) + ": " + said for other, said in words if said is not None]
     gone = [other for other in _elsewhere(facts) if facts.hosts.get(other, OPEN) not in (OPEN, CLOSED)]
@@ -126,9 +126,9 @@ def _wrong_with(facts: Facts, other: str, named: bool) -> Optional[str]:
     peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
     end = facts.ended.get(other)
     if end is not None and is_final(end) and (named or end["outcome"] != "succeeded" or facts.lockstep):
-        return "it has ended (%s)" % _how(end)
+        return "it has ended (%s)" % _ending(end)
     if end is not None and not is_final(end) and (sign is None or sign.starting):
-        return "it ended (%s) and starts again" % _how(end)
+        return "it ended (%s) and starts again" % _ending(end)
     if other in facts.loopback:
         return "wrong address: on %s %s" % (facts.host, facts.loopback[other])
     if end is not None and is_final(end):
@@ -153,19 +153,17 @@ def _frozen(facts: Facts, task: str) -> str:
     return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (pid, facts.peers[task].host, pid)
 
 
-def _how(end: Ending) -> str:
-    if end.get("exit_code") is not None and end["outcome"] == "failed":
-        return "exit code %s" % end["exit_code"]
-    if end.get("signal") is not None and end["outcome"] == "killed":
-        return "killed by signal %s" % end["signal"]
-    return end["outcome"].replace("_", " ")
+def _ending(end: Ending) -> str:
+    if end["outcome"] == "succeeded":
+        return "succeeded"
+    return wire.ending_in_short(end["outcome"], end.get("exit_code"), end.get("signal"))
 
 
 # --- words about tasks
 
 
 def trains(peer: wire.Peer) -> bool:
-    """Whether standing still is no good sign: servers wait for work, an evaluator for checkpoints."""
+    """Whether it stalls when it stands still: servers wait for work, an evaluator for checkpoints."""
     return not serves(peer) and peer.role != "evaluator"
 
 
@@ -190,7 +188,7 @@ def _over(facts: Facts) -> Set[str]:
 
 
 def _others(facts: Facts, task: str) -> Iterable[str]:
-    """Servers first: most often it is them that one waits for."""
+    """Servers first: most often a task waits for one of them."""
     return sorted((other for other in facts.peers if other != task), key=lambda other: (trains(facts.peers[other]), other))
 
 

@@ -1,8 +1,7 @@
 """Health of the tasks of one host, on a thread of the minder: look at them, ask the other hosts, say what is wrong.
 
-It ends nobody and writes nothing: the minder takes `health` from here. As long as all goes well it only looks, every few
-seconds and never for more than a small share of a core; once something stands still, other hosts are asked and
-ports are tried.
+It ends no task and writes nothing: the minder reads `health`. As long as all goes well it only looks, every few seconds
+and for a small share of a core; once something stands still, it asks other hosts and tries ports.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Health
 
-LOOK_S = (1.0, 5.0)  # between two looks, at least and at most
+LOOK_S = (1.0, 5.0)  # seconds between two looks, at least and at most
 ASK_S = 10.0
-PORTS_S = (30.0, 300.0)  # at the same ports, growing
+PORTS_S = (30.0, 300.0)  # between two tries at the same ports, growing
 COST_SHARE = 0.003  # of a core, for looking
 SURE = 2  # diagnoses in a row before a culprit may be ended
 
@@ -39,7 +38,7 @@ class Stall(NamedTuple):
     attempt: int
     reason: str
     since: float  # UTC seconds: last seen to do anything
-    culprit: bool  # for certain
+    culprit: bool  # found SURE times in a row
 
     def as_json(self) -> Health:
         return {"word": "stalled", "attempt": self.attempt, "reason": self.reason, "since": round(self.since, 3)}
@@ -67,17 +66,17 @@ class Monitor:
         self._thread: Optional[threading.Thread] = None
         self._health: Dict[str, Stall] = {}
         self._watched: Dict[str, "tuple[int, TaskActivity]"] = {}
-        self._sure: Dict[str, int] = {}
+        self._repeated: Dict[str, int] = {}
         self._ports: Dict[str, str] = {}
         self._next_ask = self._next_ports = 0.0
         self._ports_pause_s = PORTS_S[0]
         self._turn = 0
-        self._failed = False
+        self._reported = False
 
     # --- for the minder
 
-    def attend(self, known: Knowledge, active: bool) -> None:
-        """What is known by now, and whether the tasks are to be looked after at all."""
+    def update(self, known: Knowledge, active: bool) -> None:
+        """The shared state by now, and whether to look at the tasks at all."""
         if not self._part.stall_after_s:
             return
         with self._lock:
@@ -105,12 +104,12 @@ class Monitor:
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
-        """A bug of the diagnosis must neither end the looking nor leave a wrong word standing. It is told once, in minder.log."""
+        """A bug in the diagnosis ends neither this thread nor the run, and clears `health`. Reported once, in minder.log."""
         try:
             self.look(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - whatever it is, the run goes on
-            if not self._failed:
-                self._failed = True
+            if not self._reported:
+                self._reported = True
                 traceback.print_exc()
             self._publish({})
 
@@ -119,13 +118,13 @@ class Monitor:
         return max(min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3))
 
     def look(self, now: float, known: Knowledge) -> None:
-        """Once. `now`: monotonic seconds."""
+        """Looks once. `now`: monotonic seconds."""
         signs = self._signs(now)
-        self._answer.know(signs)
+        self._answer.update(signs)
         facts = Facts(self._part.host, self._lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
         late = diagnose.suspects(facts)
         if not late:
-            self._ports, self._sure, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
+            self._ports, self._repeated, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
             self._ports_pause_s = PORTS_S[0]
             self._publish({})
         elif now >= self._next_ask:
@@ -135,7 +134,7 @@ class Monitor:
             self._publish({task: stall for task, stall in self._health.items() if task in late})
 
     def _signs(self, now: float) -> Dict[str, Sign]:
-        table = _once(processes.everyone)
+        table = _once(processes.all_processes)
         seen = _once(tcp_diag.look)
         signs = {}
         for task, spec in self._specs.items():
@@ -154,10 +153,10 @@ class Monitor:
         return lambda: activity.tree(status, table())
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
-        """The same with what the others say, and with what is in the way to them."""
-        told = peers.Told({}, {})
+        """The same facts with those of other hosts, and with what is wrong on the way to them."""
+        answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
-            told = peers.ask(self._mesh, self._part, self._whom(facts, late))
+            answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
         addresses = {task: peer.address for task, peer in self._peers.items() if peer.address and peer.host != facts.host}
         if now >= self._next_ports:
             self._next_ports, self._ports_pause_s = now + self._ports_pause_s, min(2 * self._ports_pause_s, PORTS_S[1])
@@ -167,17 +166,17 @@ class Monitor:
             )
             words = reach.try_ports(addresses[task] for task in first)
             self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}
-        homes = {task: reach.leads_home(address) for task, address in addresses.items() if not _is_literal(address)}
+        loopback = {task: reach.resolves_to_this_host(address) for task, address in addresses.items() if not _is_literal(address)}
         return facts._replace(
-            signs={**told.signs, **facts.signs},
+            signs={**answers.signs, **facts.signs},
             ports=self._ports,
-            hosts=told.hosts,
-            loopback={task: words for task, words in homes.items() if words is not None},
+            hosts=answers.hosts,
+            loopback={task: words for task, words in loopback.items() if words is not None},
             proxies=self._proxies(late, list(addresses.values())),
         )
 
-    def _whom(self, facts: Facts, late: Set[str]) -> List[str]:
-        """The hosts of those that are waited for, then of the servers, then the others in turn."""
+    def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
+        """The hosts of tasks that are waited for, then those of servers, then the others in turn."""
         wanted = sorted(
             self._peers, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]), task)
         )
@@ -192,7 +191,7 @@ class Monitor:
         return any(task in facts.signs[one].waits for one in late)
 
     def _proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
-        table, found = processes.everyone(), {}
+        table, found = processes.all_processes(), {}
         for task in late:
             for pid in sorted(activity.tree(self._paths.status(task), table)):
                 name = reach.proxy_between(processes.environment(pid), addresses)
@@ -203,14 +202,14 @@ class Monitor:
     # --- what comes of it
 
     def _stalls(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Stall]:
-        self._sure = {task: self._sure.get(task, 0) + 1 for task, finding in findings.items() if finding.culprit}
+        self._repeated = {task: self._repeated.get(task, 0) + 1 for task, finding in findings.items() if finding.culprit}
         found = {}
         for task, finding in findings.items():
             attempt, before = self._watched[task][0], self._health.get(task)
             since = clock.now(self._part) - signs[task].still_s
             if before is not None and before.attempt == attempt:
                 since = before.since
-            found[task] = Stall(attempt, finding.reason, since, self._sure.get(task, 0) >= SURE)
+            found[task] = Stall(attempt, finding.reason, since, self._repeated.get(task, 0) >= SURE)
         return found
 
     def _publish(self, health: Dict[str, Stall]) -> None:
@@ -222,7 +221,7 @@ class Monitor:
 
 
 def _once(ask: Callable[[], Any]) -> Callable[[], Any]:
-    """Asked at the first call, and remembered for this look."""
+    """`ask`, called once: later calls return the same answer."""
     answers: List[Any] = []
 
     def answer() -> Any:

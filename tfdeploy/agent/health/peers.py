@@ -18,21 +18,21 @@ from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple
 
-MOST_HOSTS = 32  # asked in one go; of more the next ones follow
+MOST_HOSTS = 32  # asked at once; with more, the rest are asked the next time
 WITHIN_S = 3 * listener.TIMEOUT_S  # for the connection, the handshake and the answer
 _MOST_BYTES = 1 << 18
 _MOST_WAITS = 64
 
 
-class Told(NamedTuple):
-    """`hosts`: host -> "open", "closed" or why it did not answer."""
+class PeerSigns(NamedTuple):
+    """`signs`: by task. `hosts`: host -> "open", "closed" or why it did not answer."""
 
     signs: Dict[str, Sign]
     hosts: Dict[str, str]
 
 
-def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
-    """What these hosts say now, within WITHIN_S."""
+def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
+    """What these hosts report now. Takes at most WITHIN_S."""
     signs: Dict[str, Sign] = {}
     words: Dict[str, str] = {}
     lock = threading.Lock()
@@ -47,7 +47,7 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> Told:
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
     reach.ask_all(take, asked, WITHIN_S)
     with lock:
-        return Told(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
+        return PeerSigns(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
 
 
 def _ask_one(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
@@ -56,7 +56,7 @@ def _ask_one(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[D
             mesh.ask(channel, {"signs": True})
             return _checked(bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)), part, address.host), OPEN
     except (OSError, ValueError) as error:
-        return {}, reach.word_for(error)
+        return {}, reach.reason_of(error)
 
 
 def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
@@ -72,7 +72,7 @@ def _sign(value: Any, tasks: Set[str]) -> Sign:
 
 
 def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
-    """What its log names may be no task of the run."""
+    """The tasks of the run among those that its log names. Raises ValueError."""
     if not isinstance(value, (list, tuple)):
         raise ValueError("not a list")
     return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
@@ -90,13 +90,13 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 
 
 class SignsAnswer:
-    """The other side: what this host answers."""
+    """The answering side: the signs of this host's tasks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._signs: Dict[str, Sign] = {}
 
-    def know(self, signs: Dict[str, Sign]) -> None:
+    def update(self, signs: Dict[str, Sign]) -> None:
         with self._lock:
             self._signs = dict(signs)
 

@@ -1,7 +1,7 @@
-"""Whether somebody answers at an address of the run, without a word: a connection that is closed as soon as it stands.
+"""Whether a port of the run accepts connections: one is made, and closed at once.
 
 A server of TensorFlow must not be left with open connections, and a frozen one keeps those that were closed: try seldom.
-Also what would lead a task astray on its way there: names that mean this host, proxies.
+Also wrong routes to other tasks: host names that mean this host, proxies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which 
 
 
 def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str, str]:
-    """ "host:port" -> open, closed (nobody listens), or why there was no answer. At most 64 of them are tried."""
+    """ "host:port" -> open, closed (no process listens), or why there was no answer. At most 64 of them are tried."""
     found: Dict[str, str] = {}
     waiting: Dict[socket.socket, str] = {}
     for address in list(addresses)[:AT_ONCE]:
@@ -36,13 +36,13 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str,
         if code == errno.EINPROGRESS:
             waiting[one] = address
         else:
-            found[address] = _word(code)
+            found[address] = _reason(code)
             one.close()
     deadline = time.monotonic() + within_s
     while waiting and time.monotonic() < deadline:
         _, ready, _ = select.select([], list(waiting), [], max(0.0, deadline - time.monotonic()))
         for one in ready:
-            found[waiting.pop(one)] = _word(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            found[waiting.pop(one)] = _reason(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             one.close()
     for one, address in waiting.items():
         found[address] = NO_ANSWER
@@ -50,9 +50,9 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str,
     return found
 
 
-def ask_all(ask: Callable[[Any], object], whom: Iterable[Any], within_s: float) -> None:
-    """Asks each on a thread of its own. Who has not answered `within_s` later is waited for no longer."""
-    threads = [threading.Thread(target=ask, args=(each,), daemon=True) for each in whom]
+def ask_all(ask: Callable[[Any], object], addresses: Iterable[Any], within_s: float) -> None:
+    """Calls `ask(address)` for each on a thread of its own. Returns after `within_s` at the latest."""
+    threads = [threading.Thread(target=ask, args=(address,), daemon=True) for address in addresses]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + within_s
@@ -68,22 +68,22 @@ def _begin(address: str) -> Tuple[socket.socket, int]:
     return one, one.connect_ex(where)
 
 
-def _word(code: int) -> str:
+def _reason(code: int) -> str:
     if code == errno.ETIMEDOUT:
         return NO_ANSWER
     return {0: OPEN, errno.ECONNREFUSED: CLOSED}.get(code) or os.strerror(code).lower()
 
 
-def word_for(error: BaseException) -> str:
-    """The same words for what a connection of our own ran into."""
+def reason_of(error: BaseException) -> str:
+    """The same words for an error of one of our connections."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
     if isinstance(error, ssl.SSLError):
         return OPEN
-    return _word(error.errno) if isinstance(error, OSError) and error.errno else OPEN
+    return _reason(error.errno) if isinstance(error, OSError) and error.errno else OPEN
 
 
-def leads_home(address: str) -> Optional[str]:
+def resolves_to_this_host(address: str) -> Optional[str]:
     """ "n3 resolves to 127.0.1.1" where the name of another host means this one; None: it does not, or is no name."""
     name = address.rpartition(":")[0].strip("[]")
     try:

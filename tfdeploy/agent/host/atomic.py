@@ -1,6 +1,6 @@
-"""Files that another process reads: written to a temporary name and renamed, so that nobody ever sees half of one.
+"""Files that another process reads: written to a temporary name and renamed, so that a reader never sees half of one.
 
-Also the journals: one line per write, appended. All of it is 0600. Nothing here decides what is written.
+Also the journals: one line per write, appended. All files are 0600.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
-    """Replaces `path` as a whole. `durable`: the content is on the disk before the name, for a power cut may leave a name
-    without content (XFS); not for whoever must not wait for a disk. Raises OSError, with the temporary file removed."""
+    """Replaces `path` as a whole. `durable`: fsync before the rename, since a power cut may leave a name
+    without content (XFS); not for a caller that must not wait for a disk. Raises OSError, with the temporary file removed."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -35,8 +35,8 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
         raise
 
 
-def forget_halves(path: str) -> None:
-    """Removes what a writer of `path` left that was killed as it wrote. For whoever alone may write it now."""
+def remove_temporaries(path: str) -> None:
+    """Removes temporary files of a writer of `path` that was killed as it wrote. Only for the one writer of `path`."""
     folder, name = os.path.split(path)
     try:
         for each in os.listdir(folder):
@@ -47,7 +47,7 @@ def forget_halves(path: str) -> None:
 
 
 def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
-    """Every byte of it, in as many writes as it takes."""
+    """Writes all bytes, in as many writes as it takes. Raises OSError."""
     view = memoryview(content)
     while view:
         view = view[os.write(fd, view) :]

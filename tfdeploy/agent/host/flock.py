@@ -8,18 +8,18 @@ import time
 
 from tfdeploy.agent.annotations import Optional
 
-_HELD_S, _LOOKED_AT_S = 0.05, 5.0  # how long a lock is tried for, by who is in the way
+_HELD_S, _LOOKED_AT_S = 0.05, 5.0  # how long a lock is tried for: while another process holds it, while others only look
 
 
 def take_lock(path: str) -> Optional[int]:
-    """An open file that holds the lock until it is closed or its process dies; None: somebody else holds it.
+    """An open file that holds the lock until it is closed or its process dies; None: another process holds it.
 
-    Who only looks (is_locked) is in the way for microseconds, on a busy host for longer: that is waited out.
+    `is_locked` of another process delays it for microseconds, on a busy host for longer: it waits for that.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     begun = time.monotonic()
     while not _flocked(descriptor, fcntl.LOCK_EX):
-        looked_at = _flocked(descriptor, fcntl.LOCK_SH)  # beside those who look
+        looked_at = _flocked(descriptor, fcntl.LOCK_SH)  # possible beside is_locked, not beside a holder
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         if time.monotonic() - begun >= (_LOOKED_AT_S if looked_at else _HELD_S):
             os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Which ports of a range can be had, and who has the others.
+"""Which ports of a range are free, and which processes have the others.
 
-A port is free when it can be bound: what holds a port without listening shows nowhere in /proc/net. What only
-waits out its minute after a connection (TIME_WAIT) does not count, for neither the holder nor TensorFlow minds it.
+A port is free when it can be bound: a socket that is bound and not listening is not listed in /proc/net. Connections in TIME_WAIT
+do not count: they hinder neither the minder nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def look_at_ports(low: int, high: int, held: Callable[[], Dict[int, str]]) -> Tuple[List[int], Dict[str, str]]:
-    """(free ports in order, {port: owner}) of low to high, both included. `held`: asks for owners known otherwise."""
+    """(free ports in order, {port: owner}) of low to high, both included. `held`: gives owners known by other
+    means; called only if a port is taken."""
     free: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
@@ -28,7 +29,7 @@ def look_at_ports(low: int, high: int, held: Callable[[], Dict[int, str]]) -> Tu
 
 
 def is_free(port: int) -> bool:
-    """Whether the run's holder could have this port on every address of the host."""
+    """Whether the minder could bind this port on every address of the host."""
     return all(_can_bind(family, port) for family in (socket.AF_INET, socket.AF_INET6))
 
 
@@ -48,7 +49,7 @@ def _had_connections(port: int) -> bool:
 
 
 def _bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
-    """The errno of a bind to all addresses of one family; None: it can be had."""
+    """The errno of a bind to all addresses of one family; None: it succeeds."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as one:
             if option is not None:
@@ -62,7 +63,7 @@ def _bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
 
 
 def owners(ports: List[int]) -> Dict[int, str]:
-    """Who listens there, as far as this user may know: "pid 4242: python train.py" or "user 1001"."""
+    """Which process listens on each port, as far as this user may see: "pid 4242: python train.py" or "user 1001"."""
     wanted = set(ports)
     sockets: Dict[str, int] = {}
     found: Dict[int, str] = {}
@@ -95,7 +96,7 @@ def _processes(sockets: Dict[str, int]) -> Dict[int, str]:
                 if port is not None:
                     found.setdefault(port, "pid %s: %s" % (pid, _command(pid)))
         except OSError:
-            continue  # ended meanwhile, or somebody else's
+            continue  # ended meanwhile, or of another user
     return found
 
 

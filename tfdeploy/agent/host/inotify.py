@@ -1,6 +1,6 @@
 """Waits until something changes in folders: by inotify, or for a moment where there is none (no ctypes, no watches left).
 
-Followers sleep with it beside a training: twenty looks a second at files that do not change cost more than their lines.
+Followers wait with it beside a training: twenty looks a second at unchanged files would cost more than sending the lines.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import time
 from tfdeploy.agent.annotations import Optional, Sequence
 
 WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO and IN_CREATE
-POLL_S = 0.05  # without inotify; and with it the least between two awakenings: news that come together go out together
-SLICE_S = 0.5  # at most, for what no event tells: a cancellation, a disk whose kernel tells nothing
+POLL_S = 0.05  # the pause without inotify; with it the least time between two returns, so that changes are sent together
+SLICE_S = 0.5  # the longest wait: a cancellation and changes on network disks cause no event
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Watcher:
-    """Begins with the first wait: who only looks once pays nothing."""
+    """Begins to watch with the first wait, so that a caller that never waits pays nothing."""
 
     def __init__(self, folders: Sequence[str], mask: int) -> None:
         self._folders, self._mask = folders, mask
@@ -28,8 +28,8 @@ class Watcher:
         self._awoke = 0.0
 
     def wait(self, cancelled: threading.Event) -> None:
-        """Until there is news since the last return, or for SLICE_S: by then a cancellation is noticed too. The first time not
-        at all: the caller has not looked since we began."""
+        """Waits for a change since the last return, SLICE_S at most. The first call returns at once: the caller must look after
+        watching began."""
         if self._poll is None:
             self._begin()
             return

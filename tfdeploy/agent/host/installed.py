@@ -1,4 +1,4 @@
-"""Other programs that the probe asks: the user's interpreter, nvidia-smi, rsync. Each is started, and later read.
+"""Other programs that the probe starts: the user's interpreter, nvidia-smi, rsync. Each is started, and read later.
 
 Their answers are bounded in time and size, and never trusted to have the form we expect.
 """
@@ -66,7 +66,7 @@ class Asked:
             out, err = self.process.communicate(timeout=max(0.1, self.give_up - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()  # and no longer for its output: a child of it may hold that open
+            self.process.wait()  # but not for its output, which a child of it may hold open
             self._close()
             return None, "", "no answer within %g s" % WITHIN_S
         return self.process.returncode, _text(out), _text(err)

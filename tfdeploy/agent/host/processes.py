@@ -1,7 +1,7 @@
-"""Processes as /proc tells of them: who they are, who descends from whom, whose marker they carry, signals.
+"""Processes by /proc: their identity, descendants, environment; and signals to them.
 
-A process is named by boot id, pid and start time together; a pid alone is never signalled. Nothing here is
-chosen by name, and what is not ours is not readable and so never found.
+A process is identified by boot id, pid and start time together; a pid alone is never signalled. No process is chosen by its
+name, and processes of other users are not readable, so never found.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tfdeploy.agent.record import NamedTuple
 _SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KTHREADD = 2
-_TURNING_S = 0.05  # how long a process that turns into another program is waited for
+_TURNING_S = 0.05  # how long a process within exec is waited for
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Identity(NamedTuple):
-    """Ours for certain: the same pid with another start time or after a reboot is a stranger."""
+    """Identifies one process: the same pid with another start time, or after a reboot, is another process."""
 
     boot_id: str
     pid: int
@@ -61,13 +61,13 @@ def identity(pid: int) -> Optional[Identity]:
     return None if found is None else Identity(boot_id(), pid, found.start_ticks)
 
 
-def same(who: Identity) -> bool:
+def is_alive(who: Identity) -> bool:
     """Whether exactly that process is still alive (a zombie is not)."""
     found = entry(who.pid)
     return found is not None and found.alive and found.start_ticks == who.start_ticks and boot_id() == who.boot_id
 
 
-def everyone() -> Dict[int, Entry]:
+def all_processes() -> Dict[int, Entry]:
     """All processes that can be seen, by pid."""
     found: Dict[int, Entry] = {}
     for name in os.listdir("/proc"):
@@ -104,17 +104,17 @@ def environment(pid: int) -> Dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(text) for name, _, text in pairs}
 
 
-def marked(marks: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
-    """Our own living processes whose environment holds all of `marks`, which must not be empty. Root reads everybody's
-    environment, and another user may write there what they like; a task that changed its user is found below its supervisor."""
-    if not marks:
-        raise ValueError("no marks: that would be everyone")
+def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
+    """Our own living processes whose environment holds all of `markers`, which must not be empty. Processes of other
+    users do not count, though root can read them; a task that changed its user is found below its supervisor."""
+    if not markers:
+        raise ValueError("no markers: that would be everyone")
     found: Set[int] = set()
     deadline = time.monotonic() + _TURNING_S
     for one in table.values():
         if one.alive and one.pid != os.getpid():
             words = environment(one.pid) or _soon(one, deadline)
-            if all(words.get(name) == text for name, text in marks.items()) and _is_own(one.pid):
+            if all(words.get(name) == text for name, text in markers.items()) and _is_own(one.pid):
                 found.add(one.pid)
     return found
 
@@ -140,7 +140,7 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
 
 
 def command_line_soon(one: Entry) -> Optional[bytes]:
-    """Its words once it shows any; empty: it shows none for long. None: it is gone."""
+    """Its command line once /proc shows one; empty: it shows none within 50 ms. None: the process is gone."""
     deadline = time.monotonic() + _TURNING_S
     while True:
         shown, now = command_line(one.pid), entry(one.pid)
@@ -157,21 +157,21 @@ def command_line(pid: int) -> bytes:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             return file.read()
     except OSError:
-        return b"?"  # not ours
+        return b"?"  # of another user
 
 
 def send(who: Identity, number: int) -> bool:
     """Signals exactly that process, by a pidfd where the kernel has them. False: it is gone, or not ours."""
     descriptor = _libc.syscall(_SYS_PIDFD_OPEN, who.pid, 0)
     if descriptor < 0:
-        return same(who) and _kill(who.pid, number)
+        return is_alive(who) and _kill(who.pid, number)
     try:
-        # The descriptor names one process for good: whoever has the pid now is checked, and stays, that one.
-        if not same(who):
+        # The descriptor keeps naming one process: its identity is checked after it was opened.
+        if not is_alive(who):
             return False
         if _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, descriptor, int(number), None, 0) == 0:
             return True
-        return ctypes.get_errno() == 38 and same(who) and _kill(who.pid, number)
+        return ctypes.get_errno() == 38 and is_alive(who) and _kill(who.pid, number)
     finally:
         os.close(descriptor)
 
@@ -185,7 +185,7 @@ def _kill(pid: int, number: int) -> bool:
 
 
 def send_all(pids: Iterable[int], table: Dict[int, Entry], number: int) -> None:
-    """Signals the processes of `table` (a stopped one is woken up, so that it can obey)."""
+    """Signals the processes of `table`. A stopped one gets SIGCONT too, so that it can react."""
     boot = boot_id()
     for pid in pids:
         who = Identity(boot, pid, table[pid].start_ticks)

@@ -1,7 +1,7 @@
-"""Room set aside for what must be written on a full disk too: how a task ended, and how the run did.
+"""Space reserved for what must be written on a full disk too: how a task and the run ended.
 
-Beside a file lies another, FILE.room, with blanks in it. Where no block or inode is left, the words go over the blanks, the two
-change places, and the old file is the next room. Blanks behind JSON are JSON, so that readers see no difference.
+Beside a file lies a reserve of blanks, FILE.room. Where no block or inode is left, the content overwrites the blanks, the two
+files swap names, and the old file is the next reserve. Blanks behind JSON are allowed in JSON, so readers see no difference.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
 
 
 def append_line(path: str, obj: Any) -> None:
-    """As atomic.append_line; a full disk gets the journal's room, once. Raises OSError."""
+    """As atomic.append_line; on a full disk the journal's reserve is given up, once. Raises OSError."""
     try:
         atomic.append_line(path, obj)
     except OSError as error:
@@ -53,7 +53,7 @@ def append_line(path: str, obj: Any) -> None:
 
 
 def _give_up(path: str) -> bool:
-    """A block and an inode are free for a moment. False: they were already."""
+    """Removes the reserve, which frees a block and an inode. False: there was none."""
     try:
         os.unlink(path + ROOM)
     except OSError:
@@ -62,7 +62,7 @@ def _give_up(path: str) -> bool:
 
 
 def _write_over(path: str, content: bytes, durable: bool) -> bool:
-    """False: there is too little room, or overwriting takes new blocks too (copy on write)."""
+    """False: the reserve is too small, or overwriting needs new blocks too (copy on write)."""
     descriptor = _open(path)
     if descriptor is None:
         return False
@@ -83,7 +83,7 @@ def _write_over(path: str, content: bytes, durable: bool) -> bool:
 
 def _open(path: str) -> Optional[int]:
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    for name in (ROOM, _OLD):  # the latter: killed as the two changed places
+    for name in (ROOM, _OLD):  # the latter: a writer was killed during the swap
         try:
             descriptor = os.open(path + name, flags)
         except OSError:
@@ -95,7 +95,7 @@ def _open(path: str) -> Optional[int]:
 
 
 def _change_places(path: str, size: int) -> None:
-    """The room becomes the file, in one moment; what was the file becomes the room, as large where that needs no new block."""
+    """Swaps the names in one rename each; the new reserve is filled up as far as that needs no new block."""
     try:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)

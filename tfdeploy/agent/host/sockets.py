@@ -1,7 +1,7 @@
-"""Ports: holding them from prepare on, and who listens on one, asked of the kernel and never by connecting.
+"""Holds ports, and finds which process listens on one: by the kernel's tables, never by connecting.
 
 A held port is bound and never listened on. TensorFlow binds beside the holder because both set SO_REUSEPORT
-(TF_GRPC_REUSE_PORT=true); nobody else can. Source: docs of the design, measured.
+(TF_GRPC_REUSE_PORT=true); a process that does not cannot. Measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LISTEN = "0A"
 
 
 def claim(port: int, patience_s: float = 0.0) -> socket.socket:
-    """A socket bound to `port` for itself alone, to listen on; connections that ended a moment ago do not matter."""
+    """A socket bound to `port` exclusively, to listen on. Tries for `patience_s` seconds. Raises OSError."""
     deadline = time.monotonic() + patience_s
     while True:
         claimed = _any_address()
@@ -35,7 +35,7 @@ def claim(port: int, patience_s: float = 0.0) -> socket.socket:
 
 
 def hold(port: int, beside: bool = False) -> socket.socket:
-    """A socket that keeps `port` on all addresses, IPv4 and IPv6. Raises OSError (EADDRINUSE): somebody has it.
+    """A socket that keeps `port` on all addresses, IPv4 and IPv6. Raises OSError (EADDRINUSE): another process has it.
 
     `beside`: the tasks of this run may have it already (a minder that takes over).
     """
@@ -100,7 +100,7 @@ def listens(pids: Iterable[int], port: int) -> bool:
 
 
 def owner(port: int) -> Optional[str]:
-    """Who listens on `port`, in words; None: nobody does, or it is not ours to see."""
+    """The process that listens on `port`, in words; None: there is none."""
     wanted = {"socket:[%s]" % inode for inode in listeners(port)}
     if not wanted:
         return None

@@ -1,7 +1,7 @@
-"""How many bytes each TCP connection of this host has moved, asked of the kernel (sock_diag), and who listens where.
+"""How many bytes each TCP connection of this host has moved, by the kernel (sock_diag), and the ports that sockets listen on.
 
 Bytes count once the other side has acknowledged them, so neither keepalives nor what is sent into a dead network do.
-Needs no rights; where the kernel does not say, the answer is None.
+Needs no privileges; where the kernel has no sock_diag, the answer is None.
 """
 
 from __future__ import annotations

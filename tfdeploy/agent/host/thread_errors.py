@@ -1,4 +1,4 @@
-"""What went wrong on a thread that must go on: its traceback, once of each kind, on standard error (minder.log)."""
+"""Errors on a thread that must go on: the traceback of each kind, once, on standard error (minder.log)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST = 50
 _told: Set[Tuple[str, str]] = set()
 
 
-def tell_once(where: str) -> None:
+def report_once(where: str) -> None:
     """The exception that is being handled. Raises nothing."""
     kind = sys.exc_info()[0]
     what = (where, kind.__name__ if kind else "")

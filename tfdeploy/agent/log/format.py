@@ -2,8 +2,8 @@
 
 Two segments at most, `.1` being the older one, each a pair: out.log, the raw bytes of both pipes, and out.index,
 records of !QdBxH (offset of the first byte, counted from the run's beginning; UTC seconds; stream 0 or 1; attempt).
-A record reaches to the next one. It is written before its bytes, so whoever takes the log's size first and reads
-the index then never sees a byte without its record. Of records with one offset the last one counts.
+A record reaches to the next one. It is written before its bytes, so a reader that takes the log's size first and reads
+the index then never sees a byte without its record. Of records with the same offset the last one counts.
 
 Rotation renames the index, then the log, then makes a new log and last a new index. So: a log with bytes and no
 index beside it belongs to out.index.1, and an absent or empty log beside no index is a segment not yet begun.
@@ -23,7 +23,7 @@ MERGE_S = 0.010  # chunks of one stream and attempt within this time share a rec
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
 LEAST_SEGMENT_BYTES = 4096
-_LOOK_EVERY_S = 1.0  # whether somebody removed the log under the writer
+_LOOK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
 
 
 class Record(NamedTuple):
@@ -136,7 +136,7 @@ class LogWriter:
             self._begin_segment()
 
     def _resume(self) -> None:
-        """Goes on where another writer of this folder ended, also in the middle of a rotation."""
+        """Goes on where the last writer of this folder ended, also in the middle of a rotation."""
         begin = first_record(self._index_path)
         if begin is None and _size(self._log_path):
             _rename(self._log_path)
@@ -150,7 +150,7 @@ class LogWriter:
         self.end = begin.offset + self._log_bytes
 
     def _remove_segment(self) -> None:
-        for path in (self._index_path, self._log_path):  # half a pair is of no use
+        for path in (self._index_path, self._log_path):  # one file of a pair is of no use
             if os.path.exists(path):
                 os.unlink(path)
 

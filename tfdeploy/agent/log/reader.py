@@ -50,7 +50,7 @@ class Segment:
 
 
 def open_segments(task_dir: str) -> List[Segment]:
-    """The segments that there are, older first, all of one moment. Close them."""
+    """The segments that exist, older first, as of one moment. The caller closes them."""
     for attempt in range(_TRIES):
         paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
         opened = {path: _open(path) for path in paths}
@@ -84,7 +84,7 @@ class LogReader:
         if self._segment is None:
             return self._take(limit) if self._attach() else None
         piece = self._take(limit)
-        if piece is None and self._is_superseded():  # nobody writes to it any more: what is left, then the next one
+        if piece is None and self._is_superseded():  # it no longer grows: its rest is read, then the next one
             piece = self._take(limit) or (self._take(limit) if self._attach() else None)
         return piece
 
@@ -113,7 +113,7 @@ class LogReader:
         if not segments:
             return False
         self._segment = segments[0]
-        self.offset = min(self.offset, self._segment.end)  # a power cut took what somebody has read already
+        self.offset = min(self.offset, self._segment.end)  # a power cut took bytes that were read already
         skipped = max(0, self._segment.base - self.offset)
         self._gone += skipped
         self.offset += skipped
@@ -163,7 +163,7 @@ class LogReader:
                 return described
 
     def _read_index(self, segment: Segment, known_end: int) -> bool:
-        """Reads on. A record that has no bytes yet may still be replaced: it is left for the next time."""
+        """Reads more records. One that has no bytes yet may still be replaced: it is read the next time."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
         records = unpack(block)
         while records and records[-1].offset >= known_end:

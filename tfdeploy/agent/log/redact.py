@@ -1,6 +1,6 @@
-"""Keeps the values of a run's secrets out of what its program prints, before that is written anywhere.
+"""Masks the values of a run's secrets in the output of its program, before that is written anywhere.
 
-A secret may come in pieces: what could be the beginning of one is held back until the next piece or the end shows.
+A secret may come in pieces: bytes that could begin one are held back until the next piece or the end of the stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SHORTEST = 4  # characters; masking less would make the log unreadable and hide 
 
 
 class Mask:
-    """For the streams of one task. Without secrets, or with too short ones, nothing is held or changed."""
+    """For the streams of one task. Secrets shorter than SHORTEST are not masked."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         found = {piece.strip() for text in texts for piece in [text] + text.splitlines()}
@@ -40,7 +40,7 @@ class Mask:
         return self._pattern.sub(MASK, held) if held else b""
 
     def _cut(self, whole: bytes) -> int:
-        """From where on a secret may have begun that is not yet complete; never in the middle of one that is."""
+        """Where an incomplete secret may begin; never inside a complete one."""
         cut = len(whole)
         for secret in self._secrets:
             at = whole.find(secret[:1], max(0, len(whole) - len(secret) + 1))

@@ -8,8 +8,8 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.log.reader import Segment, open_segments
 
 _BLOCK_BYTES = 256 << 10
-_LEAST_BYTES = 8 << 20  # a line may be endless: this much, and
-_LINE_BYTES = 4 << 10  # this much for each line asked for, is enough of it
+_LEAST_BYTES = 8 << 20  # lines may be endless: this many bytes, and
+_LINE_BYTES = 4 << 10  # this many for each line asked for, are read at most
 
 
 def start_of_last(task_dir: str, lines: int) -> int:

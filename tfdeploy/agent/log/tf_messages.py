@@ -1,6 +1,6 @@
-"""What a task prints, told apart: its own words, or only that it waits for others, as TensorFlow says every few seconds.
+"""Tells a task's own output from TensorFlow's messages that it waits for other tasks, repeated every few seconds.
 
-Reads at most the last of what is new, never the whole log.
+Reads only what is new in the log, and nothing where that is more than READ_BYTES.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from tfdeploy.agent.annotations import Dict, Optional, Tuple
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.record import NamedTuple
 
-READ_BYTES = 1 << 16  # more than this between two looks are words of its own
+READ_BYTES = 1 << 16  # more than this between two looks counts as its own output
 _HOLD_BYTES = 4096
 _NAMED = re.compile(rb"still waiting for response from worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d+)", re.IGNORECASE)
 _UNNAMED = re.compile(rb"Waiting for model to be (?:ready|initialized)", re.IGNORECASE)
 _ENDS = re.compile(rb"[\r\n\b]+")
 
 
-class Said(NamedTuple):
-    own: bool  # something besides waiting
+class Messages(NamedTuple):
+    own: bool  # it printed anything but that it waits
     waits: Tuple[str, ...] = ()  # the tasks that it says it waits for
 
 
-def sort_out(text: bytes) -> Tuple[Said, bytes]:
-    """What whole lines say, and the rest that has no end yet."""
+def parse(text: bytes) -> Tuple[Messages, bytes]:
+    """The messages in whole lines, and the rest after the last line end."""
     *lines, rest = _ENDS.split(text)
     own = False
     waits: Dict[str, None] = {}
@@ -37,31 +37,31 @@ def sort_out(text: bytes) -> Tuple[Said, bytes]:
             own = True
     if len(rest) > _HOLD_BYTES:
         own, rest = True, b""
-    return Said(own, tuple(waits)), rest
+    return Messages(own, tuple(waits)), rest
 
 
-class Chatter:
-    """Of one task's log. The first look only marks where to begin."""
+class MessageReader:
+    """Reads one task's log. The first look only finds where to begin."""
 
     def __init__(self, task_dir: str) -> None:
         self._path = os.path.join(task_dir, LOG)
         self._seen: Optional[Tuple[int, int]] = None  # inode, size
         self._rest = b""
 
-    def look(self) -> Said:
+    def look(self) -> Messages:
         """What was printed since the last look."""
         try:
             about = os.stat(self._path)
         except OSError:
-            return Said(False)
+            return Messages(False)
         before, self._seen = self._seen, (about.st_ino, about.st_size)
         if before is None or before == self._seen:
-            return Said(False)
+            return Messages(False)
         if before[0] != about.st_ino or not 0 < about.st_size - before[1] <= READ_BYTES:
             self._rest = b""
-            return Said(True)
+            return Messages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
-        said, self._rest = sort_out(held + new)
+        said, self._rest = parse(held + new)
         grows = bool(held and new) and not _ENDS.search(new)  # dots without an end
         return said._replace(own=said.own or grows)
 

@@ -1,4 +1,4 @@
-"""JSON that another host sent: finite numbers, bounded depth, bounded size, or ValueError. Nothing else is ever raised.
+"""Parses JSON that another host sent: finite numbers, bounded depth, bounded size. It raises ValueError and nothing else.
 
 The depth is counted before anything is parsed: the parser recurses in C, on a thread whose stack is small.
 """
@@ -24,7 +24,7 @@ Check = Callable[[Any], Any]
 def parse(text: bytes, most_values: int = MAX_VALUES) -> Any:
     """Raises ValueError."""
     parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    outside = b"".join(parts[::2])  # of strings, where a bracket is one
+    outside = b"".join(parts[::2])  # of strings
     if outside.count(b",") + outside.count(b":") > most_values:
         raise ValueError("too many values")
     depth = 0
@@ -51,11 +51,11 @@ def _finite(digits: str) -> float:
 _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
-# --- one value: as it is meant, always of one type, or ValueError
+# --- checks of one value: each returns it in one type, or raises ValueError
 
 
 def number(least: float, most: float) -> Check:
-    """Always a float, and never -0.0: what is equal has one text."""
+    """Returns a float, never -0.0: equal values have the same JSON."""
 
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
@@ -84,7 +84,7 @@ def word(words: Collection[str]) -> Check:
 
 
 def text(most_chars: int) -> Check:
-    """Cut where it is longer."""
+    """Truncates a longer text."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str):
@@ -104,13 +104,13 @@ _instant = number(-1e12, 1e12)
 
 
 def time(value: Any) -> float:
-    """UTC seconds of the years 1970 to 9999: a clock that is wrong makes no host mute."""
+    """UTC seconds, clamped to the years 1970 to 9999: a message with a wrong clock still counts."""
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
 def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
-    """Those of an object that `checks` names and that are not null, so of the shape that these describe; others are left out:
-    a later version may say more."""
+    """The fields of an object that `checks` names, checked; null counts as missing. Others are left out, since a later version
+    may add fields. `needed`: must be there."""
     said = mapping(value)
     found = {name: check(said[name]) for name, check in checks.items() if said.get(name) is not None}
     if not set(needed) <= set(found):

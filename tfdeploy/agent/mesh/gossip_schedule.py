@@ -1,7 +1,7 @@
-"""Whom a minder of a run talks to next, and when. Values and a given clock (monotonic seconds); nothing here opens anything.
+"""Which peer a minder talks to next, and when. Pure, by a given clock (monotonic seconds): it opens no connection.
 
-News goes to peers at once, to those that do not answer again with growing pauses. With many peers it travels on by those
-who heard it, and each minder tells few: n hosts, 4n handshakes instead of n * n. Besides, one random peer is asked now and then.
+News is sent to peers at once, and again with growing pauses to those that do not answer. With many peers each minder sends it
+to a few, which pass it on: 4n handshakes for n hosts instead of n * n. Besides, one random peer is asked now and then.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import random
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 
-FEW = 8  # peers: all of them hear of news at once
-FANOUT = 4  # of more peers: so many at once, the others slowly
-SLOW_S = 2.0  # at first; the longer ago the news, the more likely that who is asked has heard it from others
-LATE_S = 0.01  # a peer: with many, each ending after the run's own is no news by itself. They go out together, to one at a time
-AT_ONCE = 16  # conversations that we have begun
+FEW = 8  # up to so many peers: news is sent to all of them at once
+FANOUT = 4  # with more peers: so many at once, the others slowly
+SLOW_S = 2.0  # the first pause between these; it grows, since other hosts pass the news on too
+LATE_S = 0.01  # per peer: with many peers, endings after the run's end are batched, and sent to one peer at a time
+AT_ONCE = 16  # connections that this minder has opened
 EXCHANGE_S = 10.0
-CALM_S = 60.0  # both that and the longest pause, once there is no hurry
+SELDOM_S = 60.0  # the exchange interval and the longest pause after `ask_seldom`
 _BACKOFF_S = (0.2, 8.0)
 
 
 class MeshPeer:
     def __init__(self, address: wire.MeshHost, digest: str) -> None:
         self.address = address
-        self.digest = digest  # of what it knew when we last heard
-        self.heard: Optional[float] = None
+        self.digest = digest  # of its shared state in its last message
+        self.last_message: Optional[float] = None
         self.failures = 0
         self.not_before = 0.0
         self.busy = False
         self.tried = 0.0
-        self.refused: Optional[float] = None  # since when its host answers that nobody listens,
+        self.refused: Optional[float] = None  # since when its host has refused connections,
         self.refused_until = 0.0  # and when it last did
 
 
@@ -42,68 +42,68 @@ class GossipSchedule:
         self._refused_s, self._refused_again_s = 2 * unminded_after_s, unminded_after_s / 6
         self._are_few = len(peers) <= FEW
         self.fanout = FEW if self._are_few else FANOUT
-        self._at_once = 0  # how many more may be told now
-        self._hold = 0.0  # nobody is told before; 0: now
+        self._at_once = 0  # to how many more peers news may be sent now
+        self._not_before = 0.0  # news is not sent before; 0: at once
         self._slow_s = SLOW_S
         self._next_slow = 0.0 if self._are_few else now + SLOW_S
-        self._attend_s: Optional[float] = None
+        self._ask_every_s: Optional[float] = None
         self._exchange_s, self.longest_pause_s = min(EXCHANGE_S, unminded_after_s / 2), _BACKOFF_S[1]
         self._next_exchange = now + self._exchange_s * random.random()
 
     def news(self, late: bool, now: float) -> None:
-        """There is something to tell. `late`: only how a task ended after the run's own end."""
+        """The shared state has changed. `late`: only by the ending of a task after the run's end."""
         late = late and not self._are_few
         self._at_once = max(self._at_once, 1 if late else self.fanout)
         self._slow_s = SLOW_S
         if not late:
-            self._hold = 0.0
-        elif not self._hold:
-            self._hold = now + LATE_S * len(self._peers) * random.uniform(0.5, 1.0)
+            self._not_before = 0.0
+        elif not self._not_before:
+            self._not_before = now + LATE_S * len(self._peers) * random.uniform(0.5, 1.0)
         for peer in self._peers.values():
             peer.failures, peer.not_before = 0, 0.0
 
-    def attend(self, every_s: float) -> bool:
-        """From now on nobody of the concerned goes unasked for longer than that. False: so it was already."""
-        changed = self._attend_s != every_s
-        self._attend_s = every_s
+    def ask_every(self, every_s: float) -> bool:
+        """From now on each peer with running tasks is asked at least so often. False: that was set already."""
+        changed = self._ask_every_s != every_s
+        self._ask_every_s = every_s
         return changed
 
-    def calm_down(self) -> None:
-        """From now on who does not answer is seldom asked."""
-        self._attend_s, self._exchange_s, self.longest_pause_s = None, CALM_S, CALM_S
+    def ask_seldom(self) -> None:
+        """From now on peers that do not answer are asked seldom."""
+        self._ask_every_s, self._exchange_s, self.longest_pause_s = None, SELDOM_S, SELDOM_S
 
     def due(self, concerned: List[MeshPeer], digest: str, now: float) -> List[MeshPeer]:
-        """Whom to talk to now, of those who still have something running; `digest` of what we know."""
+        """The peers to talk to now. `concerned`: those with running tasks; `digest`: of our shared state."""
         room = AT_ONCE - self._busy()
         free = [peer for peer in concerned if not peer.busy]
         random.shuffle(free)
-        lacking = [peer for peer in free if peer.digest != digest and max(peer.not_before, self._hold) <= now]
+        lacking = [peer for peer in free if peer.digest != digest and max(peer.not_before, self._not_before) <= now]
         chosen = lacking[: max(min(room, self._at_once), 0)]
         self._at_once -= len(chosen)
         if chosen:
-            self._hold = 0.0
+            self._not_before = 0.0
         if lacking and not chosen and now >= self._next_slow:
             chosen = lacking[:1]
             self._next_slow = now + (0.0 if self._are_few else self._slow_s * random.uniform(0.5, 1.5))
             self._slow_s = min(self._slow_s * 1.5, EXCHANGE_S)
-        chosen += [peer for peer in free if self._unheard(peer) <= now and peer not in chosen]
+        chosen += [peer for peer in free if self._ask_again_at(peer) <= now and peer not in chosen]
         if now >= self._next_exchange:
             self._next_exchange = now + self._exchange_s * random.uniform(0.8, 1.2)
             chosen += [peer for peer in free if peer not in chosen][:1]
         return chosen[: max(room, 0)]
 
     def pause_s(self, concerned: List[MeshPeer], digest: str, now: float) -> float:
-        """How long nobody is due, if nothing happens. Infinite: whoever is done changes that."""
+        """Seconds until the next peer is due, if nothing happens. Infinite: not before a connection ends."""
         if self._busy() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in concerned if not peer.busy]
-        news = min((max(peer.not_before, self._hold) for peer in free if peer.digest != digest), default=float("inf"))
-        unheard = min((self._unheard(peer) for peer in free), default=float("inf"))
-        soonest = min(self._next_exchange, unheard, news if self._at_once > 0 else max(news, self._next_slow))
+        news = min((max(peer.not_before, self._not_before) for peer in free if peer.digest != digest), default=float("inf"))
+        ask_again = min((self._ask_again_at(peer) for peer in free), default=float("inf"))
+        soonest = min(self._next_exchange, ask_again, news if self._at_once > 0 else max(news, self._next_slow))
         return max(0.01, soonest - now)
 
     def missed(self, peer: MeshPeer, refused: bool, now: float) -> None:
-        """It did not answer. `refused`: its host said that nobody listens."""
+        """It did not answer. `refused`: its host refused the connection."""
         peer.failures += 1
         peer.refused, peer.refused_until = ((peer.refused or now), now) if refused else (None, 0.0)
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)
@@ -112,10 +112,10 @@ class GossipSchedule:
     def _busy(self) -> int:
         return sum(peer.busy for peer in self._peers.values())
 
-    def _unheard(self, peer: MeshPeer) -> float:
-        """When it will have gone unasked for too long. Where nobody listens, it is soon asked again: is nobody there at all?"""
+    def _ask_again_at(self, peer: MeshPeer) -> float:
+        """When it must be asked again. A peer that refuses connections is asked soon: has its host no minder?"""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
             return peer.tried + self._refused_again_s
-        if self._attend_s is None:
+        if self._ask_every_s is None:
             return float("inf")
-        return max(peer.tried, peer.heard or 0.0) + self._attend_s
+        return max(peer.tried, peer.last_message or 0.0) + self._ask_every_s

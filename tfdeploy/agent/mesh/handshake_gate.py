@@ -1,7 +1,7 @@
-"""Who may begin a TLS handshake at the mesh's port, decided from the first bytes: a handshake costs a thousand times as much.
+"""Which connections may begin a TLS handshake at the mesh's port, by their first bytes: a handshake costs a thousand times more.
 
-The first message of a member names, as the server it wants (SNI), a token that only members of the run can make: members come
-first, and of others only a few each second are let through, for an older version knows no token. Nothing is answered here.
+A member's first message has as its server name (SNI) a token that only members of the run can make. Members come first; of
+others only a few each second are admitted, since an older version sends no token. Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
 
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)  # handshakes a second, and how many of them at once
-MOST_WAITING = 256  # connections that have not said enough to be told apart; the oldest goes
+MOST_WAITING = 256  # connections whose first message is incomplete; of more, the oldest is closed
 WAIT_S = 5.0
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
-_PAUSE_S = 0.01  # between two looks while strangers come: a crowd is dealt with at once
+_PAUSE_S = 0.01  # between two looks while strangers are refused, so that many are handled together
 _AT_ONCE = 256
 
 
 def token(authority: str, host: str) -> str:
-    """By which members of the run know each other at `host`. `authority`: the PEM of the run's certificate, which is never
-    sent and which no stranger has."""
+    """The SNI by which `host` recognises members of the run. `authority`: the PEM of the run's CA certificate, which is never
+    sent, and which strangers do not have."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
-class Budget:
-    """So many a second, and so many more after a pause."""
+class TokenBucket:
+    """A token bucket: `rate` a second, at most `most` at once."""
 
     def __init__(self, rate: float, most: float, now: float) -> None:
-        self._rate, self._most, self._left, self._at = rate, most, most, now
+        self._rate, self._most, self._tokens, self._at = rate, most, most, now
 
     def take(self, now: float) -> bool:
-        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
         self._at = now
-        if self._left < 1.0:
+        if self._tokens < 1.0:
             return False
-        self._left -= 1.0
+        self._tokens -= 1.0
         return True
 
 
 class Gate:
-    """`listener` listens, and is ours. `admit(connection)` is called from our thread and must not wait; the connection is
-    then not ours any more."""
+    """`listener` listens, and is closed here. `admit(connection)` is called from the gate's thread, must not block, and owns
+    the connection from then on."""
 
     def __init__(self, listener: socket.socket, wanted: str, admit: Callable[[socket.socket], None]) -> None:
         self._listener, self._wanted, self._admit = listener, wanted.encode("ascii"), admit
         now = time.monotonic()
-        self._members, self._strangers, self._nobody = Budget(*MEMBERS, now), Budget(*STRANGERS, now), Budget(0.0, 0.0, now)
+        self._members, self._strangers = TokenBucket(*MEMBERS, now), TokenBucket(*STRANGERS, now)
+        self._refused = TokenBucket(0.0, 0.0, now)
         self._waiting: Dict[int, "tuple[socket.socket, float]"] = {}  # by descriptor, oldest first
         self._closed = False
         self._crowded = False
@@ -72,10 +73,10 @@ class Gate:
         while not self._closed:
             try:
                 self._look()
-            except Exception:  # noqa: BLE001 - whatever it is, members must go on being heard
+            except Exception:  # noqa: BLE001 - members must still be admitted, whatever the error
                 if not self._closed:
-                    thread_errors.tell_once("mesh port")
-                    self._make_room()
+                    thread_errors.report_once("mesh port")
+                    self._drop_oldest()
                     time.sleep(0.1)
         self._listener.close()
         for plain, _ in self._waiting.values():
@@ -90,8 +91,8 @@ class Gate:
                 self._accept()
             elif descriptor in self._waiting:
                 plain, _ = self._waiting[descriptor]
-                self._sort(plain)
-        self._forget_late(time.monotonic() - WAIT_S)
+                self._decide(plain)
+        self._drop_late(time.monotonic() - WAIT_S)
         if self._crowded:
             time.sleep(_PAUSE_S)
 
@@ -102,55 +103,55 @@ class Gate:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             plain.setblocking(False)
-            self._sort(plain)
+            self._decide(plain)
 
-    def _sort(self, plain: socket.socket) -> None:
-        """Lets it in, sends it away, or waits for more of its first message."""
-        budget = self._budget_for(plain)
-        if budget is None:
+    def _decide(self, plain: socket.socket) -> None:
+        """Admits it, closes it, or waits for more of its first message."""
+        bucket = self._bucket_for(plain)
+        if bucket is None:
             self._wait_for(plain)
             return
-        self._leave(plain)
-        if budget.take(time.monotonic()):
+        self._stop_waiting(plain)
+        if bucket.take(time.monotonic()):
             plain.setblocking(True)
             self._admit(plain)
         else:
             self._crowded = True
             plain.close()
 
-    def _budget_for(self, plain: socket.socket) -> Optional[Budget]:
-        """None: it has not said enough."""
+    def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
+        """None: its first message is incomplete."""
         try:
             said = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return None
         except OSError:
-            return self._nobody
+            return self._refused
         if self._wanted in said:
             return self._members
         if not said or not said.startswith(_HANDSHAKE[: len(said)]):
-            return self._nobody
+            return self._refused
         whole = 5 + int.from_bytes(said[3:5], "big") if len(said) >= 5 else _HELLO_BYTES
         return None if len(said) < min(whole, _HELLO_BYTES) else self._strangers
 
     def _wait_for(self, plain: socket.socket) -> None:
-        if plain.fileno() in self._waiting:  # it said more, and still not enough
+        if plain.fileno() in self._waiting:  # its first message is longer, and still incomplete
             self._crowded = True
             return
         self._waiting[plain.fileno()] = plain, time.monotonic()
         self._poll.register(plain, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
         if len(self._waiting) > MOST_WAITING:
-            self._make_room()
+            self._drop_oldest()
 
-    def _leave(self, plain: socket.socket) -> None:
+    def _stop_waiting(self, plain: socket.socket) -> None:
         if self._waiting.pop(plain.fileno(), None) is not None:
             self._poll.unregister(plain)
 
-    def _make_room(self) -> None:
+    def _drop_oldest(self) -> None:
         self._crowded = True
         for descriptor in list(self._waiting)[:1]:
             self._waiting.pop(descriptor)[0].close()  # epoll forgets what is closed
 
-    def _forget_late(self, began: float) -> None:
+    def _drop_late(self, began: float) -> None:
         while self._waiting and next(iter(self._waiting.values()))[1] <= began:
-            self._make_room()
+            self._drop_oldest()

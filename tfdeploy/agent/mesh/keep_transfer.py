@@ -1,8 +1,8 @@
-"""The chief's keep goes to the other hosts of the gang before it starts again, from minder to minder, over the mesh.
+"""Copies the chief's keep to the other hosts of the gang before it starts again, from minder to minder, over the mesh.
 
 Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns] of every file; then a line
-with the numbers of those that are lacking; then each one's bytes and the sha256 of what was read there. Nothing is put in
-place before all have come with the right sums. Without this a gang that restores from its own disks never finds together again.
+with the numbers of the missing ones; then the bytes of each and their sha256. Nothing is put in place before all have come
+with the right sums. Without this, the tasks of a gang would restore different steps, each from its own disk.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
 AGAIN_S = 1.0
-PATIENCE_S = 120.0  # while the other side reads what it keeps
+PATIENCE_S = 120.0  # while the other side lists its keep
 LISTING_S = 600.0  # for the whole of it
 MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
 _MOST_VALUES = 1 << 22
 _BLOCK_BYTES = 1 << 18
-_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets the others write what nobody is to read
+_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets workers other than the chief write; never read
 _SUM_BYTES = hashlib.sha256().digest_size
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
 class KeepOffer:
-    """What this host gives to others of the run that ask."""
+    """Answers questions of other minders: this host's keep, or the signs of its tasks."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, signs: Optional[Callable[[ssl.SSLSocket], None]] = None) -> None:
         self._paths, self._part, self._signs = paths, part, signs
@@ -57,26 +57,26 @@ class KeepOffer:
 
 
 class KeepFetch:
-    """Fetches what the chief's host keeps, in the background."""
+    """Fetches the keep of the chief's host, in the background."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, mesh: Mesh) -> None:
         self._paths, self._part, self._mesh = paths, part, mesh
         self._lock = threading.Lock()
-        self._wanted = self._come = 1
+        self._wanted = self._arrived = 1
         self._fetching = False
-        self.said = ""  # why the last try failed
+        self.error = ""  # why the last try failed
 
-    def has_come(self, number: int) -> bool:
-        """Whether it lies here for that round. Asked for the first time, it is fetched."""
+    def has_arrived(self, number: int) -> bool:
+        """Whether it lies here for that round. The first call for a round begins to fetch it."""
         with self._lock:
             self._wanted = max(self._wanted, number)
-            if self._come < number and not self._fetching:
+            if self._arrived < number and not self._fetching:
                 threading.Thread(target=self._fetch, daemon=True).start()  # it waits for the lock
                 self._fetching = True
-            return self._come >= number
+            return self._arrived >= number
 
     def give_up(self) -> None:
-        """From now on nothing is put in place: the run is over here, and another may write there."""
+        """From now on nothing is put in place: the run is over here, and another run may write there."""
         with self._lock:
             self._wanted = 0
 
@@ -84,28 +84,28 @@ class KeepFetch:
         while True:
             with self._lock:
                 number = self._wanted
-                self._fetching = self._come < number
+                self._fetching = self._arrived < number
                 if not self._fetching:
                     return
             try:
-                self._bring(number)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the gang waits for it
-                self.said = str(error)
+                self._fetch_round(number)
+            except Exception as error:  # noqa: BLE001 - tried again, whatever the error: the gang waits
+                self.error = str(error)
                 time.sleep(AGAIN_S)
                 continue
             with self._lock:
-                self._come, self.said = number, ""
+                self._arrived, self.error = number, ""
             self._mesh.notify()
 
     @contextmanager
-    def _still(self, number: int) -> Iterator[None]:
-        """While that round is wanted; who gives up waits meanwhile. Raises ValueError."""
+    def _while_wanted(self, number: int) -> Iterator[None]:
+        """That round is wanted, and `give_up` waits meanwhile. Raises ValueError where it is not wanted any more."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("not wanted any more")
             yield
 
-    def _bring(self, number: int) -> None:
+    def _fetch_round(self, number: int) -> None:
         paths, source = self._paths, self._part.supply_from
         address = next(one for one in self._part.mesh if one.host == source)
         with self._mesh.call(address) as channel:
@@ -117,14 +117,14 @@ class KeepFetch:
             names = {path for path, _, _ in files}
             aside = [path for path in have if os.path.basename(path) == RECORD and path not in names]
             chosen = [files[n] for n in lacking]
-            with self._still(number):
+            with self._while_wanted(number):
                 folder = keep_receive.make_room(paths.workdir, paths.job, sum(size for _, size, _ in chosen))
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
             for each in chosen:
-                with self._still(number):
+                with self._while_wanted(number):
                     pass
                 _receive(channel, folder, each)
-        with self._still(number):
+        with self._while_wanted(number):
             missing = keep_receive.put_in_place(paths.workdir, paths.job, chosen, aside)
         if missing:
             raise ValueError("%s did not come whole" % missing[0])

@@ -1,6 +1,6 @@
-"""What comes in at the mesh's port: connections of the run's members, few at a time, and one message on each.
+"""The mesh's port: accepts connections of the run's members, few at a time, with one message on each.
 
-Nobody without a certificate of this run is answered.
+A peer without a certificate of this run gets no answer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
 TIMEOUT_S = 5.0
 MOST_OF_ONE = 16  # connections of one member
-MAX_STRANGERS = 32  # connections that have not shown yet that they are of this run
+MAX_STRANGERS = 32  # connections without a finished handshake
 
 
-class Door:
-    """`listener` is bound and becomes ours; `answer(host, channel)` is called for each of `members`, in a thread of its own.
-    It may raise OSError and ValueError. `wanted`: what members say first, see handshake_gate.py."""
+class MeshListener:
+    """`listener` is bound, and is closed here; `answer(host, channel)` is called for each connection of `members`, on a thread of
+    its own, and may raise OSError and ValueError. `wanted`: the members' token, see handshake_gate.py."""
 
     def __init__(
         self,
@@ -38,62 +38,62 @@ class Door:
         self._answer = answer
         self._lock = threading.Lock()
         self._open: Dict[int, socket.socket] = {}  # oldest first
-        self._guests: Dict[int, str] = {}  # those of members: a checkpoint on its way takes its time
+        self._of_members: Dict[int, str] = {}  # descriptor -> member: these may stay open long, for a checkpoint
         listener.listen(1024)
-        self._gate = handshake_gate.Gate(listener, wanted, self._let_in)
+        self._gate = handshake_gate.Gate(listener, wanted, self._accept)
 
     def close(self) -> None:
         self._gate.close()
 
-    def _let_in(self, plain: socket.socket) -> None:
-        """Where there is no descriptor or no thread for it, it hangs up: members try again."""
-        admission = None
+    def _accept(self, plain: socket.socket) -> None:
+        """Closes the connection where there is no descriptor or thread for it: members try again."""
+        number = None
         try:
-            admission = self._admit(plain)
-            threading.Thread(target=self._listen_to, args=(plain, admission), daemon=True).start()
+            number = self._register(plain)
+            threading.Thread(target=self._serve, args=(plain, number), daemon=True).start()
         except (OSError, RuntimeError, MemoryError):
             plain.close()
-            if admission is not None:
-                self._dismiss(admission)
+            if number is not None:
+                self._close(number)
 
-    def _dismiss(self, admission: int) -> None:
+    def _close(self, number: int) -> None:
         with self._lock:
-            self._guests.pop(admission, None)
-            self._open.pop(admission).close()
+            self._of_members.pop(number, None)
+            self._open.pop(number).close()
 
-    def _admit(self, plain: socket.socket) -> int:
-        """Counts a connection; where there are too many, the oldest stranger is hung up: members need milliseconds to be none."""
-        guard = plain.dup()  # stays ours when TLS takes the socket over
+    def _register(self, plain: socket.socket) -> int:
+        """Counts a connection. Closes the oldest one without a finished handshake where there are too many."""
+        guard = plain.dup()  # still open here when TLS takes over the socket
         with self._lock:
             self._open[guard.fileno()] = guard
-            strangers = [each for number, each in self._open.items() if number not in self._guests]
+            strangers = [each for number, each in self._open.items() if number not in self._of_members]
             if len(strangers) > MAX_STRANGERS:
                 try:
                     strangers[0].shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    pass  # it hung up itself
+                    pass  # it is closed already
         return guard.fileno()
 
-    def _listen_to(self, plain: socket.socket, admission: int) -> None:
+    def _serve(self, plain: socket.socket, number: int) -> None:
         try:
             with plain:
                 plain.settimeout(TIMEOUT_S)
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
-                    if host in self._members and self._welcome(str(host), admission):
+                    if host in self._members and self._count_member(str(host), number):
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # a stranger, or a peer that will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
-            thread_errors.tell_once("a peer's connection")
+            thread_errors.report_once("a peer's connection")
         finally:
-            self._dismiss(admission)
+            self._close(number)
 
-    def _welcome(self, host: str, admission: int) -> bool:
+    def _count_member(self, host: str, number: int) -> bool:
         with self._lock:
-            if list(self._guests.values()).count(host) >= MOST_OF_ONE:
+            if list(self._of_members.values()).count(host) >= MOST_OF_ONE:
                 return False
-            self._guests[admission] = host
+            self._of_members[number] = host
             return True
 
 

@@ -1,8 +1,8 @@
-"""What one minder knows reaches all minders of the run: mutual TLS, one port per host, one message that may be repeated.
+"""Shares the state of one minder with all minders of the run: mutual TLS, one port per host, one idempotent message.
 
-A message is one JSON line with all that the sender knows; the answer is the same from the other side. News goes to the
-peers that have something running, again with growing pauses until acknowledged; who hears news tells it on; besides, one
-random peer is asked every ten seconds. Nobody without a certificate of this run is listened to. It decides nothing.
+A message is one JSON line with all that the sender knows; the answer is the same from the other side. News is sent to peers
+with running tasks, again with growing pauses until acknowledged, and each receiver passes it on; besides, one random peer is
+asked every ten seconds. Only peers with a certificate of this run are accepted. Decides nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
-SETTLE_S = 0.02  # news that come together go out together
+SETTLE_S = 0.02  # news of one moment is sent together
 GONE_S = 6.0  # a port refused for so long: no minder is there any more, and none was started again (that takes 2 to 5 s)
-FAREWELL_S = 1.0  # at most, for the last words of who goes
+LAST_UPDATE_S = 1.0  # at most, for the last update before the minder ends
 
 
-class Stranger(ValueError):
-    """Whoever listens there is not that host's minder of this run."""
+class WrongPeer(ValueError):
+    """The process that listens there is not that host's minder of this run."""
 
 
 class Mesh:
-    """`listener` is bound and becomes ours; `changed` is called from any thread when a peer brought news."""
+    """`listener` is bound, and is closed here; `changed` is called from any thread when a peer sent news. `offers(host, question,
+    channel)` answers questions of peers: see `ask`."""
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class Mesh:
         self._schedule = GossipSchedule(self._peers, self._begun, part.unminded_after_s)
         self._closed = False
         self._authority = certs["ca"]
-        self._door = mesh_listener.Door(
+        self._listener = mesh_listener.MeshListener(
             listener, server, list(self._peers), self._answer, handshake_gate.token(self._authority, part.host)
         )
-        threading.Thread(target=self._speak_loop, daemon=True).start()
+        threading.Thread(target=self._send_loop, daemon=True).start()
 
     # --- for the minder
 
@@ -75,60 +76,60 @@ class Mesh:
         with self._lock:
             return self._known
 
-    def tell(self, known: Knowledge) -> None:
-        """Joins it in; what is new goes out."""
+    def share(self, known: Knowledge) -> None:
+        """Joins it to the shared state; what is new is sent to peers."""
         self._join(known)
 
-    def all_heard(self) -> bool:
-        """Whether everybody who still has something running, and somebody to hear it, knows all that we know."""
+    def all_know(self) -> bool:
+        """Whether every peer with running tasks and a living minder knows all that this minder knows."""
         with self._lock:
             return all(peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned())
 
     def _is_gone(self, peer: MeshPeer) -> bool:
-        """Before the commit, a host that was never heard may only be late: its minder is still to come."""
+        """Whether its minder is gone. Before the commit, one that never sent a message may just be late."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
-        return refused and (peer.heard is not None or self._known.committed)
+        return refused and (peer.last_message is not None or self._known.committed)
 
     def in_touch(self) -> bool:
-        """Whether any peer has said anything since we are here, or none is left that would."""
+        """Whether any peer has sent a message to this minder, or none has running tasks."""
         with self._lock:
-            return not self._concerned() or any(peer.heard is not None for peer in self._peers.values())
+            return not self._concerned() or any(peer.last_message is not None for peer in self._peers.values())
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
-        """For each host, since when it was last heard of, counted from `since` at most."""
+        """Host -> seconds since its last message, counted from `since` at most."""
         with self._lock:
-            begin = max(self._begun, since or 0.0)  # one that takes over has heard nobody yet
-            return {host: now - max(begin, peer.heard or begin) for host, peer in self._peers.items()}
+            begin = max(self._begun, since or 0.0)  # a minder that takes over has no messages yet
+            return {host: now - max(begin, peer.last_message or begin) for host, peer in self._peers.items()}
 
     def refused_s(self) -> Dict[str, float]:
-        """For each host that answers that nobody listens there: for how long it has, as far as it was asked."""
+        """Host that refuses connections -> for how many seconds it has, until it was last asked."""
         with self._lock:
             refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
             return {host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()}
 
-    def attend(self, every_s: float) -> None:
-        """From now on nobody who still has something running goes unasked for longer than that."""
+    def ask_every(self, every_s: float) -> None:
+        """From now on each peer with running tasks is asked at least so often."""
         with self._lock:
-            if self._schedule.attend(every_s):
+            if self._schedule.ask_every(every_s):
                 self._lock.notify_all()
 
-    def calm_down(self) -> None:
-        """From now on who does not answer is seldom asked. Who asks us is answered as before."""
+    def ask_seldom(self) -> None:
+        """From now on peers that do not answer are asked seldom. Their own questions are answered as before."""
         with self._lock:
-            self._schedule.calm_down()
+            self._schedule.ask_seldom()
 
     def notify(self) -> None:
-        """The minder is to look again."""
+        """Makes the minder look again."""
         self._changed()
 
-    def say_farewell(self) -> None:
-        """Before we go: once more to some who may wait for our end though nothing runs there any more, and would look for us
-        in vain. Who does not answer at once may find that out."""
+    def send_last_update(self) -> None:
+        """Sends the state once more to some peers without running tasks: they may wait for this host's end, and its minder is
+        about to end. A peer that does not answer at once finds the port refused later."""
         with self._lock:
             untold = [peer for peer in self._peers.values() if peer.digest != self._digest and peer.refused is None]
         random.shuffle(untold)
-        calls = [threading.Thread(target=self._speak, args=(peer,), daemon=True) for peer in untold[: self._schedule.fanout]]
-        until = time.monotonic() + FAREWELL_S
+        calls = [threading.Thread(target=self._send_to, args=(peer,), daemon=True) for peer in untold[: self._schedule.fanout]]
+        until = time.monotonic() + LAST_UPDATE_S
         try:
             for call in calls:
                 call.start()
@@ -141,7 +142,7 @@ class Mesh:
         with self._lock:
             self._closed = True
             self._lock.notify_all()
-        self._door.close()
+        self._listener.close()
 
     # --- what is known
 
@@ -158,39 +159,39 @@ class Mesh:
 
     def _concerned(self) -> List[MeshPeer]:
         """Peers with a task that has not ended as far as we know."""
-        running = {peer.host for task, peer in self._tasks.items() if self._comes_more(task, peer)}
+        running = {peer.host for task, peer in self._tasks.items() if self._may_change(task, peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
-    def _comes_more(self, task: str, peer: wire.Peer) -> bool:
+    def _may_change(self, task: str, peer: wire.Peer) -> bool:
         fields = self._known.ended.get(task)
         if fields is None or not shared_state.is_final(fields):
             return True
-        # It waits until it hears that the run is over; stopped for good, it has.
+        # The gang may need its host until the run is over; a task that was stopped shows that its host knows.
         return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
-    def _heard(self, host: str, value: Any) -> None:
-        """What a peer says it knows. Raises ValueError on nonsense."""
-        told = shared_state.from_json(value, self._tasks, self._hosts)
-        news = self._join(told)
+    def _receive(self, host: str, value: Any) -> None:
+        """Joins the state that a peer sent. Raises ValueError where it is none."""
+        theirs = shared_state.from_json(value, self._tasks, self._hosts)
+        news = self._join(theirs)
         with self._lock:
             peer = self._peers[host]
-            peer.digest, peer.heard, peer.failures, peer.refused = told.digest(), time.monotonic(), 0, None
+            peer.digest, peer.last_message, peer.failures, peer.refused = theirs.digest(), time.monotonic(), 0, None
             self._lock.notify_all()
         if news:
             self._changed()
 
-    # --- speaking
+    # --- sending
 
-    def _speak_loop(self) -> None:
+    def _send_loop(self) -> None:
         while not self._closed:
             try:
-                self._speak_to_some()
-            except Exception:  # noqa: BLE001 - whatever it is, the others wait for our word
-                thread_errors.tell_once("speaking to peers")
+                self._send_due()
+            except Exception:  # noqa: BLE001 - whatever the error, other hosts wait for messages
+                thread_errors.report_once("speaking to peers")
                 time.sleep(1.0)
 
-    def _speak_to_some(self) -> None:
-        """Begins what is due, or waits until something is."""
+    def _send_due(self) -> None:
+        """Connects to the peers that are due, or waits until one is."""
         with self._lock:
             now = time.monotonic()
             concerned = self._concerned()
@@ -202,18 +203,18 @@ class Mesh:
                 peer.busy, peer.tried = True, now
         for peer in chosen:
             try:
-                threading.Thread(target=self._speak, args=(peer,), daemon=True).start()
+                threading.Thread(target=self._send_to, args=(peer,), daemon=True).start()
             except (RuntimeError, MemoryError):  # no more threads for this user now
                 self._missed(peer, refused=False)
         time.sleep(SETTLE_S)
 
-    def _speak(self, peer: MeshPeer) -> None:
+    def _send_to(self, peer: MeshPeer) -> None:
         try:
             self._exchange(peer)
         except (OSError, ValueError) as error:
-            self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, Stranger)))
+            self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, WrongPeer)))
         except Exception:  # noqa: BLE001 - no memory, say: it is tried again
-            thread_errors.tell_once("a word to a peer")
+            thread_errors.report_once("a word to a peer")
             self._missed(peer, refused=False)
         finally:
             with self._lock:
@@ -228,12 +229,12 @@ class Mesh:
     def _exchange(self, peer: MeshPeer) -> None:
         with self.call(peer.address) as channel:
             with self._lock:
-                said, message = self._digest, self._message()
+                sent, message = self._digest, self._message()
             channel.sendall(message)
             value = mesh_listener.receive(channel)
-        self._heard(peer.address.host, self._body(value, peer.address.host))
+        self._receive(peer.address.host, self._body(value, peer.address.host))
         with self._lock:
-            if said == self._digest != peer.digest:  # it heard all, and does not take all of it: of another version, say
+            if sent == self._digest != peer.digest:  # it received all and does not know all: another version, say
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     @contextmanager
@@ -243,11 +244,11 @@ class Mesh:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._client.wrap_socket(plain, server_hostname=handshake_gate.token(self._authority, address.host)) as channel:
                 if tls.peer_name(channel) != address.host:
-                    raise Stranger("another host answers there")
+                    raise WrongPeer("another host answers there")
                 yield channel
 
     def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
-        """Sends a question instead of what we know: the other side's `offers` answer it."""
+        """Sends a question instead of the state: the other side's `offers` answers it."""
         body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "ask": question}
         channel.sendall(json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n")
 
@@ -267,5 +268,5 @@ class Mesh:
             self._body(value, host)
             self._offers(host, value["ask"], channel)
             return
-        self._heard(host, self._body(value, host))
+        self._receive(host, self._body(value, host))
         channel.sendall(self._message())

@@ -1,7 +1,7 @@
 """What a minder knows of its run, on all hosts: committed, how tasks ended, the gang's round, abort. Values only.
 
-Joining what two minders know is idempotent, commutative and monotone, so that it does not matter who tells whom, how
-often, or in which order.
+Joining the states of two minders is idempotent, commutative and monotone, so that the order and number of messages do
+not matter.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState, Unchecked
 
-MAX_TEXT = 300  # also of what we say ourselves: whoever hears more cuts it, and would never know the same
+MAX_TEXT = 300  # of any text that is sent: a receiver truncates a longer one, and the states would never be equal
 ABORT_KINDS = ("abort", "failed", "stop")
-MAX_ROUND = 10**6  # of any count: nobody believes more, so nobody says more, whatever a host that lies has said before
-Stand = Tuple[int, int]
-Unminded = Tuple[int, float]
+MAX_ROUND = 10**6  # of any count that is sent: a receiver rejects a larger one
+RoundStage = Tuple[int, int]
+Absence = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
-    """`ended` task -> how its latest attempt that ended did; not `final`: it starts again. `round`: how often the gang starts,
-    and after whose death; None: once, with the run. `stands` host -> (round, stage): how far it is with that start.
-    `decided`: when the deciding tasks had succeeded (UTC seconds), as some host found: no round that others begin undoes it.
-    `unminded` host -> (n, since, UTC seconds): nobody minds the run there while n is odd, somebody does again where it is even.
-    """
+    """`ended` task -> the ending of its latest attempt that ended; not `final`: it starts again. `round`: the gang's latest new
+    start; None: there was none. `stands` host -> (round, stage): how far it is with that start. `decided`: when the deciding
+    tasks had succeeded (UTC seconds), as one host found: no later round undoes it. `unminded` host -> (n, since, UTC seconds):
+    the host has no minder while n is odd, and has one again where it is even."""
 
     committed: bool = False
     abort: Optional[Abort] = None
     ended: Dict[str, Ending] = {}
     round: Optional[GangRound] = None
-    stands: Dict[str, Stand] = {}
+    stands: Dict[str, RoundStage] = {}
     decided: Optional[float] = None
-    unminded: Dict[str, Unminded] = {}
+    unminded: Dict[str, Absence] = {}
 
     def join(self, other: "Knowledge") -> "Knowledge":
         ended = dict(self.ended)
@@ -60,7 +59,7 @@ class Knowledge(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """How tasks end from now on changes nothing for the others."""
+        """Whether later endings of tasks change nothing for other hosts."""
         return self.abort is not None or self.decided is not None
 
     def as_json(self) -> SharedState:
@@ -89,14 +88,14 @@ def _earlier(one: Optional[Abort], other: Abort) -> Abort:
 
 
 def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
-    """Of one attempt what is final, then what was earlier."""
+    """The ending of the later attempt; of one attempt the final one, then the earlier."""
     if one is None:
         return other
     return min(one, other, key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)))
 
 
 def _later_round(one: Optional[GangRound], other: Optional[GangRound]) -> Optional[GangRound]:
-    """Of two that say why the same round began, the earlier death."""
+    """The later round; of two reports of one round the earlier death."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
@@ -111,8 +110,8 @@ def is_final(ending: Ending) -> bool:
 
 
 def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]" = ()) -> Knowledge:
-    """What a peer, or our own file, says. `hosts`: of the run, besides those of its tasks. Raises ValueError on anything that
-    is no knowledge of this run."""
+    """The state in a peer's message, or in our own file. `hosts`: of the run, besides those of its tasks. Raises ValueError where
+    it is no state of this run."""
     known_hosts = {peer.host for peer in tasks.values()} | set(hosts)
     said: Unchecked = bounded_json.fields(value, dict.fromkeys(Knowledge._fields, lambda one: one), ())
     stands = bounded_json.table(said.get("stands", {}), known_hosts)
@@ -121,7 +120,7 @@ def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]
         _checked_abort(said["abort"], known_hosts) if "abort" in said else None,
         {task: _checked_ending(one, tasks[task]) for task, one in bounded_json.table(said.get("ended", {}), tasks).items()},
         _checked_round(said["round"], tasks) if "round" in said else None,
-        {host: _checked_stand(stand) for host, stand in stands.items()},
+        {host: _checked_stage(stand) for host, stand in stands.items()},
         bounded_json.time(said["decided"]) if "decided" in said else None,
         {host: _checked_absence(one) for host, one in bounded_json.table(said.get("unminded", {}), known_hosts).items()},
     )
@@ -171,13 +170,13 @@ def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> GangRound:
     return checked
 
 
-def _checked_stand(said: Any) -> Stand:
+def _checked_stage(said: Any) -> RoundStage:
     if not isinstance(said, (list, tuple)) or len(said) != 2:
         raise ValueError("no stand")
     return _count(said[0]), _stage(said[1])
 
 
-def _checked_absence(said: Any) -> Unminded:
+def _checked_absence(said: Any) -> Absence:
     if not isinstance(said, (list, tuple)) or len(said) != 2:
         raise ValueError("no absence")
     return _count(said[0]), bounded_json.time(said[1])
@@ -187,20 +186,20 @@ _count, _stage = bounded_json.integer(0, MAX_ROUND), bounded_json.integer(0, 3)
 _seconds, _text_check = bounded_json.number(0.0, 1e9), bounded_json.text(MAX_TEXT)
 
 
-def after(number: int) -> int:
-    """The next of a count that is told."""
+def next_count(number: int) -> int:
+    """The next number of a count that is sent, MAX_ROUND at most."""
     return min(number + 1, MAX_ROUND)
 
 
 def next_attempt(known: Knowledge, task: str) -> int:
-    """The one after the last that is known of; the first one where none is."""
+    """The number after the latest known attempt; 1 where none is known."""
     ending = known.ended.get(task)
-    return after(0 if ending is None else ending.get("attempt", 0))
+    return next_count(0 if ending is None else ending.get("attempt", 0))
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:
-    """What the others must know of an attempt that ended. Not `final`: the task starts again. `again`: it would have,
-    had the run not been over before: such a death is no failure of the run."""
+    """What other hosts must know of an attempt that ended. Not `final`: the task starts again. `again`: it would have started
+    again if the run had not been over: such a death is no failure of the run."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -236,7 +235,7 @@ def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
 
 
 def end_of(peers: "List[wire.Peer]", known: Knowledge) -> Knowledge:
-    """Of what is known only why the run is over, and no other host needs more to end its part."""
+    """The part of `known` that says why the run is over: all that another host needs to end its part."""
     death = first_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
@@ -250,7 +249,7 @@ def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Death]:
     for peer in peers:
         fields = known.ended.get(peer.task)
         if fields is None or not is_final(fields) or fields.get("again") or (limit is not None and fields["time"] >= limit):
-            continue  # the training was decided by then: no end after that can undo it
+            continue  # after the training was decided no end is a failure
         if is_death(peer, fields):
             deaths.append(death_of(fields, peer.task, peer.host))
     return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
@@ -261,12 +260,12 @@ def death_of(ending: Ending, task: str, host: str) -> Death:
 
 
 def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
-    """How a member of the gang ended before the gang starts again counts for nothing."""
+    """Whether it is of an earlier round of the gang: then it no longer counts."""
     return peer.gang and ending.get("round", 1) < known.round_number
 
 
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
-    """An end that nobody wanted. A task that we stopped has not died."""
+    """Whether the task failed by this ending. A task that was stopped has not died."""
     return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, ending)
 
 
@@ -276,7 +275,7 @@ def too_early(peer: wire.Peer, ending: Ending) -> bool:
 
 
 def serves(task: "Union[wire.Peer, wire.TaskSpec]") -> bool:
-    """Whether it never ends by itself. A ps does not, whatever else is said."""
+    """Whether it never ends by itself: a server, and every ps."""
     return task.serves or task.role == "ps"
 
 

@@ -1,4 +1,4 @@
-"""Mutual TLS with the keys of one run: whoever has no certificate of its authority is not spoken to."""
+"""Mutual TLS with the certificates of one run: a peer without a certificate of its CA is rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For listening and for speaking. Raises ssl.SSLError."""
+    """(server context, client context). Raises ssl.SSLError."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False  # names are the run's own, compared by peer_name: addresses mean nothing here
     server.num_tickets = 0  # unread tickets turn a close into a reset
@@ -31,7 +31,7 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """load_cert_chain takes paths only: memory where the kernel has it, else a 0600 file that is gone again."""
+    """A path with this content, for load_cert_chain: in memory where the kernel can, else a temporary 0600 file."""
     content = text.encode("ascii")
     try:
         descriptor = os.memfd_create("certs")
@@ -59,7 +59,7 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
 
 
 def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
-    """The next operation ends by then (monotonic). Raises socket.timeout, an OSError, where it is past."""
+    """Sets the time-out of the next operation to `deadline` (monotonic seconds). Raises socket.timeout where it is past."""
     left_s = deadline - time.monotonic()
     if left_s <= 0.0:
         raise socket.timeout("too slow")
@@ -67,8 +67,8 @@ def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
 
 
 def read_line(channel: ssl.SSLSocket, most_bytes: int, within_s: float) -> bytes:
-    """Up to the end of a line, and not one byte more, for what follows may be contents. However it comes, the whole line
-    takes no longer than `within_s`. Raises OSError, ValueError."""
+    """One line, and no byte behind it, which may be file content. The whole line takes at most `within_s`. Raises OSError,
+    ValueError."""
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()
     while not text.endswith(b"\n"):

@@ -1,6 +1,6 @@
-"""Why the run is over, as the control machine told it to a host that the others cannot reach.
+"""Why the run is over: the control machine carries it to a host that the other minders cannot reach.
 
-It is believed as much as a word over the mesh, and checked as one.
+It counts like a message over the mesh, and is checked like one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
-    """What was told since the last look."""
+    """Reads and removes what was left since the last look."""
     path = paths.file(layout.TOLD)
     said = read_json(path)
     if said is None:
@@ -29,7 +29,7 @@ def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
 
 
 def tell(paths: RunPaths, said: Knowledge) -> None:
-    """For the next look, which comes at once. Raises OSError."""
+    """Leaves it for the minder, and wakes it up. Raises OSError."""
     write_json(paths.file(layout.TOLD), said.as_json())
     paths.wake()
 

@@ -1,4 +1,4 @@
-"""What is decided upon, and what may come of it: values that decide.py and restart.py share with the minder."""
+"""The input and the output of decisions: values that decide.py, restart.py and unminded.py share with the minder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import RestartCount, Word
 
 
-class Own(NamedTuple):
-    """One task of this host, as it is now. `quiet_s`: since it last wrote anything of its own (0 where that is unknown).
-    `written`: False while the supervisor of this attempt has not written its status yet: on disk lies that of the attempt
-    before. `waits`: the tasks that TensorFlow says it waits for, where it has said nothing else since."""
+class OwnTask(NamedTuple):
+    """One task of this host, as it is now. `quiet_s`: seconds since it last logged anything of its own (0 where unknown).
+    `written`: False while the supervisor of this attempt has not written its status: the one on disk is of the attempt before.
+    `waits`: the tasks that TensorFlow says it waits for, if it has logged nothing else since."""
 
     status: wire.TaskStatus
     supervised: bool  # its supervisor is alive
@@ -24,27 +24,25 @@ class Own(NamedTuple):
 
 
 class View(NamedTuple):
-    """All that is decided upon. `now` and `marks` are monotonic seconds; marks: prepared, started, decided,
-    "again TASK" and "round N": not before."""
+    """All that a decision depends on. `now` and `marks` are monotonic seconds. Marks: when the run was prepared, started and
+    decided; the earliest start of a task ("again TASK") and of a round ("round N")."""
 
     part: wire.HostPart
     phase: str
     known: Knowledge
-    own: Dict[str, Own]
+    own: Dict[str, OwnTask]
     now: float
     marks: Dict[str, float]
     words: Dict[str, Word]  # start, commit, abort, stop
-    silent_s: Dict[str, float] = {}  # host -> since it was last heard of, where that is known
-    counts: Dict[str, RestartCount] = {}  # task -> restart.account of its last death
-    supplied: int = 1  # the gang's round for which the chief's keep lies here
+    silent_s: Dict[str, float] = {}  # host -> seconds since its last message, where known
+    counts: Dict[str, RestartCount] = {}  # task -> restart.count_failure of its last death
+    supplied: int = 1  # the gang's round for which the chief's keep has been fetched
     boot_id: Optional[str] = None
-    astray: bool = False  # all of it was gone here, by a reboot say, and no other host has been heard of since
-    refused_s: Dict[
-        str, float
-    ] = {}  # host -> for how long it has answered that nobody listens at the mesh's port, and said no word
+    rejoining: bool = False  # the processes here were gone (a reboot, say), and no other host has answered since
+    refused_s: Dict[str, float] = {}  # host -> for how long it has refused connections to the mesh's port
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
-        """Whether that attempt belongs to an earlier life of this host."""
+        """Whether that attempt belongs to an earlier boot of this host."""
         return None not in (self.boot_id, status.boot_id) and self.boot_id != status.boot_id
 
 
@@ -55,7 +53,7 @@ class Start(NamedTuple):
 
 
 class End(NamedTuple):
-    """TERM to the task's tree, `grace_s`, KILL. Repeated until it has ended."""
+    """TERM to the task's processes, KILL after `grace_s`. Repeated until it has ended."""
 
     task: str
     reason: str
@@ -63,7 +61,7 @@ class End(NamedTuple):
 
 
 class Reap(NamedTuple):
-    """Its supervisor is dead: kill what is left, write the status."""
+    """Its supervisor is dead: kill its processes that are left, write its status."""
 
     task: str
     outcome: str
@@ -73,42 +71,42 @@ class Reap(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """It died once too often."""
+    """It has used up its restarts."""
 
     task: str
     reason: str
 
 
 class NewRound(NamedTuple):
-    """Tell all hosts that the gang starts again: the `task` died."""
+    """Tell all hosts that the gang starts again, because `task` died."""
 
     n: int
     task: str
 
 
-class Stand(NamedTuple):
-    """Tell all hosts how far this one is with the gang's new start."""
+class ReportStage(NamedTuple):
+    """Tell all hosts how far this one is with round `n` of the gang: a stage of restart.py."""
 
     n: int
     stage: int
 
 
 class Supply(NamedTuple):
-    """Fetch the chief's keep, once for each round. Goes on in the background; repeated until it has come."""
+    """Fetch the chief's keep, once for each round, in the background. Repeated until it has arrived."""
 
     n: int
 
 
-class Unminded(NamedTuple):
-    """Tell all hosts that nobody minds the run on that one (n is odd), or that somebody does again. `for_s`: since when."""
+class ReportUnminded(NamedTuple):
+    """Tell all hosts that `host` has no minder (n is odd) or has one again (n is even). `for_s`: for how long."""
 
     host: str
     n: int
     for_s: float = 0.0
 
 
-class Lose(NamedTuple):
-    """Tell all hosts that what ran on that one is lost for good: nobody has minded it for too long."""
+class ReportLost(NamedTuple):
+    """Tell all hosts that the tasks of `host` are lost for good: it has had no minder for too long."""
 
     host: str
 
@@ -121,12 +119,12 @@ class Commit(NamedTuple):
     """Tell all hosts."""
 
 
-class Abort(NamedTuple):
-    """Tell all hosts that the run ends: kind as in knowledge.ABORT_KINDS."""
+class AbortRun(NamedTuple):
+    """Tell all hosts that the run ends: `kind` is one of shared_state.ABORT_KINDS."""
 
     kind: str
     reason: str
     grace_s: Optional[float] = None
 
 
-Action = Union[Start, End, Reap, Phase, Commit, Abort, GiveUp, NewRound, Stand, Supply, Unminded, Lose]
+Action = Union[Start, End, Reap, Phase, Commit, AbortRun, GiveUp, NewRound, ReportStage, Supply, ReportUnminded, ReportLost]

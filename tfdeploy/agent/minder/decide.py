@@ -1,6 +1,6 @@
-"""When a run starts and ends on this host: (part, what is known, own tasks, clock) -> actions. Pure.
+"""When a run starts and ends on this host: (part, shared state, own tasks, clock) -> actions. Pure.
 
-Reads no clock and no file, so that every rule is a row in a table of tests. What starts again is in restart.py.
+Reads no clock and no file, so that every rule is a row in a table of tests. Restarts are in restart.py.
 """
 
 from __future__ import annotations
@@ -9,39 +9,39 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List
 from tfdeploy.agent.mesh.shared_state import decided, first_death, in_words, is_final, next_attempt, serves
 from tfdeploy.agent.minder import restart, unminded
-from tfdeploy.agent.minder.actions import Abort, Action, Commit, End, Own, Phase, Reap, Start, View
+from tfdeploy.agent.minder.actions import AbortRun, Action, Commit, End, OwnTask, Phase, Reap, Start, View
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Abort as ToldAbort
+    from tfdeploy.agent.shapes import Abort
 
-__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "Abort", "Reap", "Commit", "End", "Own", "Phase", "Start", "View", "decide"]
+__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "AbortRun", "Reap", "Commit", "End", "OwnTask", "Phase", "Start", "View", "decide"]
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 ALONE = "back after its processes were gone, and no other host of the run answered for a day"
-ASTRAY_S = 86400.0  # a host that came back waits so long to hear from another before it gives up
+REJOIN_S = 86400.0  # a host that came back waits so long for an answer of another host before it gives up
 
 
 def decide(view: View) -> List[Action]:
-    """What to do now. Asked again whenever something changed, and from time to time."""
+    """What to do now. Called whenever something changed, and from time to time."""
     if view.phase == "ended":
         return []
     news = _news(view)
     if news:
         return news
     reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
-    return reaping + _others(view)  # what cannot be killed holds up nobody else
+    return reaping + _after_reaping(view)  # a task that cannot be killed does not delay the others
 
 
-def _others(view: View) -> List[Action]:
+def _after_reaping(view: View) -> List[Action]:
     if view.known.abort is not None:
         return _end_all(view, view.known.abort)
     if view.phase == "prepared":
         return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
-    if view.astray:  # the run may be over elsewhere: nothing starts before somebody says that it is not
-        return [Abort("abort", ALONE)] if _since(view, "back") >= ASTRAY_S else []
+    if view.rejoining:  # the run may be over: nothing starts before another host has answered
+        return [AbortRun("abort", ALONE)] if _since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
         Start(task, _next_attempt(view, task), number)
@@ -50,33 +50,33 @@ def _others(view: View) -> List[Action]:
     ]
     if view.phase != "committed":
         return actions
-    return actions + unminded.attend(view) + restart.recover(view) + _finish(view)
+    return actions + unminded.report(view) + restart.recover(view) + _finish(view)
 
 
 def _next_attempt(view: View, task: str) -> int:
-    """The first one; or, where a power cut took its status, the one after the last that the others know of."""
+    """The first one; where a power cut took its status, the one after the last in the shared state."""
     return next_attempt(view.known, task)
 
 
 def _news(view: View) -> List[Action]:
-    """What this host learns by itself and must tell: commit, or why the run ends."""
+    """What this host alone finds out and must tell the others: commit, or why the run ends."""
     part, words, known = view.part, view.words, view.known
     if known.abort is not None:
         return []
     if "stop" in words:
-        return [Abort("stop", STOPPED_BY_OPERATOR, words["stop"].get("grace_s"))]
+        return [AbortRun("stop", STOPPED_BY_OPERATOR, words["stop"].get("grace_s"))]
     if "abort" in words:
-        return [Abort("abort", words["abort"].get("reason") or "rolled back")]
+        return [AbortRun("abort", words["abort"].get("reason") or "rolled back")]
     death = first_death(part.peers, known)
     if death is not None:
-        return [Abort("failed", in_words(death))]
+        return [AbortRun("failed", in_words(death))]
     if view.phase == "prepared" and "start" not in words and _since(view, "prepared") >= part.start_within_s:
-        return [Abort("abort", "prepared, but not started within %g s" % part.start_within_s)]
+        return [AbortRun("abort", "prepared, but not started within %g s" % part.start_within_s)]
     if view.phase == "started":
         if known.committed or "commit" in words:
             return [Commit(), Phase("committed")]
         if _since(view, "started") >= part.commit_within_s:
-            return [Abort("abort", "started, but not committed within %g s" % part.commit_within_s)]
+            return [AbortRun("abort", "started, but not committed within %g s" % part.commit_within_s)]
     return []
 
 
@@ -84,11 +84,11 @@ def _since(view: View, mark: str) -> float:
     return view.now - view.marks.get(mark, view.now)
 
 
-def _orphaned(own: Own) -> bool:
+def _orphaned(own: OwnTask) -> bool:
     return own.status.state in ("starting", "running") and not own.supervised
 
 
-def _reap(view: View, own: Own) -> Reap:
+def _reap(view: View, own: OwnTask) -> Reap:
     task, which = own.status.task, (max(1, own.status.attempt), own.status.round)
     if view.rebooted(own.status):
         return Reap(task, "lost", "host rebooted", *which)
@@ -102,7 +102,7 @@ def _all_ended(view: View) -> bool:
 
 
 def _all_over(view: View) -> bool:
-    """All has ended here, and nothing of it starts again."""
+    """All tasks have ended here, and none of them starts again."""
     if not _all_ended(view):
         return False
     if decided(view.part.peers, view.known) is not None:
@@ -111,10 +111,10 @@ def _all_over(view: View) -> bool:
     return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
 
 
-def _end_all(view: View, abort: ToldAbort) -> List[Action]:
+def _end_all(view: View, abort: Abort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
-    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]  # a later stop may have less patience
+    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]  # a later stop may give less time
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
     for task, own in view.own.items():
@@ -126,7 +126,7 @@ def _end_all(view: View, abort: ToldAbort) -> List[Action]:
 
 
 def _finish(view: View) -> List[Action]:
-    """The deciding tasks have succeeded: the others get their grace, then the servers end."""
+    """The deciding tasks have succeeded: the others get their grace time, then the servers are ended."""
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
@@ -137,23 +137,23 @@ def _finish(view: View) -> List[Action]:
         own = view.own[spec.task]
         if own.status.state in ("ended", "lost") and not own.supervised:
             continue
-        over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_in_vain(view, own)
+        over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_for_ended(view, own)
         if done if serves(spec) else over:
             actions.append(End(spec.task, DECIDED, part.stop_grace_s))
     return actions
 
 
-def _waits_in_vain(view: View, own: Own) -> bool:
-    """Its session is not made before all have answered, and one of these has ended for good."""
+def _waits_for_ended(view: View, own: OwnTask) -> bool:
+    """Whether it waits for a task that has ended for good: its session would never be made."""
     return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
-    """A task anywhere has ended, or its host has been silent for longer than it could have taken to say so."""
+    """Whether a task of any host has ended, or its host has been silent for longer than its end can take."""
     fields = view.known.ended.get(peer.task)
     if fields is not None and is_final(fields):
         return True
     if peer.task in view.own:
         return False
-    patience = view.part.finish_grace_s + view.part.stop_grace_s
-    return min(waited, view.silent_s.get(peer.host, 0.0)) >= patience
+    longest_s = view.part.finish_grace_s + view.part.stop_grace_s
+    return min(waited, view.silent_s.get(peer.host, 0.0)) >= longest_s

@@ -1,4 +1,4 @@
-"""What a minder does: each action that decide.py asks for is carried out by one method. It decides nothing."""
+"""The effects of a minder: one method for each action of decide.py. Decides nothing."""
 
 from __future__ import annotations
 
@@ -36,42 +36,42 @@ class Effects:
     ) -> None:
         self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
         self._mesh, self._keep, self._holders, self._own_ports = mesh, keep, holders, own_ports
-        self._programs_know = False
+        self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,
             actions.End: self._end,
             actions.Reap: self._reap,
             actions.GiveUp: self._give_up,
             actions.Supply: self._supply,
-            actions.Stand: self._stand,
+            actions.ReportStage: self._report_stage,
             actions.NewRound: self._new_round,
-            actions.Unminded: self._learn_of_host,
-            actions.Lose: self._learn_of_host,
-            actions.Phase: self._enter,
+            actions.ReportUnminded: self._learn_of_host,
+            actions.ReportLost: self._learn_of_host,
+            actions.Phase: self._enter_phase,
             actions.Commit: self._commit,
-            actions.Abort: self._abort,
+            actions.AbortRun: self._abort,
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """True: something changed by it, look again at once. Raises OSError where the system refuses it."""
+        """True: it changed something, and the next step is due at once. Raises OSError where the system refuses it."""
         return self._methods[type(action)](action)
 
-    def know(self, known: Knowledge) -> None:
-        """`known` holds all that was known before. On disk first, then told to the other hosts."""
+    def learn(self, known: Knowledge) -> None:
+        """`known` holds all that was known before. It is written to disk, then sent to the other hosts."""
         self._store.learn(known)
         self._store.save()
-        self.tell()
+        self.share()
 
-    def tell(self) -> None:
-        """What is known to the other minders; that the run is decided to its programs too."""
+    def share(self) -> None:
+        """Sends what is known to the other minders; tells the programs once the run is decided."""
         if self._mesh is not None:
-            self._mesh.tell(self._store.known)
+            self._mesh.share(self._store.known)
         if "decided" not in self._store.state.marks:
             return
         if self._mesh is not None:
-            self._mesh.attend((self._part.finish_grace_s + self._part.stop_grace_s) / 4)
-        if not self._programs_know:
-            self._programs_know = True
+            self._mesh.ask_every((self._part.finish_grace_s + self._part.stop_grace_s) / 4)
+        if not self._programs_told:
+            self._programs_told = True
             self._tell_programs()
 
     def _tell_programs(self) -> None:
@@ -79,11 +79,11 @@ class Effects:
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:
-            pass  # a full disk: they have their grace
+            pass  # a full disk: they have their grace time
 
     def keep_refused(self) -> str:
-        """Why the chief's keep has not come; "" where nothing went wrong."""
-        return "" if self._keep is None else self._keep.said
+        """Why the chief's keep has not arrived; "" where nothing went wrong."""
+        return "" if self._keep is None else self._keep.error
 
     def end_stalled(self, task: str, attempt: int, reason: str) -> None:
         """That attempt has failed, if it is still the one that runs."""
@@ -94,7 +94,7 @@ class Effects:
     # --- a method for each action
 
     def _start(self, action: actions.Start) -> bool:
-        self._own_ports.let_go(action.task)
+        self._own_ports.release(action.task)
         return self._supervisors.start(action.task, action.attempt, action.round)
 
     def _end(self, action: actions.End) -> bool:
@@ -108,47 +108,47 @@ class Effects:
         return reap.give_up(self._paths, action.task, action.reason)
 
     def _supply(self, action: actions.Supply) -> bool:
-        if self._keep is None or not self._keep.has_come(action.n):
+        if self._keep is None or not self._keep.has_arrived(action.n):
             return False
         self._store.state.supplied = action.n
         self._store.note_change()
         self._store.journal("supplied", round=action.n)
         return True
 
-    def _stand(self, action: actions.Stand) -> bool:
-        self.know(self._store.known.join(Knowledge(stands={self._part.host: (action.n, action.stage)})))
+    def _report_stage(self, action: actions.ReportStage) -> bool:
+        self.learn(self._store.known.join(Knowledge(stands={self._part.host: (action.n, action.stage)})))
         self._store.journal("gang", round=action.n, stage=action.stage)
         return True
 
     def _new_round(self, action: actions.NewRound) -> bool:
         status, count = self._paths.status(action.task), self._store.state.restarts[action.task]
-        self.know(self._store.known.join(Knowledge(round=restart.new_round(action, status, count))))
+        self.learn(self._store.known.join(Knowledge(round=restart.new_round(action, status, count))))
         return True
 
-    def _learn_of_host(self, action: Union[actions.Unminded, actions.Lose]) -> bool:
-        self.know(unminded.learn(self._part, self._store.known, action, clock.now(self._part)))
+    def _learn_of_host(self, action: Union[actions.ReportUnminded, actions.ReportLost]) -> bool:
+        self.learn(unminded.learn(self._part, self._store.known, action, clock.now(self._part)))
         return True
 
     def _commit(self, action: actions.Commit) -> bool:
-        self.know(self._store.known._replace(committed=True))
+        self.learn(self._store.known._replace(committed=True))
         return True
 
-    def _abort(self, action: actions.Abort) -> bool:
+    def _abort(self, action: actions.AbortRun) -> bool:
         reason = action.reason[: shared_state.MAX_TEXT]
         said: Abort = {"host": self._part.host, "time": clock.now(self._part), "kind": action.kind, "reason": reason}
         if action.grace_s is not None:
             said["grace_s"] = action.grace_s
-        self.know(self._store.known.join(Knowledge(abort=said)))
+        self.learn(self._store.known.join(Knowledge(abort=said)))
         self._store.journal("abort", kind=action.kind, reason=action.reason)
         return True
 
-    def _enter(self, action: actions.Phase) -> bool:
+    def _enter_phase(self, action: actions.Phase) -> bool:
         state = self._store.state
         if action.phase == "started":
             state.started = clock.now(self._part)
             state.marks["started"] = time.monotonic()
         if action.phase == "committed":
-            leftovers.settle(self._paths)
+            leftovers.forget_doubt(self._paths)
         if action.phase == "ended":
             self._release()
             leftovers.restore_links(self._paths)

@@ -1,4 +1,4 @@
-"""The ports that a minder holds from prepare on, and the one that its mesh listens on; one that takes over is patient."""
+"""The ports that a minder holds from prepare on, and the port of its mesh."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import socket
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List
 from tfdeploy.agent.host import sockets
-from tfdeploy.agent.minder.actions import Own
+from tfdeploy.agent.minder.actions import OwnTask
 
-MESH_AGAIN_S = 5.0  # what a dead minder's connections may keep its port
+MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep the mesh's port
 
 
 class PortTaken(Exception):
@@ -29,35 +29,35 @@ def _hold(port: int, beside: bool) -> socket.socket:
         return sockets.hold(port, beside=beside)
     except OSError as error:
         if beside and error.errno == errno.EADDRINUSE:
-            return socket.socket()  # the task has it for itself alone; nobody else can take it
+            return socket.socket()  # the task has bound it exclusively: no other process can take it
         raise PortTaken(port) from error
 
 
 class OwnPorts:
-    """The ports that programs bind for themselves alone: held whenever their task is not alive, by nobody of ours otherwise."""
+    """The ports that programs bind exclusively: held while their task is not alive, released before it starts."""
 
     def __init__(self, part: wire.HostPart) -> None:
         self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
         self._held: Dict[str, socket.socket] = {}
 
     def hold(self) -> None:
-        """All of them, before anything was started. Raises PortTaken."""
+        """Holds all of them, before any task was started. Raises PortTaken."""
         for task, port in self._ports.items():
             self._held[task] = _hold(port, beside=False)
 
-    def hold_idle(self, own: Dict[str, Own]) -> None:
-        """Again after a death, until the next start. Where somebody else has one by then, that start fails and says so."""
+    def hold_idle(self, own: Dict[str, OwnTask]) -> None:
+        """Holds them again after a death, until the next start, which fails where another process has the port by then."""
         for task, port in self._ports.items():
             idle = own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
             if not idle:
-                self.let_go(task)
+                self.release(task)
             elif task not in self._held:
                 try:
                     self._held[task] = _hold(port, beside=False)
                 except PortTaken:
                     pass
 
-    def let_go(self, task: str) -> None:
+    def release(self, task: str) -> None:
         held = self._held.pop(task, None)
         if held is not None:
             held.close()
@@ -65,13 +65,13 @@ class OwnPorts:
     def close(self) -> None:
         """For good."""
         for task in self._ports:
-            self.let_go(task)
+            self.release(task)
         self._ports = {}
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:
-    """The mesh's. Raises PortTaken."""
+    """The socket for the mesh. `takes_over`: after a dead minder, whose connections are waited for. Raises PortTaken."""
     try:
-        return sockets.claim(port, MESH_AGAIN_S if takes_over else 0.0)
+        return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:
         raise PortTaken(port) from error

@@ -1,7 +1,7 @@
-"""What a minder is after the end: the messenger to hosts that have not heard how the run ended, because they are cut off.
+"""How long a minder stays after the end of the run: hosts that are cut off do not know yet how it ended.
 
-It holds no port but the mesh's and hardly ever speaks: who comes back asks. It goes once everybody has heard, nobody listens
-there any more (that host was rebooted), or after a day.
+It holds no port but the mesh's and seldom sends: a host that comes back asks. It ends once every such host knows or refuses
+the mesh's port (it was rebooted), or after a day.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.run.folder import RunPaths
 
 DAY_S = 86400.0
-UNCOMMITTED_S = 60.0  # what was never committed ends by itself
-UNSTARTED_S = 20.0  # and hosts that never prepared are not worth more
-TOLD_S = 1.0  # so does what the control machine rolls back
-CALM_AFTER_S = 60.0
-SOON_S, CALM_S = 0.25, 5.0  # between two looks; news wake it up
+UNCOMMITTED_S = 60.0  # a run that was never committed ends by itself on every host
+UNSTARTED_S = 20.0  # nothing was started here
+TOLD_S = 1.0  # once the control machine has rolled it back
+SELDOM_AFTER_S = 60.0
+SOON_S, SELDOM_S = 0.25, 5.0  # between two looks; news wakes it up
 
 
 class Linger:
@@ -29,9 +29,9 @@ class Linger:
 
     def is_needed(self) -> bool:
         now = time.monotonic()
-        if not self._committed and self._paths.word("abort"):  # perhaps only now
+        if not self._committed and self._paths.word("abort"):  # it may come at any time
             self._until = min(self._until, now + TOLD_S)
-        if now - self._begun >= CALM_AFTER_S and self.tick_s != CALM_S:
-            self.tick_s = CALM_S
-            self._mesh.calm_down()
-        return now < self._until and not self._mesh.all_heard() and os.path.isdir(self._paths.host_dir)
+        if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
+            self.tick_s = SELDOM_S
+            self._mesh.ask_seldom()
+        return now < self._until and not self._mesh.all_know() and os.path.isdir(self._paths.host_dir)

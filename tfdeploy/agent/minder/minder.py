@@ -1,7 +1,7 @@
 """One per run and host: holds the ports, talks to the other hosts, starts supervisors, ends the run. Needs no control machine.
 
 A step looks (files, children, the mesh, the clock), takes in what it saw, decides (decide.py), acts (effects.py) and saves.
-What it knows is on disk before it acts on it (unless the disk is full), so that another minder can take over at any moment.
+Its state is on disk before it acts on it (unless the disk is full), so that another minder can take over at any moment.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
 class Seen(NamedTuple):
-    """What one look found. `told`: by the other minders and by the control machine. `now`: monotonic seconds."""
+    """What one look found. `received`: from the other minders and the control machine. `now`: monotonic seconds."""
 
     now: float
-    own: Dict[str, decide.Own]
+    own: Dict[str, decide.OwnTask]
     words: Dict[str, Word]
-    told: Knowledge
+    received: Knowledge
     in_touch: bool  # with a minder of another host, at any time
 
 
@@ -60,7 +60,7 @@ class Minder:
         self.state = self.store.state
         self.takes_over = self.state.minder_pid is not None
         self.rebooted = self.state.boot_id not in (None, processes.boot_id())
-        self.astray = self.takes_over and not any(is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks)
+        self.rejoining = self.takes_over and not any(is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks)
         self.supervisors = Supervisors(paths, self.part)
         self.own_ports = held_ports.OwnPorts(self.part)
         self.wake_reading, self.wake_writing = os.pipe()
@@ -68,14 +68,14 @@ class Minder:
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
         self.monitor: Optional[Monitor] = None
-        self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its last signs of life
-        self.refused = ""  # what the system said last
+        self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its `start` and `renew`, as last seen
+        self.refused = ""  # the last error of a step
 
     # --- begin
 
     def begin(self) -> None:
-        """Holds every port, listens on the mesh's. Raises PortTaken; then nothing is held."""
-        self.store.remember()
+        """Holds every port, and listens on the mesh's. Raises PortTaken; then nothing is held."""
+        self.store.load()
         holders = held_ports.hold(self.part, beside=self.takes_over and not self.rebooted)
         if not self.takes_over:
             self.own_ports.hold()
@@ -109,18 +109,18 @@ class Minder:
         who = processes.identity(os.getpid())
         state.minder_pid, state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
         if self.rebooted:
-            state.marks, state.health = {}, {}  # of a clock that began anew
+            state.marks, state.health = {}, {}  # their clock began anew
         state.boot_id, state.hostname, state.place = processes.boot_id(), os.uname().nodename, place()
         state.marks.setdefault("prepared", now)
         for host in unminded.hosts(self.store.known):
             state.marks.setdefault(unminded.mark(host), now)
-        if self.astray:
+        if self.rejoining:
             state.marks["back"] = now
         self.store.note_change()
         self.store.save()
 
     def wake(self) -> None:
-        """From any thread: look again now."""
+        """Makes the loop take a step now. Called from any thread."""
         try:
             os.write(self.wake_writing, b"!")
         except OSError:
@@ -139,23 +139,23 @@ class Minder:
         if self._never_began():
             leftovers.remove(self.paths)
         else:
-            leftovers.forget_half_words(self.paths)
-            leftovers.settle(self.paths)
+            leftovers.remove_half_words(self.paths)
+            leftovers.forget_doubt(self.paths)
 
     def _never_began(self) -> bool:
-        """Prepared in vain, and nobody there who rolls back: nothing of it was ever alive that one may want to read about."""
-        told = self.paths.word("abort") or self.paths.word("stop")
-        return self.state.started is None and not self.store.known.committed and not told and self._is_ours()
+        """Prepared, never started and not rolled back: no task of it has ever lived, so its folder is of no use."""
+        ended = self.paths.word("abort") or self.paths.word("stop")
+        return self.state.started is None and not self.store.known.committed and not ended and self._is_ours()
 
     def _is_ours(self) -> bool:
-        """The folder is still the one that we mind, and no later run's of that name."""
+        """The folder is still that of this run, not of a later run with the same name."""
         try:
             return self.lock is not None and os.path.samestat(os.fstat(self.lock), os.stat(self.paths.minder_lock))
         except OSError:
             return False
 
     def _try(self) -> bool:
-        """A step. What the system refuses is tried again: nobody may be left to replace us."""
+        """A step. What the system refuses is tried again: no other process may be left to start a minder."""
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - no more processes, files, threads, memory; or a bug
@@ -164,7 +164,7 @@ class Minder:
                 self.store.journal("refused", why=said)
             self.refused = said
             if not isinstance(error, (OSError, RuntimeError)):
-                thread_errors.tell_once("minding the run")
+                thread_errors.report_once("minding the run")
         return changed
 
     def step(self) -> bool:
@@ -174,12 +174,12 @@ class Minder:
         view = self._view(seen)
         self._note_restarts(view)
         self.store.save()
-        self.effects.tell()
+        self.effects.share()
         self.own_ports.hold_idle(seen.own)
         changed = False
         for action in decide.decide(view):
             changed = self.effects.carry_out(action) or changed
-        self._attend_health()
+        self._update_health()
         self.store.save()
         return changed
 
@@ -195,15 +195,15 @@ class Minder:
     def _look(self) -> Seen:
         self.supervisors.reap()
         own = self.supervisors.look("decided" in self.state.marks)
-        told = told_end.take(self.paths, self.part)
+        received = told_end.take(self.paths, self.part)
         if self.mesh is not None:
-            told = told.join(self.mesh.known())
+            received = received.join(self.mesh.known())
         words = {name: word for name, word in ((name, self.paths.word(name)) for name in WORDS) if word is not None}
-        return Seen(time.monotonic(), own, words, told, self.mesh is None or self.mesh.in_touch())
+        return Seen(time.monotonic(), own, words, received, self.mesh is None or self.mesh.in_touch())
 
     def _take_in(self, seen: Seen) -> None:
-        """Own tasks that ended, and what others said, become knowledge; words become marks. Nothing is written."""
-        known = self.store.known.join(seen.told)
+        """Adds own tasks that ended, and what other hosts sent, to the shared state; words become marks. Nothing is written."""
+        known = self.store.known.join(seen.received)
         ended = {}
         for task, one in seen.own.items():
             if one.status.state in restart.OVER and not one.supervised and task in self.peers:
@@ -217,7 +217,7 @@ class Minder:
         if "decided" not in self.state.marks and self.store.known.decided is not None:
             self.store.note_change()
             self.state.marks["decided"] = seen.now
-        self.astray = self.astray and not seen.in_touch
+        self.rejoining = self.rejoining and not seen.in_touch
 
     def _note_words(self, seen: Seen) -> None:
         if "stop" in seen.words and not self.state.stop_requested:
@@ -225,7 +225,7 @@ class Minder:
             self.state.stop_requested = True
         signs = seen.words.get("start"), seen.words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
-            self.state.marks[self.state.phase] = seen.now  # whoever launches is still there, waiting for the other hosts
+            self.state.marks[self.state.phase] = seen.now  # the launch goes on, and waits for the other hosts
         self.launcher = signs
 
     def _view(self, seen: Seen) -> decide.View:
@@ -242,14 +242,14 @@ class Minder:
             counts=self.state.restarts,
             supplied=self.state.supplied,
             boot_id=processes.boot_id(),
-            astray=self.astray,
+            rejoining=self.rejoining,
             refused_s={} if mesh is None else mesh.refused_s(),
         )
 
     def _note_restarts(self, view: decide.View) -> None:
-        """What is about to start again here, and why, for whoever asks for the status."""
+        """Notes for the status which tasks are about to start again here, and why."""
         waiting = {task: words for task, words in self.state.again.items() if not view.own[task].written}
-        again = {**waiting, **restart.first_words(view)}
+        again = {**waiting, **restart.reasons(view)}
         refused = self.effects.keep_refused()
         if again and refused:
             waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
@@ -260,12 +260,12 @@ class Minder:
 
     # --- what stands still
 
-    def _attend_health(self) -> None:
-        """Notes what is stalled, and why; under `stall: restart` the task that causes it has failed."""
+    def _update_health(self) -> None:
+        """Notes which tasks are stalled, and why; under `stall: restart` ends the task that causes it, as failed."""
         if self.monitor is None:
             return
         active = self.state.phase == "committed" and self.store.known.abort is None and "decided" not in self.state.marks
-        self.monitor.attend(self.store.known, active)
+        self.monitor.update(self.store.known, active)
         stalled = self.monitor.health()
         self.store.note_health({task: one.as_json() for task, one in stalled.items()})
         if self.part.stall_action == "restart":
@@ -276,29 +276,29 @@ class Minder:
     # --- after the end
 
     def _linger(self, fifo: int) -> None:
-        """Until the peers that still have something running know how it ended here."""
+        """Stays until the hosts with tasks that have not ended know how the run ended."""
         if self.mesh is None:
             return
         one = Linger(self.paths, self.mesh, self.store.known.committed, self.state.started is not None)
         while one.is_needed():
             self._wait(fifo, one.tick_s)
-            self.effects.know(self.store.known.join(self.mesh.known()))
+            self.effects.learn(self.store.known.join(self.mesh.known()))
             stopped = self.paths.word("stop") is not None
-            if stopped and self.store.known.abort is None:  # only now: those who are away must hear it
-                self.effects.carry_out(decide.Abort("stop", decide.STOPPED_BY_OPERATOR))
-        self.mesh.say_farewell()
+            if stopped and self.store.known.abort is None:  # a stop that came now: hosts that were cut off must learn it too
+                self.effects.carry_out(decide.AbortRun("stop", decide.STOPPED_BY_OPERATOR))
+        self.mesh.send_last_update()
         self.mesh.close()
 
 
 def _detach() -> None:
-    """Nobody's child and in nobody's session, so that it outlives whoever started it."""
+    """Becomes a process without parent, in a session of its own, so that it outlives the process that started it."""
     if os.fork() > 0:
         os._exit(0)
     os.setsid()
 
 
 def main(argv: List[str]) -> int:
-    """minder HOST_DIR [FD]: says on FD, as one JSON line, whether it holds all that it needs."""
+    """minder HOST_DIR [FD]: writes to FD, as one JSON line, whether it holds all its ports."""
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner("tasks")
@@ -314,20 +314,20 @@ def main(argv: List[str]) -> int:
     try:
         minder.begin()
     except held_ports.PortTaken as taken:
-        _say(answer, {"port": taken.port})
+        _report(answer, {"port": taken.port})
         return 1
-    _say(answer, {"ok": True})
+    _report(answer, {"ok": True})
     minder.run()
     return 0
 
 
-def _say(descriptor: Optional[int], line: Mapping[str, object]) -> None:
+def _report(descriptor: Optional[int], line: Mapping[str, object]) -> None:
     if descriptor is None:
         return
     try:
         os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
     except BrokenPipeError:
-        pass  # who asked has died: the launch may come again, or we end
+        pass  # the process that asked has died: the launch may come again, or this minder ends
     os.close(descriptor)
 
 

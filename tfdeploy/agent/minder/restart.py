@@ -1,10 +1,10 @@
-"""The restart policy, and the order of a gang's new start: (part, what is known, own tasks, clock) -> actions. Pure.
+"""The restart policy, and the order of a gang's new start: (part, shared state, own tasks, clock) -> actions. Pure.
 
-`after_attempt` alone says whether and when a task starts again; whoever wants to know asks it.
+`after_attempt` alone decides whether and when a task starts again.
 
-A task that recovers alone starts again on its host after a pause. A gang starts again together: a minder tells a new round;
-every host ends what it has of the old round and tells that (CLEARED); once all have, and the chief's keep lies on each disk,
-they tell that (SUPPLIED); then the servers start, and once these are up (SERVED) the others. So no new process ever meets an old.
+A task that recovers alone starts again on its host after a pause. A gang starts again together: a minder announces a new round;
+every host ends its tasks of the old round and reports CLEARED; once all have, each fetches the chief's keep and reports SUPPLIED;
+then the servers start, and once these are up (SERVED) the other tasks. So no process of the new round meets one of the old.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     MAX_TEXT,
     Knowledge,
-    after,
     death_of,
     decided,
     ending_of,
     in_words,
     is_final,
     is_outdated,
+    next_count,
     serves,
     too_early,
 )
-from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, Own, Stand, Start, Supply, View
+from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, OwnTask, ReportStage, Start, Supply, View
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
 OVER = ("ended", "lost")
-QUICK_S = 10.0  # a start that lives shorter has failed: the next pause is twice as long
-REFILL_S = 600.0  # one that lives longer is as good as the first
+QUICK_S = 10.0  # an attempt that lives shorter has failed quickly: the next pause is twice as long
+REFILL_S = 600.0  # an attempt that lives longer resets the count
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
 GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
 
@@ -72,7 +72,7 @@ def after_attempt(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> Following:
-    """`count`: `account` with this death; None where it has not been counted yet. `now`, `not_before`: monotonic seconds."""
+    """`count`: `count_failure` with this death; None: not counted yet. `now`, `not_before`: monotonic seconds."""
     how, number = how_it_ended(status), known.round_number
     if not _recovers(part, peer, known, status):
         return Following(LAST, how)
@@ -104,28 +104,24 @@ def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """Whether another of its gang has done its part and gone: a session that spans them all would wait for it for ever."""
+    """Whether another task of its gang has succeeded for good: a session that spans the gang would wait for it for ever."""
     others = [each for each in part.peers if each.gang and each.task != peer.task and each.task in known.ended]
     ended = [known.ended[each.task] for each in others if not is_outdated(each, known.ended[each.task], known)]
     return peer.gang and any(fields["outcome"] == "succeeded" and is_final(fields) for fields in ended)
 
 
 def how_it_ended(status: wire.TaskStatus) -> str:
-    """Of an attempt: "killed by signal 9", "exit code 3"."""
-    if status.reason:
-        return status.reason
-    if status.exit_code is not None:
-        return "exit code %d" % status.exit_code
-    return "killed by signal %s" % status.signal if status.signal is not None else str(status.outcome)
+    """Of an attempt that is over, in short."""
+    return wire.ending_in_short(status.outcome, status.exit_code, status.signal, status.reason)
 
 
-def account(before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> RestartCount:
+def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> RestartCount:
     """The count of failed starts after this one. `chance`: 0 to 1, spreads the pauses."""
     lived_s = status.lived_s or 0.0
     count, quick = (0, 0) if before is None else (before["count"], before["quick"])
     if lived_s >= REFILL_S:
         count = 0
-    quick = after(quick) if lived_s < QUICK_S else 0
+    quick = next_count(quick) if lived_s < QUICK_S else 0
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
@@ -133,7 +129,7 @@ def account(before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: 
         "attempt": status.attempt,
         "round": status.round,
         "how": how_it_ended(status)[:MAX_TEXT],
-        "count": after(count),
+        "count": next_count(count),
         "quick": quick,
         "delay_s": delay_s,
     }
@@ -154,7 +150,7 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
 
 
 def recover(view: View) -> List[Action]:
-    """What to start, to end and to tell in a committed run that is not decided."""
+    """The starts, ends and reports of a committed run that is not decided."""
     if decided(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -162,10 +158,10 @@ def recover(view: View) -> List[Action]:
         own, number = view.own[spec.task], view.known.round_number
         if peer.gang and own.status.round < number:
             if own.status.state not in OVER:
-                actions.append(End(spec.task, _broken(view), min(view.part.stop_grace_s, GANG_GRACE_S)))
+                actions.append(End(spec.task, _why_gang(view), min(view.part.stop_grace_s, GANG_GRACE_S)))
         elif own.status.state in OVER and not own.supervised:
             actions += _after_death(view, peer, own)
-    return actions + _gather(view)
+    return actions + _advance_gang(view)
 
 
 def waits_for_gang(view: View) -> bool:
@@ -178,7 +174,7 @@ def _own(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
     return [(spec, peers[spec.task]) for spec in view.part.tasks if spec.task in peers]
 
 
-def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
+def _after_death(view: View, peer: wire.Peer, own: OwnTask) -> List[Action]:
     count = view.counts.get(peer.task)
     if count is None or count["attempt"] != own.status.attempt:
         return []
@@ -193,11 +189,11 @@ def _after_death(view: View, peer: wire.Peer, own: Own) -> List[Action]:
     return []
 
 
-def _broken(view: View) -> str:
+def _why_gang(view: View) -> str:
     return "the gang starts again: %s" % ("" if view.known.round is None else view.known.round.get("reason", ""))
 
 
-def _gather(view: View) -> List[Action]:
+def _advance_gang(view: View) -> List[Action]:
     """The next step of the gang's new start."""
     number, members = view.known.round_number, [(spec, peer) for spec, peer in _own(view) if peer.gang]
     if number == 1 or not members:
@@ -206,19 +202,19 @@ def _gather(view: View) -> List[Action]:
     mine = _stage(view, host, number)
     slowest = min(_stage(view, peer.host, number) for peer in part.peers if peer.gang)
     if mine < CLEARED:
-        return [Stand(number, CLEARED)] if all(_cleared(view.own[spec.task], number) for spec, _ in members) else []
+        return [ReportStage(number, CLEARED)] if all(_cleared(view.own[spec.task], number) for spec, _ in members) else []
     if mine < SUPPLIED:
         if slowest < CLEARED:
             return []
         needs = part.supply_from not in (None, host) and view.supplied < number
-        return [Supply(number)] if needs else [Stand(number, SUPPLIED)]
+        return [Supply(number)] if needs else [ReportStage(number, SUPPLIED)]
     servers = [spec for spec, _ in members if serves(spec)]
     if mine < SERVED and all(_is_up(view.own[spec.task], number) for spec in servers):
-        return [Stand(number, SERVED)]
+        return [ReportStage(number, SERVED)]
     if view.now < view.marks.get("round %d" % number, 0.0):
         return []
     ready = [spec for spec, _ in members if serves(spec) or slowest >= SERVED]
-    # A server of another host starts at once; who talks to it waits until it is up.
+    # Servers start at once; the other tasks start once all hosts have reported SERVED.
     return [
         Start(spec.task, view.own[spec.task].status.attempt + 1, number)
         for spec in ready
@@ -231,15 +227,15 @@ def _stage(view: View, host: str, number: int) -> int:
     return stage if at == number else SERVED if at > number else 0
 
 
-def _cleared(own: Own, number: int) -> bool:
+def _cleared(own: OwnTask, number: int) -> bool:
     return own.status.round >= number or (own.status.state in OVER and not own.supervised)
 
 
-def _is_up(own: Own, number: int) -> bool:
+def _is_up(own: OwnTask, number: int) -> bool:
     return own.status.round >= number and (own.status.up or own.status.state in OVER)
 
 
-def first_words(view: View) -> Dict[str, str]:
+def reasons(view: View) -> Dict[str, str]:
     """Tasks of this host that are about to start again, and why."""
     words: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
@@ -251,22 +247,22 @@ def first_words(view: View) -> Dict[str, str]:
         following = after_attempt(view.part, peer, view.known, status, _counted(view, peer, status))
         if following.is_final or following.what == GIVE_UP:
             continue
-        first = "once another host of the run answers, " if view.astray else ""
+        first = "once another host of the run answers, " if view.rejoining else ""
         under_way = following.round == view.known.round_number
-        words[spec.task] = _broken(view) + _awaited(view) if under_way else "%sstarts again: %s" % (first, following.reason)
+        words[spec.task] = _why_gang(view) + _awaited(view) if under_way else "%sstarts again: %s" % (first, following.reason)
     return words
 
 
 def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> RestartCount:
-    """The count with this death, also where it has not been taken down yet."""
+    """The count with this death, also where it is not in the state yet."""
     count = view.counts.get(peer.task)
     if count is not None and count["attempt"] == status.attempt:
         return count
-    return account(view.known.round if peer.on_death == "gang" else count, status, view.part.restart_backoff_s, 0.0)
+    return count_failure(view.known.round if peer.on_death == "gang" else count, status, view.part.restart_backoff_s, 0.0)
 
 
 def _awaited(view: View) -> str:
-    """Which hosts still hold the gang up, once this one does not."""
+    """The hosts that the gang still waits for, in words; "" while this host is one of them."""
     number = view.known.round_number
     if _stage(view, view.part.host, number) < CLEARED:
         return ""

@@ -1,6 +1,6 @@
-"""What a minder knows, and what it has done: on disk before it acts on it, so that another minder can go on from there.
+"""The state of a minder: on disk before the minder acts on it, so that another minder can go on from there.
 
-state.json and knowledge.json of a run on one host, and its journal. A disk that is full does not stop the run: it is tried again.
+state.json and knowledge.json of a run on one host, and its journal. A full disk does not stop the run: writing is tried again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Set
-from tfdeploy.agent.host.atomic import forget_halves
+from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import restart, unminded
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def tidy(paths: RunPaths) -> None:
-    """Removes what a minder left that was killed as it wrote. For who holds its lock."""
+    """Removes temporary files of a minder that was killed as it wrote. Only for the holder of its lock."""
     for path in (paths.known_file, paths.state_file):
-        forget_halves(path)
+        remove_temporaries(path)
 
 
 class StateStore:
-    """`state` may be changed by whoever holds it and calls `note_change`. `known` only grows, by `learn`. `save` writes both."""
+    """`state` may be changed from outside, followed by `note_change`. `known` only grows, by `learn`. `save` writes both."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
@@ -37,11 +37,11 @@ class StateStore:
         self.known = Knowledge()
         self.saved = True  # all of it is on disk
 
-    def remember(self) -> None:
-        """What a minder before this one knew."""
+    def load(self) -> None:
+        """Loads the state of the minder before this one."""
         tidy(self.paths)
-        wrong = check_files.misfit(wire.HostRunState, wire.to_wire(self.state))
-        if wrong is not None:  # what hangs on others' words comes again, and what was counted is counted anew
+        wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
+        if wrong is not None:  # the other hosts send theirs again; counts begin anew
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.round = self.state.first_death = None
             self.journal("forgot", why="%s: %s" % (layout.STATE, wrong))
@@ -50,7 +50,7 @@ class StateStore:
             return
         try:
             self.known = shared_state.from_json(said, {peer.task: peer for peer in self.part.peers}, self._hosts())
-        except ValueError as error:  # the other hosts say it again
+        except ValueError as error:  # the other hosts send it again
             self.journal("forgot", why=str(error))
 
     def _hosts(self) -> Set[str]:
@@ -78,7 +78,7 @@ class StateStore:
             self.journal("minded again", host=host)
 
     def count_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
-        """Counts a death once, and says when the task may start again."""
+        """Counts a death once, and notes when the task may start again."""
         before = self.state.restarts.get(peer.task)
         following = restart.after_attempt(self.part, peer, self.known, status)
         counted = before is not None and before["attempt"] == status.attempt
@@ -86,7 +86,7 @@ class StateStore:
         if counted or of_an_old_round or following.is_final:
             return
         said: Optional[FailedStarts] = self.known.round if peer.on_death == "gang" else before
-        count = restart.account(said, status, self.part.restart_backoff_s, random.random())
+        count = restart.count_failure(said, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
         self.journal("died", task=peer.task, **count)
@@ -105,7 +105,7 @@ class StateStore:
         self.note_change()
 
     def note_change(self) -> None:
-        """What is on disk is not all of it any more."""
+        """The files on disk are out of date."""
         self.saved = False
 
     def save(self) -> None:
@@ -125,7 +125,7 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """How the run ends is a pure function of what is known, so that all hosts end up saying the same. Raises OSError."""
+        """How the run ends follows from `known` alone, so that all hosts report the same. Raises OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round

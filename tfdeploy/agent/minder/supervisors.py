@@ -1,4 +1,4 @@
-"""The supervisors of one run on this host: started, looked at, told to end. It decides nothing."""
+"""Starts the supervisors of one run on this host, looks at them, and makes them end their tasks. Decides nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Dict, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.log.tf_messages import Chatter
+from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.minder import decide
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 
 
-class Heard(NamedTuple):
-    own: float  # monotonic seconds of its last words of its own
+class LastOutput(NamedTuple):
+    own: float  # monotonic seconds of its last own log line
     waits: Tuple[str, ...] = ()
 
 
@@ -27,8 +27,8 @@ class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        self._chatter: Dict[str, Chatter] = {}
-        self._heard: Dict[str, Heard] = {}
+        self._readers: Dict[str, MessageReader] = {}
+        self._output: Dict[str, LastOutput] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
         self._begun: Dict[str, Tuple[int, int]] = {}  # task -> attempt and round of its child
 
@@ -38,7 +38,7 @@ class Supervisors:
             return False
         folder = self._paths.task_dir(task)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        forget(self._paths.stop_file(task))  # it was meant for the attempt before
+        remove(self._paths.stop_file(task))  # of the attempt before
         with open(os.path.join(folder, layout.SUPERVISOR_LOG), "ab") as log:
             self._children[task] = subprocess.Popen(
                 agent_command("supervise", self._paths.host_dir, task, str(attempt), str(round_number)),
@@ -51,7 +51,7 @@ class Supervisors:
         return True
 
     def reap(self) -> None:
-        """Everything that ended below us: supervisors, and what a dead supervisor left to us."""
+        """Reaps children that ended: supervisors, and processes that a dead supervisor left to the minder."""
         while True:
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)
@@ -63,13 +63,13 @@ class Supervisors:
                 if child.pid == pid:
                     child.returncode = code
 
-    def look(self, decided: bool = False) -> Dict[str, decide.Own]:
-        """Every task of this host as it is now. `decided`: from then on their words count, for their grace."""
+    def look(self, decided: bool = False) -> Dict[str, decide.OwnTask]:
+        """Every task of this host as it is now. `decided`: from then on their log lines are read, for their grace time."""
         now = time.monotonic()
         return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
-    def _own(self, task: str, now: float, decided: bool) -> decide.Own:
-        # The lock first: a supervisor writes its last status before it lets go.
+    def _own(self, task: str, now: float, decided: bool) -> decide.OwnTask:
+        # The lock first: a supervisor writes its last status before it releases the lock.
         child = self._children.get(task)
         supervised = is_locked(self._paths.supervisor_lock(task)) or (child is not None and child.returncode is None)
         status = self._paths.status(task)
@@ -80,20 +80,22 @@ class Supervisors:
             state = "pending" if supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(self._paths.run, task, self._paths.host, attempt=attempt, state=state)
             status.round, status.boot_id = round_number, processes.boot_id()
-        heard = self._hear(task, now) if decided else Heard(now)
-        return decide.Own(status, supervised, now - heard.own, not unwritten, heard.waits)
+        output = self._read_output(task, now) if decided else LastOutput(now)
+        return decide.OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
 
-    def _hear(self, task: str, now: float) -> Heard:
-        """What it has said since the first look. No clock that can jump is asked."""
-        if task not in self._chatter:
-            self._chatter[task] = Chatter(self._paths.task_dir(task))
-            self._heard[task] = Heard(now)
-        said, before = self._chatter[task].look(), self._heard[task]
-        self._heard[task] = Heard(now) if said.own else Heard(before.own, tuple(dict.fromkeys(before.waits + said.waits)))
-        return self._heard[task]
+    def _read_output(self, task: str, now: float) -> LastOutput:
+        """What it has logged since the first look, by the monotonic clock."""
+        if task not in self._readers:
+            self._readers[task] = MessageReader(self._paths.task_dir(task))
+            self._output[task] = LastOutput(now)
+        said, before = self._readers[task].look(), self._output[task]
+        self._output[task] = (
+            LastOutput(now) if said.own else LastOutput(before.own, tuple(dict.fromkeys(before.waits + said.waits)))
+        )
+        return self._output[task]
 
 
-def forget(path: str) -> None:
+def remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
@@ -101,7 +103,7 @@ def forget(path: str) -> None:
 
 
 def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped") -> None:
-    """Says why and how patiently in stop.json, then TERM to the supervisor, if there is one. Safe to repeat."""
+    """Writes the reason and the grace time to stop.json, then sends TERM to the supervisor, if one is alive. Safe to repeat."""
     order = paths.stop_order(task)
     if order is None or order["grace_s"] != grace_s:
         try:

@@ -1,7 +1,7 @@
-"""Hosts where nobody minds the run any more: minder and supervisors were killed together, or it was rebooted. Pure.
+"""Hosts without a minder of the run: minder and supervisors were killed together, or the host was rebooted. Pure.
 
-Such a host refuses the mesh's port; one that is merely silent is cut off and goes on by itself. The others say so, take it
-back when a minder is there again, and give up what ran there after `restart.wait`: no gang waits for ever.
+Such a host refuses connections to the mesh's port; one that is silent is cut off, and goes on by itself. The other hosts report
+it, report again when a minder is back, and after `restart.wait` its tasks are lost: no gang waits for ever.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Union
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, decided, is_final, is_outdated, next_attempt
-from tfdeploy.agent.minder.actions import Action, Lose, Unminded, View
+from tfdeploy.agent.minder.actions import Action, ReportLost, ReportUnminded, View
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 NOBODY = "nobody minds it"
 
 
-def attend(view: View) -> List[Action]:
-    """What to tell of such hosts in a committed run that goes on."""
+def report(view: View) -> List[Action]:
+    """The reports about such hosts in a committed run that goes on."""
     part, known = view.part, view.known
     if known.abort is not None or decided(part.peers, known) is not None:
         return []
@@ -26,34 +26,34 @@ def attend(view: View) -> List[Action]:
     for host in sorted({peer.host for peer in part.peers if _is_needed(peer, known)} | {part.host}):
         number, refused_s = known.unminded.get(host, (0, 0.0))[0], view.refused_s.get(host, 0.0)
         if host == part.host:
-            actions += [Unminded(host, number + 1)] if number % 2 else []
+            actions += [ReportUnminded(host, number + 1)] if number % 2 else []
         elif number % 2:
             waited = view.now - view.marks.get(mark(host), view.now)
-            actions += [Lose(host)] if waited >= part.restart_wait_s else []
+            actions += [ReportLost(host)] if waited >= part.restart_wait_s else []
         elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
-            actions.append(Unminded(host, number + 1, refused_s))
+            actions.append(ReportUnminded(host, number + 1, refused_s))
     return actions
 
 
 def mark(host: str) -> str:
-    """Of when this host heard of it, among View.marks."""
+    """The key in View.marks: when this host learned that `host` has no minder."""
     return "unminded " + host
 
 
 def hosts(known: Knowledge) -> Dict[str, float]:
-    """Those where nobody minds the run, and since when."""
+    """The hosts without a minder -> since when (UTC seconds)."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
-def learn(part: wire.HostPart, known: Knowledge, action: Union[Unminded, Lose], now: float) -> Knowledge:
-    """What is known with that action. `now`: UTC seconds."""
-    if isinstance(action, Lose):
+def learn(part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float) -> Knowledge:
+    """`known` with the content of that action. `now`: UTC seconds."""
+    if isinstance(action, ReportLost):
         return known.join(Knowledge(ended=lost(part, known, action.host)))
     return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
 
 
 def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
-    """How what ran there has ended: its latest attempt that others know of may have been followed by another."""
+    """The endings of its tasks. Each names the attempt after the latest known one, which may have begun."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (NOBODY, _words(part.restart_wait_s))
     return {

@@ -1,4 +1,4 @@
-"""Whether the files of a run's folder are what we write there. One that is damaged must not spoil a look at the others."""
+"""Whether the files of a run's folder have the form that the agent writes. A damaged run must not hide the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
 _STARTS = {"count": "int", "quick": "int", "delay_s": "float"}
-# the shapes that a record has inside, by the kinds of their keys: shapes itself would load `typing`
+# keys and types of the dicts in shapes.py, which itself would load `typing`
 NEEDED: Dict[str, Dict[str, str]] = {
     "Ending": {"outcome": "str", "time": "float"},
     "Death": {"outcome": "str", "time": "float", "task": "str", "host": "str"},
@@ -28,7 +28,7 @@ _OF_AN_END = {
     **dict.fromkeys(("final", "again", "up"), "bool"),
     "reason": "str",
 }
-NOT_ALWAYS: Dict[str, Dict[str, str]] = {
+OPTIONAL: Dict[str, Dict[str, str]] = {
     "Ending": {**_OF_AN_END, "host": "str"},
     "Death": _OF_AN_END,
     "Health": {},
@@ -64,11 +64,11 @@ def _look(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
         return "%s: %s" % (name, error.strerror), None
     except (ValueError, RecursionError):
         return "%s: is damaged" % name, None
-    field = misfit(record, fields)
+    field = mismatch(record, fields)
     return ("%s: %s" % (name, field) if field else None), fields
 
 
-def misfit(record: Any, fields: Any) -> Optional[str]:
+def mismatch(record: Any, fields: Any) -> Optional[str]:
     """What keeps `fields` from being that record of `wire`, as `from_wire` needs it; None: nothing."""
     if not isinstance(fields, dict):
         return "is damaged"
@@ -93,18 +93,18 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
     if kind.startswith("Dict[str, "):
         return isinstance(value, dict) and all(_fits(kind[10:-1], each, of) for each in value.values())
     if of is not None:
-        return misfit(of, value) is None
+        return mismatch(of, value) is None
     if kind in NEEDED:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN:
-        return kind == "PlanWord"  # wire.word_of looks at each
+        return kind == "PlanWord"  # checked by wire.word_of
     if isinstance(value, bool) != (kind == "bool") or not isinstance(value, _PLAIN[kind]):
         return False
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _has_shape(kind: str, fields: Unchecked) -> bool:
-    """What a later version adds is not looked at; null is as good as missing."""
+    """Keys that a later version adds are not checked; null counts as missing."""
     needed = all(_fits(of, fields.get(name), None) and _known(name, fields[name]) for name, of in NEEDED[kind].items())
-    more = ((of, fields[name]) for name, of in NOT_ALWAYS[kind].items() if fields.get(name) is not None)
+    more = ((of, fields[name]) for name, of in OPTIONAL[kind].items() if fields.get(name) is not None)
     return needed and all(_fits(of, value, None) for of, value in more)

@@ -1,7 +1,7 @@
 """Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and clones one hostname.
 
-One folder: that one. Several: the one that was written in this life of this machine, else, after a reboot, the one with its
-hostname; of clones the one with the name by which the inventory of this session calls this machine. Reads only.
+One folder: that one. Several: the one written in this boot of this machine; after a reboot the one with its hostname; among
+clones the one with this machine's name in the session's inventory. Reads only.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def place() -> str:
-    """This life of this machine, or container: clones share hostname and machine id, but never a boot."""
+    """Names this boot of this machine or container: clones share hostname and machine id, but never a boot."""
     sees = os.stat("/proc/self/ns/pid").st_ino  # containers of one machine share its boot, and see other processes
     return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
 def origin() -> Origin:
-    """What a file says that only this machine may take for its own: see is_own."""
+    """The fields by which a file is recognised as this machine's own: see is_own."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": place()}
 
 
 def read_origin(path: str) -> Origin:
-    """Of a file that may say more; what it does not say is left out. Raises OSError."""
+    """The origin in a file; fields that it lacks are left out. Raises OSError."""
     said = atomic.read_json(path) or {}
     found: Origin = {}
     if isinstance(said.get("boot_id"), str):
@@ -45,7 +45,7 @@ def read_origin(path: str) -> Origin:
 
 
 def is_own(said: Origin, host: str, told: str) -> bool:
-    """Whether this machine wrote `said` (an `origin`) as `host`. `told`: what this session's inventory calls it, or ""."""
+    """Whether this machine wrote `said` (an `origin`) as `host`. `told`: its name in this session's inventory, or ""."""
     if said.get("place") == place():
         return True
     if said.get("place") and said.get("boot_id") == boot_id():
@@ -75,7 +75,7 @@ def host_names(workdir: str, job: str, run: str) -> List[str]:
     """The hosts that have a part of this run in this workdir; none: the run is unknown here."""
     try:
         names = os.listdir(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
-    except OSError:  # no such folder, or one that is none, or that cannot be read
+    except OSError:  # no such folder, no folder, or not readable
         return []
     return sorted(name for name in names if os.path.exists(layout.part_file(workdir, job, run, name)))
 
@@ -102,8 +102,8 @@ def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
 
 
 def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
-    """Those that this machine wrote, the likeliest first. A thousand hosts may share the workdir: little of each is read, and
-    nothing of the others where the name that we are told is that of this life."""
+    """The folders that this machine wrote, likeliest first. A thousand hosts may share the workdir, so little of each is read,
+    and nothing but `told` where that was written in this boot."""
     here, before = place(), []
     for name in sorted(names, key=lambda name: name != told):
         try:

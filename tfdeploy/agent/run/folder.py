@@ -1,8 +1,7 @@
-"""One run on one host, found from its folder alone: the one reader and writer of the small files in it, and of the words that
-serve leaves there for the minder.
+"""One run on one host: the one reader and writer of the small files in its folder, words for the minder included.
 
-The minder and the supervisors are given only this folder: everything else follows from where it lies. What a file lacks because
-an older version wrote it has a default here or in the records of `wire`. Decides nothing.
+The minder and the supervisors are given only this folder: its path names everything else. Fields that an older version did not
+write have a default here or in the records of `wire`. Decides nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
-LAST_WORDS = ("abort", "stop")  # must be said on a full disk too: what is not told that it is over starts again
+LAST_WORDS = ("abort", "stop")  # must be written on a full disk too: a run that does not get them starts its tasks again
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
 _ROOM_BYTES = 1024
-_BORN = time.monotonic()  # whoever started this process had looked at the agent's files
+_BORN = time.monotonic()  # the process that started this one had checked the agent's files
 _LATELY_S = 60.0
 
 
@@ -74,12 +73,12 @@ class RunPaths:
         return read_json(self.file(layout.PART)) is not None
 
     def plan_digest(self) -> Optional[str]:
-        """Of the plan that it is a part of; None: there is no part."""
+        """The digest of the plan; None: there is no part."""
         fields = read_json(self.file(layout.PART))
         return None if fields is None else str(fields.get("plan_digest"))
 
     def prepared(self) -> float:
-        """When: UTC seconds of the file system. Raises OSError."""
+        """When the run was prepared: UTC seconds by the file system. Raises OSError."""
         return os.stat(self.file(layout.PART)).st_mtime
 
     def write_part(self, part: wire.HostPart) -> None:
@@ -106,16 +105,16 @@ class RunPaths:
     # --- cwd/
 
     def replaced_links(self, keep: List[str]) -> List[str]:
-        """The keep paths that are not links to their folders any more. Cheap: asked for every task that ends."""
+        """The keep paths that are no longer links to their folders. Cheap: called for every task that ends."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]
 
     def _is_linked(self, path: str) -> bool:
-        """By the words of the link: hosts that share a workdir may see it under different names."""
+        """By the text of the link: hosts that share a workdir may see it under different paths."""
         try:
-            words = os.readlink(os.path.join(self.cwd, path))
+            target = os.readlink(os.path.join(self.cwd, path))
         except OSError:
             return False
-        return words.endswith(layout.keep_dir("/", self.job, path))
+        return target.endswith(layout.keep_dir("/", self.job, path))
 
     # --- state.json, knowledge.json: the minder's
 
@@ -177,7 +176,7 @@ class RunPaths:
         reserved_space.write_json(self.status_file(status.task), wire.to_wire(status))
 
     def stop_order(self, task: str) -> Optional[StopOrder]:
-        """None: there is none, or what is there is none."""
+        """None: there is none, or it is damaged."""
         said = read_json(self.stop_file(task)) or {}
         if not isinstance(said.get("grace_s"), (int, float)):
             return None
@@ -187,7 +186,7 @@ class RunPaths:
     def write_stop_order(self, task: str, order: StopOrder) -> None:
         write_json(self.stop_file(task), order)
 
-    # --- journals: of the run (task ""), or of one task
+    # --- journals: of the run (task "") or of one task
 
     def journal(self, task: str, what: str, fields: Mapping[str, object], **last: object) -> None:
         """One more line, with these fields and shapes.JournalLine. Raises OSError."""
@@ -203,7 +202,7 @@ class RunPaths:
         return self.file("word." + name)
 
     def word(self, name: str) -> Optional[Word]:
-        """None: it was not said. What in it is of no known kind is left out."""
+        """None: it was not left. Fields of a wrong type are left out."""
         said = read_json(self.word_file(name))
         if said is None:
             return None
@@ -216,19 +215,19 @@ class RunPaths:
             word["reason"] = str(said["reason"])
         return word
 
-    def say(self, name: str, **word: Union[str, float]) -> None:
-        """Leaves a word for the minder, with the fields of shapes.Word, and wakes it up. Raises OSError: a full disk, and no room
-        was kept for it."""
+    def leave_word(self, name: str, **word: Union[str, float]) -> None:
+        """Leaves a word for the minder, with the fields of shapes.Word, and wakes it up. Raises OSError: the disk is full, and no
+        space was reserved for this word."""
         try:
             write_json(self.word_file(name), word)
         except OSError:
             text = json.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
-            with open(self.word_file(name), "r+b", buffering=0) as file:  # half of it would be no word
+            with open(self.word_file(name), "r+b", buffering=0) as file:  # one write: half a word would be none
                 file.write(text[:_ROOM_BYTES])
         self.wake()
 
-    def keep_room(self, part: wire.HostPart) -> None:
-        """For what must be written on a full disk too: blanks, which are no word, and files of them. Raises OSError."""
+    def reserve_space(self, part: wire.HostPart) -> None:
+        """Reserves space for what must be written on a full disk too: blanks, which readers take for no word. Raises OSError."""
         for name in LAST_WORDS:
             write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
         for path in (self.state_file, self.known_file):
@@ -239,7 +238,7 @@ class RunPaths:
             reserved_space.set_aside(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
 
     def wake(self) -> None:
-        """Makes the minder look at once. Nobody there: it finds the files when it comes."""
+        """Makes the minder look at once. One that starts later finds the files."""
         try:
             fifo = os.open(self.file(layout.MINDER_FIFO), os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -247,6 +246,6 @@ class RunPaths:
         try:
             os.write(fifo, b"!")
         except OSError:
-            pass  # full: it is going to look anyway
+            pass  # the pipe is full: the minder is about to look anyway
         finally:
             os.close(fifo)

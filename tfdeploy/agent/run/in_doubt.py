@@ -1,7 +1,7 @@
 """Runs in doubt: a launch has begun to prepare them on this host, and neither its commit nor their end has come.
 
-A small file for each, written before the run's folder is made: it tells the next session what a serve that was killed, or
-a power cut, left half done. See sweep.py.
+A small file for each, written before the run's folder is made: by it the next session finds what a killed serve or a power
+cut left half done. See serve/sweep.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfdeploy.agent.run.folder import RunPaths
 def note(paths: RunPaths) -> None:
     """Raises OSError."""
     check(paths.workdir, layout.IN_DOUBT)
-    leftovers.settle(paths)  # of a launch before this one
+    leftovers.forget_doubt(paths)  # of a launch before this one
     run_workdir.make_private(layout.in_doubt_dir(paths.workdir))
     write_json(_path(paths), origin())
 
@@ -32,7 +32,7 @@ def is_in_doubt(paths: RunPaths) -> bool:
 
 
 def abort(paths: RunPaths, plan_digest: str) -> None:
-    """Said to a prepare that may be going on: it stops at its next step, and leaves nothing. Raises OSError."""
+    """Makes a prepare that may be going on stop at its next step and remove what it made. Raises OSError."""
     write_bytes(_path(paths) + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
 
 
@@ -45,7 +45,7 @@ def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
 
 
 def forget_abort(paths: RunPaths) -> None:
-    """Once nothing is prepared any more."""
+    """Called once nothing is prepared any more."""
     try:
         os.unlink(_path(paths) + leftovers.ABORT)
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def forget_abort(paths: RunPaths) -> None:
 
 
 def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
-    """The runs in doubt that this machine prepared: others may share the workdir. After a reboot its name must do."""
+    """The runs in doubt that this machine prepared: other hosts may share the workdir. `told`: see find.is_own."""
     try:
         check(workdir, layout.IN_DOUBT)
         names = sorted(os.listdir(layout.in_doubt_dir(workdir)))

@@ -1,4 +1,4 @@
-"""What the keep folders of a job hold: how new, and which checkpoint TensorFlow would go on from. Reads only."""
+"""The content of a job's keep folders: its age, and the checkpoint from which TensorFlow would go on. Reads only."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def check_keep(paths: Any) -> List[str]:
 
 
 def newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
-    """(mtime of the newest file below `folder`, the newest file named `checkpoint`), but for what TensorFlow lets workers
-    write that are not the chief, and nobody reads."""
+    """(mtime of the newest file below `folder`, the newest file named `checkpoint`), without the temporary folders of workers
+    that are not the chief."""
     latest, latest_record, record = None, -1.0, None
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
@@ -85,7 +85,7 @@ def _checkpoint(record: str) -> Optional[str]:
 
 
 def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
-    """What the keep folders of a job hold, records first. Raises VerbError bad_name."""
+    """The files and links in a job's keep folders, `checkpoint` records first. Raises VerbError bad_name."""
     root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
     return listed(root, lambda: (path for top in wanted for path in walk(root, top)))
 
@@ -100,7 +100,7 @@ def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
 
 
 def walk(root: str, top: str) -> Iterator[str]:
-    """Paths relative to root, records first: what they name is then looked at later."""
+    """Paths relative to root, records first: so the files that they name are looked at later."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         folders[:] = sorted(name for name in folders if name not in links)
@@ -109,7 +109,7 @@ def walk(root: str, top: str) -> Iterator[str]:
 
 
 def row_of(root: str, path: str) -> Optional[Row]:
-    """None for what is neither file nor link, or gone meanwhile."""
+    """None: neither a file nor a link, or gone meanwhile."""
     whole = os.path.join(root, path)
     try:
         found = os.lstat(whole)

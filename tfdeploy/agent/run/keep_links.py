@@ -1,8 +1,8 @@
-"""What stands where a link to a keep folder stood is taken into keep, and the link is there again.
+"""A link to a keep folder that the program replaced is restored, and what replaced it is moved into keep.
 
 A program may replace the link (`rm -rf logs; mkdir logs`); what it then writes would stay in cwd/, where no later launch
-looks. Nothing is deleted and nothing newer is hidden: what gives way lies beside it in keep, under a dated name. Each step
-is one rename, so that a death at any moment leaves a state from which the next call goes on.
+looks. Nothing is deleted: the older of two folders is set aside in keep, under a dated name. Each step is one rename, so that
+after a death at any moment the next call can go on.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tfdeploy.agent.run.keep_folders import newest
 from tfdeploy.agent.run.liveness import is_live
 from tfdeploy.agent.run.workdir import make_private
 
-WITHIN_S = 60.0  # another task of the host may be taking in a lot
+WITHIN_S = 60.0  # another task of the host may be moving much
 _POLL_S = 0.05
-_ARRIVING = ".tfdeploy-arriving"  # in keep: a copy from another file system that is not whole yet
+_ARRIVING = ".tfdeploy-arriving"  # in keep: an unfinished copy from another file system
 
 
 def restore(paths: RunPaths, keep: List[str]) -> List[str]:
-    """Takes in what the program left in place of its links: a sentence for each path. Only of a run that was committed:
-    what a launch that failed has left does not replace the checkpoints of an earlier run."""
+    """Moves into keep what the program left in place of its links: a sentence for each path. Only of a committed run:
+    a launch that failed must not replace the checkpoints of an earlier run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
     lock = _lock(paths)
@@ -42,23 +42,23 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
         os.close(lock)
 
 
-def tell(log: LogWriter, attempt: int, said: List[str]) -> None:
-    """As lines of a task's log."""
+def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
+    """Writes the sentences of `restore` as lines of a task's log."""
     for each in said:
         log.append(("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time())
 
 
 def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
-    """As `restore`, for a task whose supervisor is dead or has ended; its log says it."""
+    """As `restore`, for a task whose supervisor is dead or has ended; the sentences go to its log."""
     said = restore(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
-        tell(log, paths.status(spec.task).attempt, said)
+        log_restored(log, paths.status(spec.task).attempt, said)
         log.close()
 
 
 def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
-    """What runs of the job that nobody minds any more have left here. For who holds the job's lock."""
+    """Restores the links of runs of the job that are no longer live: a sentence for each. For the holder of the job's lock."""
     found: List[str] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
@@ -68,7 +68,7 @@ def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
 
 
 def _lock(paths: RunPaths) -> Optional[int]:
-    """One at a time, also of several hosts that share the workdir. None: somebody else does it, and takes long."""
+    """The lock on restoring links, also among hosts that share the workdir. None: not free within WITHIN_S."""
     folder = layout.locks_dir(paths.workdir, paths.job)
     deadline = time.monotonic() + WITHIN_S
     try:
@@ -107,7 +107,7 @@ def _way_to(cwd: str, path: str) -> None:
 
 
 def _take_in(place: str, target: str) -> str:
-    """Nothing stands at `place` any more. Returns what has become of it, in words."""
+    """Afterwards `place` is free. Returns what was there and where it is now, in words."""
     try:
         kind = os.lstat(place).st_mode
     except FileNotFoundError:
@@ -128,14 +128,14 @@ def _take_in(place: str, target: str) -> str:
 
 
 def _beside(target: str) -> str:
-    """A name for what gives way: dated, and free."""
+    """A dated, free name for what is set aside."""
     wanted = "%s.aside-%s" % (target, time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
     names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
     return next(name for name in names if not os.path.lexists(name))
 
 
 def _removed_empty(folder: str) -> bool:
-    """Whether it held no file: then it is gone, with its empty folders."""
+    """Removes the folder if it holds no file; whether it did."""
     for base, folders, names in os.walk(folder):
         if names or any(os.path.islink(os.path.join(base, each)) for each in folders):
             return False

@@ -1,6 +1,6 @@
-"""Files of another host's keep folders come in: they arrive beside and are put in place together, records last.
+"""Receives the files of another host's keep folders: into a folder of their own, then in place together, records last.
 
-Nothing is deleted: a record that the other host does not have is set aside under another name, where TensorFlow does not see it.
+Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that TensorFlow does not see it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECOND_NS = 10**9
 
 
 def make_room(workdir: str, job: str, needed: int) -> str:
-    """An empty folder for `needed` bytes that are to be put in place. Raises VerbError disk."""
+    """An empty folder for `needed` bytes that are about to come. Raises VerbError disk."""
     folder = _incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
@@ -34,8 +34,8 @@ def make_room(workdir: str, job: str, needed: int) -> str:
 
 
 def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]) -> List[str]:
-    """[path, size, mtime_ns] of all that came, and records to set aside. Returns paths that did not come whole: then nothing
-    was put in place. Raises VerbError in_the_way."""
+    """`files`: (path, size, mtime_ns) of all that came; `aside`: records to rename. Returns the paths that did not come whole:
+    then nothing was put in place. Raises VerbError in_the_way."""
     folder, root = _incoming(workdir, job), layout.keep_dir(workdir, job, "")
     missing = [path for path, size, mtime_ns in files if not _is_whole(os.path.join(folder, path), size, mtime_ns)]
     if missing:
@@ -57,7 +57,7 @@ def _incoming(workdir: str, job: str) -> str:
 
 
 def inside(path: Any, keep: List[str]) -> str:
-    """A path below one of the keep folders."""
+    """The path, if it is below one of the keep folders. Raises VerbError bad_name."""
     words: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
     plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in words)
     if not plain or not any(str(path).startswith(top + "/") for top in keep):
@@ -75,7 +75,7 @@ def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
 
 
 def _refuse_links(root: str, path: str) -> None:
-    """No folder on the way is a link, and no folder is where the file goes."""
+    """No folder above the path is a link, and the path is no folder. Raises VerbError in_the_way."""
     words = path.split("/")
     for end in range(1, len(words)):
         folder = os.path.join(root, *words[:end])

@@ -1,4 +1,4 @@
-"""The last things when nothing of a run is alive on this host: secrets go, files that stay behind are named."""
+"""The end of a run on this host, once none of its processes is alive: secrets are removed, files outside keep are listed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdeploy.agent.annotations import Iterator, List, Optional, Set
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-ABORT = "@abort"  # beside the note of a run in doubt: it is rolled back, and a prepare that goes on stops
+ABORT = "@abort"  # suffix of a file beside the note of a run in doubt: a prepare that goes on stops
 _MAX_NAMED = 100
 _TRIES = 5
 _HALF_S = 1.0
@@ -27,16 +27,16 @@ def forget_secrets(paths: RunPaths) -> None:
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
-    """What the program put in place of its links to `keep` is taken in; the log of the task, or of the first one, says so."""
+    """Restores links to `keep` that the program replaced; the log of `task`, or of the first task, says so."""
     part = paths.part()
     if paths.replaced_links(part.keep):
-        from tfdeploy.agent.run import keep_links  # hardly ever: each minder's start would pay for it
+        from tfdeploy.agent.run import keep_links  # seldom needed: it would slow down each minder's start
 
         keep_links.restore_after(paths, part, task)
 
 
-def forget_half_words(paths: RunPaths) -> None:
-    """What a session left that ended while it wrote a word. One that is being written now stays."""
+def remove_half_words(paths: RunPaths) -> None:
+    """Removes temporary files of sessions that ended while they wrote a word. One that is being written now stays."""
     try:
         for each in os.listdir(paths.host_dir):
             path = paths.file(each)
@@ -46,7 +46,7 @@ def forget_half_words(paths: RunPaths) -> None:
         pass  # removed by another, or with the folder
 
 
-def settle(paths: RunPaths) -> None:
+def forget_doubt(paths: RunPaths) -> None:
     """The run is no longer in doubt here: committed, or over."""
     note = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
     for path in (note, note + ABORT):
@@ -57,33 +57,33 @@ def settle(paths: RunPaths) -> None:
 
 
 def remove(paths: RunPaths) -> None:
-    """This host's folder of a run, and the run's, once no other host that shares it has one."""
-    import shutil  # costs each minder a millisecond
+    """Removes this host's folder of a run, and the run's folder once no other host has one there."""
+    import shutil  # would cost each minder a millisecond
 
     forget_secrets(paths)
     gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
     lock = folders_lock(paths)
     try:
-        os.rename(paths.host_dir, gone)  # at once: the next launch of that name may make its own any moment
+        os.rename(paths.host_dir, gone)  # in one step: the next launch of that name may make its own folder at any moment
     except OSError:
         shutil.rmtree(paths.host_dir, ignore_errors=True)
     try:
         os.rmdir(os.path.dirname(paths.host_dir))
     except OSError:
-        pass  # another host has one, or is removing the run's folder
+        pass  # another host has a folder there, or is removing the run's
     if not os.path.isdir(os.path.dirname(paths.host_dir)):
         shutil.rmtree(paths.run_dir, ignore_errors=True)
-    settle(paths)
-    let_go(lock)
-    for _ in range(_TRIES):  # a minder that dies of it may be writing there
+    forget_doubt(paths)
+    unlock(lock)
+    for _ in range(_TRIES):  # a minder that ends because of it may be writing there
         shutil.rmtree(gone, ignore_errors=True)
         if not os.path.lexists(gone):
             break
 
 
 def folders_lock(paths: RunPaths) -> Optional[int]:
-    """Of the hosts that share a workdir only one at a time begins a folder of a run, or removes the run's. None: there is no
-    such lock, or somebody has held it for too long, which on a file server may be a host that is dead."""
+    """Hosts that share a workdir take this lock to make a folder of a run, or to remove the run's. None: there is no such lock,
+    or another host has held it for too long, and may be dead."""
     deadline = time.monotonic() + _FOLDERS_S
     try:
         lock = take_lock(layout.folders_lock(paths.workdir, paths.job))
@@ -94,7 +94,7 @@ def folders_lock(paths: RunPaths) -> Optional[int]:
     return lock
 
 
-def let_go(lock: Optional[int]) -> None:
+def unlock(lock: Optional[int]) -> None:
     if lock is not None:
         os.close(lock)
 
@@ -105,7 +105,7 @@ def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
 
 
 def left_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
-    """What the program wrote in cwd/ outside keep: new, or other than in the release. Sorted in each folder."""
+    """The files in cwd/ outside keep that are new, or differ from the release. Sorted within each folder."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
     skipped: Set[str] = set(part.keep) | set(part.links)
     for folder, folders, names in os.walk(paths.cwd):

@@ -1,4 +1,4 @@
-"""Whether somebody minds a run on this host. Reads only."""
+"""Whether a minder or supervisor of a run is alive on this host. Reads only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def is_live(paths: RunPaths) -> bool:
-    """Not ended, of this boot, and somebody who minds it is alive."""
+    """Not ended, of this boot, and its minder or one of its supervisors is alive."""
     state = paths.state()
     if state.phase == "ended" or state.boot_id not in (None, boot_id()):
         return False
@@ -21,8 +21,8 @@ def was_committed(paths: RunPaths) -> bool:
     return paths.says_committed() or paths.state().phase == "committed"
 
 
-def is_left(paths: RunPaths) -> bool:
-    """A committed run that has not ended here, and nobody who minds it is alive: see run_resume.py."""
+def is_abandoned(paths: RunPaths) -> bool:
+    """A committed run that has not ended here, and is not live: see serve/run_resume.py."""
     state = paths.state()
     if state.phase == "ended" or is_live(paths):
         return False

@@ -1,4 +1,4 @@
-"""What is left of a task whose supervisor is dead is killed, and its status written. Never for a living supervisor."""
+"""Kills the processes of a task whose supervisor is dead, and writes its status. Never for a living supervisor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Optional
-from tfdeploy.agent.host.atomic import forget_halves
+from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.run import clock, task_processes
@@ -15,15 +15,15 @@ from tfdeploy.agent.run.leftovers import restore_links
 
 
 def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1) -> bool:
-    """`attempt`, of that round of the gang: of which the supervisor may have died before it wrote anything.
+    """`attempt`, `round_number`: the attempt to end; its supervisor may have died before it wrote a status.
 
-    False: its supervisor lives after all, something would not die, or the disk is full (try again)."""
+    False, to be tried again: its supervisor is alive, a process could not be killed, or the disk is full."""
     os.makedirs(paths.task_dir(task), mode=0o700, exist_ok=True)
     lock = take_lock(paths.supervisor_lock(task))  # none can start while we hold it
     if lock is None:
         return False
     try:
-        forget_halves(paths.status_file(task))
+        remove_temporaries(paths.status_file(task))
         status = paths.status(task)
         if status.attempt < attempt and status.state != "pending":
             status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number)
@@ -45,7 +45,7 @@ def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
 
 
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
-    """At least: to the last word it wrote. By a clock that may have jumped: only the count of failed starts hangs on it."""
+    """At least how long it lived: until its last log line, by a clock that may have jumped."""
     try:
         last = clock.of(paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime)
     except OSError:
@@ -54,7 +54,7 @@ def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
 
 
 def give_up(paths: RunPaths, task: str, reason: str) -> bool:
-    """The last attempt, which has ended, was one too many. False: try again."""
+    """Writes that the last attempt, which has ended, used up the restarts. False: try again."""
     lock = take_lock(paths.supervisor_lock(task))
     if lock is None:
         return False

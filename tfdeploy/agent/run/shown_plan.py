@@ -1,6 +1,6 @@
-"""plan.json, the plan of a run as it lies on a host: written by run.prepare, given back as it is, and asked for a few words.
+"""plan.json, the plan of a run on a host: written by run.prepare, sent back unchanged, and read for a few fields.
 
-The control side has the whole of it: tfdeploy/model/hostplan.py. Whoever looks here wants a word for people, and goes without.
+The control side reads all of it: tfdeploy/model/hostplan.py. The fields read here are shown to people, and may be missing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def write(workdir: str, job: str, run: str, plan: Unchecked) -> None:
 
 
 def content(workdir: str, job: str, run: str) -> bytes:
-    """The whole of it, as it is. Raises OSError."""
+    """The whole file, unchanged. Raises OSError."""
     with open(layout.plan_file(workdir, job, run), "rb") as file:
         return file.read()
 
 
 def read(workdir: str, job: str, run: str) -> ShownPlan:
-    """What it does not say, because it is damaged or gone, is as if nobody knew. Raises OSError."""
+    """Fields that a damaged or missing plan lacks have their defaults. Raises OSError."""
     said = read_json(layout.plan_file(workdir, job, run)) or {}
     names = said.get("data")
     return {
@@ -36,7 +36,7 @@ def read(workdir: str, job: str, run: str) -> ShownPlan:
 
 
 def planned_python(workdir: str, job: str, run: str, host: str) -> Optional[str]:
-    """The interpreter of that host, if the plan says it. Raises OSError."""
+    """The interpreter of that host; None: the plan does not name it. Raises OSError."""
     said = (read_json(layout.plan_file(workdir, job, run)) or {}).get("hosts")
     hosts = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
     return next((str(each["python"]) for each in hosts if each.get("host") == host and "python" in each), None)

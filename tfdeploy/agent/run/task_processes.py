@@ -1,7 +1,7 @@
-"""All processes of a run or task on this host: below its supervisor, below its program, or carrying its marker.
+"""All processes of a run or task on this host: below its supervisor, below its program, or with its markers.
 
-Three searches, because each alone can be dodged: a program can leave its session, be orphaned, clear its environment.
-The supervisors and the minder are never part of it.
+Three searches, because a program can leave its session, be orphaned, or clear its environment. The supervisors and the minder
+are never part of the result.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Survivor
 
-FOLDER_MARK = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
+FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
 _PATIENCE_S = 5.0  # after KILL
 
 
-def marks(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
-    """What every process of the run on this host, or of one task, has in its environment."""
-    found = {wire.MARKER: paths.run, FOLDER_MARK: os.path.realpath(paths.host_dir)}
+def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
+    """The environment variables that every process of the run on this host, or of one task, has."""
+    found = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         found["TFDEPLOY_TASK_ROLE"], found["TFDEPLOY_TASK_INDEX"] = task.split(":")
     return found
@@ -45,7 +45,7 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
         status = paths.status(task)
         over = status.supervisor_pid is None or status.state in ("ended", "lost")
         who = None if over else processes.identity(status.supervisor_pid or 0)
-    return who if who is not None and processes.same(who) and is_locked(paths.supervisor_lock(task)) else None
+    return who if who is not None and processes.is_alive(who) and is_locked(paths.supervisor_lock(task)) else None
 
 
 def minder(paths: RunPaths) -> Optional[processes.Identity]:
@@ -54,11 +54,11 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
     if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
         return None
     who = processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)
-    return who if processes.same(who) else None
+    return who if processes.is_alive(who) else None
 
 
 def sign(lock: int) -> None:
-    """Writes into a supervisor's lock, which is held, whose it is."""
+    """Writes the identity of this process into a supervisor's lock, which it holds."""
     who = processes.identity(os.getpid())
     if who is not None:
         os.ftruncate(lock, 0)
@@ -66,36 +66,35 @@ def sign(lock: int) -> None:
 
 
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """The living processes of these tasks, and the table that tells who they are."""
+    """The living processes of these tasks, and the process table with them."""
     roots: Set[int] = set()
-    keepers: Set[int] = set()
+    supervisors: Set[int] = set()
     names = list(tasks)
     for task in names:
-        keeper = supervisor(paths, task)
-        if keeper is not None:
-            keepers.add(keeper.pid)
+        its_supervisor = supervisor(paths, task)
+        if its_supervisor is not None:
+            supervisors.add(its_supervisor.pid)
         main = main_process(paths.status(task))
         if main is not None:
             roots.add(main.pid)
-    table = processes.everyone()
-    if len(keepers) < len(names):
+    table = processes.all_processes()
+    if len(supervisors) < len(names):
         roots |= _orphans(paths, table)
-    found = processes.descendants(keepers | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
+    found = processes.descendants(supervisors | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
     for task in names:
-        found |= processes.marked(marks(paths, task), table)
-    return found - keepers - {os.getpid()}, table
+        found |= processes.marked(markers(paths, task), table)
+    return found - supervisors - {os.getpid()}, table
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
-    """What supervisors that are dead left to the minder, whatever it did to its environment. The minder's own children are
-    ours: their command lines say of which run."""
+    """Children of the minder, which adopts the processes of dead supervisors: all but processes of the agent itself."""
     who = minder(paths)
     children = [one for one in table.values() if who is not None and one.parent == who.pid and one.alive]
     return {one.pid for one in children if not _is_helper(paths, one)}
 
 
 def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
-    """A process of the agent for this run, by the folder that it was given; or one that is gone by now."""
+    """A process of the agent for this run, by the folder in its command line; or one that is gone by now."""
     words = processes.command_line_soon(one)  # a supervisor that is being started shows none for a moment
     if words is None:
         return True
@@ -108,30 +107,30 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     if status.pid is None or status.start_ticks is None or status.boot_id is None:
         return None
     who = processes.Identity(status.boot_id, status.pid, status.start_ticks)
-    return who if processes.same(who) else None
+    return who if processes.is_alive(who) else None
 
 
 def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Survivor]:
-    """TERM, `grace_s`, KILL, verify. For when no supervisor is left to do it. Returns the survivors."""
+    """TERM, KILL after `grace_s`, verify; for tasks without a supervisor. Returns the survivors."""
     names = list(tasks)
     return _end(lambda: members(paths, names), grace_s)
 
 
 def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Survivor]]:
-    """The same for a run whose folder was removed under its tasks; None: there are none. Their supervisors go with them."""
+    """The same for a run whose folder was removed under its tasks, supervisors included; None: there are no processes."""
     if not strays(workdir, job, run)[0]:
         return None
     return _end(lambda: strays(workdir, job, run), grace_s)
 
 
 def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """The living processes of that run of that job, or of any, in this workdir: by their marks alone."""
+    """The living processes of that run of the job, or of any run, in this workdir: by their markers alone."""
     above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
     wanted = {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
-    table = processes.everyone()
+    table = processes.all_processes()
     within = os.path.realpath(above) + os.sep
     found = processes.marked(wanted, table)
-    return {pid for pid in found if processes.environment(pid).get(FOLDER_MARK, "").startswith(within)}, table
+    return {pid for pid in found if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)}, table
 
 
 def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Survivor]:

@@ -1,6 +1,6 @@
-"""What runs that have not ended on some host still need: their releases and environments stay where old ones are removed.
+"""The releases and environments of runs that have not ended on some host: they are kept where old ones are removed.
 
-In a shared workdir they may be another host's. A damaged run may be alive: what can be read of its part counts.
+In a shared workdir the run may be another host's. A damaged run may be alive: what can be read of its part counts.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _FICLONE = 0x40049409
 
 
 def make_private(folder: str) -> None:
-    """The folder with all that is missing above it, for its owner only. There already: success."""
+    """Makes the folder and those missing above it, for its owner only. Exists: success."""
     parent = os.path.dirname(folder)
     if not os.path.isdir(parent):
         make_private(parent)
@@ -33,7 +33,7 @@ def make_private(folder: str) -> None:
 
 
 def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str], wanted: Callable[[], None]) -> None:
-    """Raises OSError, and what `wanted` raises, which is asked before each file. There already: success."""
+    """Exists: success. Calls `wanted` before each file. Raises OSError, and what `wanted` raises."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -41,7 +41,7 @@ def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, st
         _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, wanted)
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
-            if os.path.lexists(target):  # a program may open it to others, below folders that are shut
+            if os.path.lexists(target):  # a program may have made it writable for others, below private folders
                 check_made_by_us(target, paths.workdir)
             make_private(target)
             _link(temporary, path, target, seed=True)
@@ -86,19 +86,19 @@ def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
     os.mkdir(target, 0o700)
     clone = True
     with os.scandir(source) as entries:
-        for one in entries:
+        for entry in entries:
             wanted()
-            there = os.path.join(target, one.name)
-            if one.is_symlink():
-                os.symlink(os.readlink(one.path), there)
-            elif one.is_dir():
-                _copy_tree(one.path, there, wanted)
+            there = os.path.join(target, entry.name)
+            if entry.is_symlink():
+                os.symlink(os.readlink(entry.path), there)
+            elif entry.is_dir():
+                _copy_tree(entry.path, there, wanted)
             else:
-                clone = _copy_file(one.path, there, clone)
+                clone = _copy_file(entry.path, there, clone)
 
 
 def _copy_file(source: str, target: str, clone: bool) -> bool:
-    """Content, time and executable bit. Returns whether sharing blocks works here."""
+    """Copies content, time and executable bit. Returns whether this file system can share blocks (reflink)."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
         if clone:

@@ -65,7 +65,7 @@ def _end_all() -> None:
     kill_at = time.monotonic() + GRACE_S
     signalled: Set[int] = set()
     while True:
-        table = processes.everyone()
+        table = processes.all_processes()
         alive = processes.descendants([os.getpid()], table)
         if not alive:
             return

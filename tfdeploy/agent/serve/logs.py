@@ -11,7 +11,7 @@ from tfdeploy.agent.host import inotify
 from tfdeploy.agent.log.reader import PIECE_BYTES, LogReader, Piece
 from tfdeploy.agent.log.seek import start_of_last, start_of_since
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.liveness import is_left, is_live
+from tfdeploy.agent.run.liveness import is_abandoned, is_live
 from tfdeploy.agent.serve import changes
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of, writes_no_more
@@ -37,7 +37,7 @@ def logs(call: Call) -> LogEnd:
     try:
         ended = _send(call, paths, readers, watcher)
         cursors = {task: reader.offset for task, reader in readers.items()}
-        return {"ended": ended, "left": ended and is_left(paths), "cursors": cursors, "ends": ends}
+        return {"ended": ended, "left": ended and is_abandoned(paths), "cursors": cursors, "ends": ends}
     finally:
         watcher.close()
         for reader in readers.values():

@@ -46,7 +46,7 @@ def start(call: Call) -> Nothing:
         return {}  # started, and already ended by itself
     refuse_ended(paths)
     if paths.word("start") is None or _phase(paths) == "started":  # again: the wait for the commit begins anew
-        paths.say("start", time=time.time())
+        paths.leave_word("start", time=time.time())
     _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
     refuse_ended(paths)
     return {}
@@ -62,7 +62,7 @@ def renew(call: Call) -> Nothing:
     _refuse_other_plan(call, paths)
     if not _is_committed(paths):
         refuse_ended(paths, also=("ending",))
-        paths.say("renew", time=time.time())
+        paths.leave_word("renew", time=time.time())
     return {}
 
 
@@ -79,7 +79,7 @@ def commit(call: Call) -> Nothing:
     if _phase(paths) == "prepared" and paths.word("start") is None:
         raise VerbError("not_started", "run %s was not started on this host" % paths.run)
     if paths.word("commit") is None:
-        paths.say("commit", time=time.time())
+        paths.leave_word("commit", time=time.time())
     _wait_for(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
     if not _is_committed(paths):
         refuse_ended(paths, also=("ending",))
@@ -156,7 +156,7 @@ def stop(call: Call) -> Ended:
 def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
     """Leaves the word. Where the disk is full it signals the supervisors, and the minder sees that their tasks end."""
     try:
-        paths.say(word, time=time.time(), **fields)
+        paths.leave_word(word, time=time.time(), **fields)
     except OSError:
         for spec in paths.part().tasks:
             tell_supervisor(paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s)
@@ -259,7 +259,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             state.left_files = leftovers.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
             paths.write_state(state)
-            leftovers.settle(paths)
+            leftovers.forget_doubt(paths)
         return True
     finally:
         os.close(lock)

@@ -206,7 +206,7 @@ def _begin(paths: RunPaths) -> None:
         in_doubt.note(paths)
         run_workdir.make_private(paths.host_dir)
     finally:
-        leftovers.let_go(lock)
+        leftovers.unlock(lock)
 
 
 def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
@@ -215,7 +215,7 @@ def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_want
         run_workdir.make_private(paths.task_dir(spec.task))
     _check_programs(paths, part)
     shown_plan.write(paths.workdir, paths.job, paths.run, given.plan)
-    paths.keep_room(part)
+    paths.reserve_space(part)
     try:
         os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)
     except OSError as error:

@@ -25,7 +25,7 @@ def resume(call: Call) -> Resumed:
     with prepare_lock.held(paths):
         if liveness.is_live(paths):
             return {"resumed": False}
-        if not liveness.is_left(paths):
+        if not liveness.is_abandoned(paths):
             raise VerbError("ended", "run %s has ended on this host, or was never committed" % paths.run)
         later = _later_run(paths)
         if later is not None:

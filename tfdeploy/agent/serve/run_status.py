@@ -14,7 +14,7 @@ from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import shown_plan, unwritten_ends
 from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.liveness import is_left, is_live, was_committed
+from tfdeploy.agent.run.liveness import is_abandoned, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         status = paths.status(task)  # it may have ended in between
         minded = is_locked(paths.minder_lock)
         return status if status.state in OVER else _lost(status, "its supervisor died" if minded else NOBODY)
-    if status.state == "pending" and is_left(paths):
+    if status.state == "pending" and is_abandoned(paths):
         return _lost(status, NOBODY)
-    status = unwritten_ends.looked_at(paths, status)
+    status = unwritten_ends.resolved(paths, status)
     return status if status.state in OVER else _with_restart_and_health(paths, status, state)
 
 
@@ -109,7 +109,7 @@ def _described(paths: RunPaths, state: wire.HostRunState) -> Standing:
         "host_state": wire.to_wire(state),
         "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
         "live": is_live(paths),
-        "left": is_left(paths),
+        "left": is_abandoned(paths),
         "committed": was_committed(paths),
     }
 

@@ -98,7 +98,7 @@ class _Board:
         while time.monotonic() < deadline and not call.cancelled.is_set():
             if not self._read(0.1):
                 return False
-            self.up = listens(processes.descendants([self.process.pid], processes.everyone()), self.port)
+            self.up = listens(processes.descendants([self.process.pid], processes.all_processes()), self.port)
             if self.up:
                 return True
         return False

@@ -1,4 +1,4 @@
-"""A supervisor's second duty: there is a minder for as long as its run has not ended on this host."""
+"""A supervisor's second duty: a minder is alive for as long as the run has not ended on this host."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 
-MIND_S = 1.5
+CHECK_S = 1.5
 _GONE_S = 10.0  # a mount may be away for a moment
 
 
-class Ground:
-    """The folder that a supervisor stands on. Who removes it under a running task wants the run gone, and nobody could find
-    or stop it any more. A file server that does not answer removes nothing."""
+class FolderWatch:
+    """Whether the folder of a running task was removed: then the supervisor ends the task, which no verb could find any more.
+    A file server that does not answer does not count."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -37,11 +37,11 @@ class Ground:
         return False
 
 
-def mind(paths: RunPaths) -> None:
-    """Starts a minder again if it has died while its run has not ended."""
+def ensure(paths: RunPaths) -> None:
+    """Starts a minder if none is alive and the run has not ended here."""
     if is_locked(paths.minder_lock) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
         return
-    # Not as the subreaper: the minder is to be nobody's child, so that it never counts as part of a task.
+    # Not as a subreaper: the minder must be no child of this process, or it would count as part of the task.
     processes.become_subreaper(False)
     try:
         with open(paths.minder_log, "ab") as log:
@@ -54,19 +54,19 @@ def mind(paths: RunPaths) -> None:
         processes.become_subreaper()
 
 
-def stand_by(paths: RunPaths, part: wire.HostPart) -> None:
-    """What comes after this end is the minder's, and it may die before it has done it: somebody sees to it that there is one
-    until the run has ended here or another supervisor lives. Not this process: its end says that the attempt is over."""
-    mind(paths)
+def ensure_until_end(paths: RunPaths, part: wire.HostPart) -> None:
+    """Makes sure that a minder is alive after this supervisor, the host's last one, has ended: only the minder ends the run.
+    A child process does that until the run has ended here or another supervisor lives."""
+    ensure(paths)
     locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
     if not _is_last(paths, locks) or os.fork() > 0:
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     pause = 0.1
     while _is_last(paths, locks):
-        mind(paths)
+        ensure(paths)
         time.sleep(pause)
-        pause = min(pause * 1.5, MIND_S)
+        pause = min(pause * 1.5, CHECK_S)
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""When a task is up: its own processes listen on its port, or it is no TensorFlow program and has lived a while."""
+"""When a task is up: one of its processes listens on its port, or it uses no TensorFlow and has lived for `ready.after`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfdeploy.agent.host import sockets
 
 
 class Readiness:
-    """Looked at from time to time with the task's living processes; `age_s` counts from its start."""
+    """Of one attempt. `pids`: the task's living processes; `age_s`: seconds since its start."""
 
     def __init__(self, spec: wire.TaskSpec) -> None:
         self._spec = spec
@@ -24,11 +24,11 @@ class Readiness:
 
     @property
     def awaits_port(self) -> bool:
-        """Only its port shows that it is up; otherwise time does, or a good end."""
+        """Whether only its port shows that it is up; otherwise its age does, or a good end."""
         return self._spec.port is not None and self.tensorflow
 
     def too_late(self, age_s: float) -> Optional[str]:
-        """Why a task that is not up by now has failed."""
+        """Why a task that is not up by now has failed; None: it still has time."""
         if age_s < self._spec.ready_timeout_s:
             return None
         if not self.awaits_port:

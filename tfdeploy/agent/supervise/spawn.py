@@ -9,10 +9,10 @@ from tfdeploy.agent import AGENT_DIR, wire
 from tfdeploy.agent.annotations import Dict, Mapping, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.task_processes import FOLDER_MARK
+from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
-# Of the SSH session that happened to start us; gone when it goes.
+# Variables of the SSH session that started the agent: they are of no use once it has ended.
 _OF_THE_SESSION = (
     "SSH_AUTH_SOCK",
     "SSH_CLIENT",
@@ -23,7 +23,7 @@ _OF_THE_SESSION = (
     "OLDPWD",
     "_",
 )
-_OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")  # the plan's or none: what a login shell sets would name another cluster
+_OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")  # set by the plan or not at all: a login shell's would name another cluster
 _FOREIGN = _OF_THE_SESSION + _OF_THE_PLAN
 
 
@@ -50,7 +50,7 @@ def environment(
             "TFDEPLOY_TASK_INDEX": str(spec.index),
             "TFDEPLOY_TASK_HOST": paths.host,
             "TFDEPLOY_TASK_ATTEMPT": str(attempt),
-            FOLDER_MARK: os.path.realpath(paths.host_dir),
+            FOLDER_MARKER: os.path.realpath(paths.host_dir),
         }
     )
     if spec.traits is not None:
@@ -59,7 +59,9 @@ def environment(
 
 
 def spawn(argv: "list[str]", env: Dict[str, str], cwd: str) -> Tuple[int, int, int]:
-    """Starts it in its own session, ending with this process. Returns pid and the two pipes. Raises OSError."""
+    """Starts it in its own session; it dies with this process. Returns its pid and the descriptors of its two pipes.
+
+    Raises OSError."""
     parent = os.getpid()
     process = subprocess.Popen(
         argv,
@@ -72,7 +74,7 @@ def spawn(argv: "list[str]", env: Dict[str, str], cwd: str) -> Tuple[int, int, i
         preexec_fn=lambda: processes.die_with_parent(parent),
         bufsize=0,
     )
-    process.returncode = 0  # reaped by our own waitpid, so that Popen must not try
+    process.returncode = 0  # the supervisor's own waitpid reaps it: Popen must not try
     assert process.stdout is not None and process.stderr is not None
     pipes = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
     process.stdout.close()

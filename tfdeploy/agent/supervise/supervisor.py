@@ -1,7 +1,7 @@
 """The parent of one task: starts it, drains its two pipes into the log, reaps, writes its status. Tiny, no TLS.
 
-It depends on nobody: it outlives serve and minder, and starts a minder again when there is none. It decides nothing
-about the run. SIGTERM means: end the task, as stop.json says. Its own end is the end of everything its task started.
+It outlives serve and minder, and starts a minder when none is alive. It decides nothing about the run. SIGTERM means: end
+the task, as stop.json says. It ends only after every process of its task.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.host import oom, processes
 from tfdeploy.agent.host.flock import take_lock
-from tfdeploy.agent.log import lastwords
+from tfdeploy.agent.log import silent_tasks
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.redact import Mask
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
-from tfdeploy.agent.supervise.ensure_minder import MIND_S, Ground, mind, stand_by
+from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, ensure, ensure_until_end
 from tfdeploy.agent.supervise.readiness import Readiness
 
-LEFTOVER_GRACE_S = 2.0  # for what the program left running when it ended by itself
+LEFTOVER_GRACE_S = 2.0  # for processes that the program left when it ended by itself
 _READ_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _FLUSH_S = 2.0  # how often a growing log shows in the status
@@ -58,10 +58,10 @@ class Supervisor:
         self.born = time.monotonic()
         self.oom_before = oom.kills()
         self.main_ended = False
-        self.asked = False  # SIGTERM came
-        self.ground = Ground(self.folder)
+        self.term_received = False
+        self.folder_watch = FolderWatch(self.folder)
         self.stopping = False  # asked to, while the program ran
-        self.failure: Optional[str] = None  # ours to tell: the exit code does not
+        self.failure: Optional[str] = None  # a failure that the exit code does not show
         self.kill_at: Optional[float] = None
         self.next_look = self.next_flush = self.next_minder = self.next_count = self.born
 
@@ -78,7 +78,7 @@ class Supervisor:
                     os.read(wakeup, 4096)
                 else:
                     self._drain(descriptor)
-            if self.asked:
+            if self.term_received:
                 self._stop()
             self._reap()
             self._tick(time.monotonic())
@@ -90,7 +90,7 @@ class Supervisor:
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "asked", True))
+        signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "term_received", True))
         for ignored in (signal.SIGHUP, signal.SIGINT):
             signal.signal(ignored, signal.SIG_IGN)
         return reading
@@ -163,7 +163,7 @@ class Supervisor:
         if self.kill_at is None:
             self._end_within(LEFTOVER_GRACE_S)
 
-    # --- what time brings
+    # --- by the clock
 
     def _wait_ms(self) -> int:
         due = min(self.next_look, self.next_minder, self.next_flush if self._flush_due() else self.next_minder)
@@ -178,9 +178,9 @@ class Supervisor:
         if now >= self.next_flush and self._flush_due():
             self._save()
         if now >= self.next_minder:
-            self.next_minder = now + MIND_S
-            mind(self.paths)
-            self.asked = self.asked or self.ground.is_gone(now)
+            self.next_minder = now + CHECK_S
+            ensure(self.paths)
+            self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
     def _look(self, now: float) -> None:
         age = now - self.born
@@ -192,7 +192,7 @@ class Supervisor:
         self.next_look = now + (3600.0 if self.status.up else 0.25 if age < 15 else 1.0)
         if self.status.up:
             return
-        pids = processes.descendants([os.getpid()], processes.everyone())
+        pids = processes.descendants([os.getpid()], processes.all_processes())
         if self.ready.is_up(pids, age):
             self.status.up, self.status.state = True, "running"
             self._journal("up")
@@ -202,8 +202,8 @@ class Supervisor:
             self._end_within(self.part.stop_grace_s)
 
     def _stop(self) -> None:
-        """SIGTERM. Also a second time, with less patience."""
-        self.asked = False
+        """SIGTERM came; a second one may shorten the grace time."""
+        self.term_received = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
         order = self.paths.stop_order(self.spec.task)
@@ -225,7 +225,7 @@ class Supervisor:
     # --- the end
 
     def _over(self) -> bool:
-        """The program has ended, and so has all that it left behind."""
+        """The program has ended, and so have all processes that it left behind."""
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
@@ -248,7 +248,7 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
-            status.reason = lastwords.blame(self.folder, self.spec.task, self.log.end - self.log_began)
+            status.reason = silent_tasks.blame(self.folder, self.spec.task, self.log.end - self.log_began)
         status.state, status.ended = "ended", clock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
@@ -258,11 +258,11 @@ class Supervisor:
             time.sleep(1.0)
 
     def _restore_links(self) -> None:
-        """Before the status says that it has ended: what starts again then finds its links."""
+        """Called before the status says that the attempt has ended: the next attempt needs the links."""
         if self.paths.replaced_links(self.part.keep):
             from tfdeploy.agent.run import keep_links  # hardly ever: it costs each start several ms
 
-            keep_links.tell(self.log, self.attempt, keep_links.restore(self.paths, self.part.keep))
+            keep_links.log_restored(self.log, self.attempt, keep_links.restore(self.paths, self.part.keep))
 
     def _save(self) -> bool:
         """Writes the status. A full disk does not stop the task: it is tried again."""
@@ -272,7 +272,7 @@ class Supervisor:
             self.paths.write_status(self.status)
             self.saved = True
         except OSError:
-            self.saved = not os.path.isdir(self.folder)  # purged: nothing to be saved any more
+            self.saved = not os.path.isdir(self.folder)  # the run was purged: nothing is left to save
         self.paths.wake()
         return self.saved
 
@@ -296,12 +296,12 @@ def main(argv: List[str]) -> int:
     try:
         task_processes.sign(lock)
     except OSError:
-        pass  # a full disk: its task is found by its other marks
+        pass  # a full disk: its processes are found by their environment
     processes.become_subreaper()
-    one = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
-    one.run()
+    supervisor = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
+    supervisor.run()
     os.close(lock)
-    stand_by(paths, one.part)
+    ensure_until_end(paths, supervisor.part)
     return 0
 
 

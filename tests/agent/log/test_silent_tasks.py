@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.agent.log import lastwords
+from tfdeploy.agent.log import silent_tasks
 from tfdeploy.agent.log.format import LOG
 
 ERROR = b"""tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:
@@ -36,14 +36,14 @@ TWO = ERROR.replace(b"task:1\nThe", b"task:1\n/job:chief/replica:0/task:0\nThe")
 )
 def test_the_silent_ones_are_named(tmp_path: Path, said: bytes, own: str, blamed: str | None) -> None:
     (tmp_path / LOG).write_bytes(b"step 1 loss 0.5\n" + said)
-    assert lastwords.blame(str(tmp_path), own, len(said)) == blamed
+    assert silent_tasks.blame(str(tmp_path), own, len(said)) == blamed
 
 
 def test_what_an_earlier_attempt_said_blames_nobody(tmp_path: Path) -> None:
     own = b"ValueError: of this attempt\n"
     (tmp_path / LOG).write_bytes(ERROR + own)
-    assert lastwords.blame(str(tmp_path), "worker:0", len(own)) is None
+    assert silent_tasks.blame(str(tmp_path), "worker:0", len(own)) is None
 
 
 def test_no_log_is_no_blame(tmp_path: Path) -> None:
-    assert lastwords.blame(str(tmp_path), "worker:0", 100) is None
+    assert silent_tasks.blame(str(tmp_path), "worker:0", 100) is None

@@ -1,7 +1,7 @@
-"""Whom TensorFlow blames when it ends a program: what its log says last of other tasks. Reads one file, decides nothing.
+"""The tasks whose heartbeats TensorFlow missed when it ended a program, from the end of its log. Reads one file, decides nothing.
 
 A frozen worker does not die: the others of its gang do, seconds later, for want of its heartbeats (coordination service of
-TensorFlow 2.21). Their exit code alone would send everybody to the wrong host.
+TensorFlow 2.21). By their exit codes alone an operator would search the wrong host.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
 def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
-    """ "TensorFlow heard nothing more of worker:1"; None: it says nothing of the kind in the log's last `said_bytes`, which are
-    this attempt's."""
+    """ "TensorFlow heard nothing more of worker:1"; None: no such message in the log's last `said_bytes`, those of
+    this attempt."""
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, said_bytes)))
