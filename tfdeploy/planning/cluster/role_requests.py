@@ -41,7 +41,7 @@ class RoleRequest:
             return self.gpus
         if self.share == "all":
             return max(1, left // self._most_per_host()) if left else 0
-        return {"one": min(1, had), "left": min(1, left), "none": 0}[self.share]
+        return {"one": min(1, had), "spare": min(1, left), "none": 0}[self.share]
 
     def _most_per_host(self) -> int:
         """How many tasks of the role one host gets at most."""
