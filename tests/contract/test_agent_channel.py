@@ -188,7 +188,7 @@ def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(yard: Any, fl
 def test_a_frozen_agent_is_found_by_the_heartbeat(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch, hurried: bool
 ) -> None:
-    monkeypatch.setattr(*((channel, "HURRIED_PING_S") if hurried else (channel.wire, "HEARTBEAT_S")), 0.2)
+    monkeypatch.setattr(*((channel, "HURRIED_PING_S") if hurried else (channel.frames, "HEARTBEAT_S")), 0.2)
     monkeypatch.setattr(channel, "HURRIED_DEAD_AFTER_S" if hurried else "DEAD_AFTER_S", 0.6)
     agent = fleet.session(yard.host("n1").host).agent()
     if hurried:
