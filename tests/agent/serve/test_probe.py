@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import disk, hosts_file, installed, listeners, sockets
+from tfdeploy.agent.host import disk, free_ports, hosts_file, installed, sockets
 from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import error_codes, probe
 from tfdeploy.agent.serve.call import Call, Context
@@ -194,7 +194,7 @@ def test_a_taken_port_is_seen_and_named(tmp_path: Path, family: int, listen: boo
         assert found["free_ports"] == []
         owner = found["taken_ports"][str(port)]
         assert owner.startswith(f"pid {os.getpid()}: ") if listen else owner == "unknown"
-        assert listeners.look_at_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {str(port): "the mesh of run r"}
+        assert free_ports.look_at_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {str(port): "the mesh of run r"}
     assert facts(tmp_path, ports=[port, port])["free_ports"] == [port]
 
 
@@ -209,7 +209,7 @@ def test_a_port_that_only_waits_out_its_last_connection(reuse: list[int], free: 
             served, _ = server.accept()
             served.close()
             assert client.recv(1) == b""
-    assert listeners.is_free(port) is free
+    assert free_ports.is_free(port) is free
     if free:
         sockets.hold(port).close()
 

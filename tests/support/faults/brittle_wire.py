@@ -1,6 +1,6 @@
 """A cable between the operator and one host that breaks after so many bytes, whichever way they go.
 
-As a program (`python brittle_wire.py ADDRESS PORT`) it runs in the operator's network, prints the port on which it
+As a program it runs in the operator's network, prints the port on which it
 listens, and takes words on its standard input: `cut N`, `count`. BrittleWire is how a test holds it.
 """
 
@@ -15,6 +15,13 @@ from pathlib import Path
 
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import set_inventory
+
+_PROGRAM = f"""
+import asyncio, sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from support.faults.brittle_wire import main
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
 
 
 class BrittleWire:
@@ -46,7 +53,7 @@ def brittle_wire(operator: Tfdeploy, host: str) -> Iterator[BrittleWire]:
     """From now on the operator reaches that host through the wire, and through nothing else."""
     lab = operator.lab
     row = next(row for row in lab.status() if row["host"] == host)
-    words = lab.operator([sys.executable, __file__, str(row["address"]), str(row["port"])])
+    words = lab.operator([sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])])
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             wire = BrittleWire(process)
@@ -104,8 +111,3 @@ async def main(address: str, port: int) -> None:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         print(wire.told(line.split()), flush=True)
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -203,3 +203,38 @@ def die_with_parent(parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def oom_kills() -> Optional[int]:
+    """How often the kernel killed in this process's control group for want of memory; None: the kernel does not say."""
+    groups = _control_groups()
+    candidates = [("/sys/fs/cgroup/memory", groups.get("memory"), "memory.oom_control")]
+    candidates.append(("/sys/fs/cgroup", groups.get(""), "memory.events"))
+    for base, path, name in candidates:
+        if path is not None:
+            count = _oom_count(os.path.join(base, path.lstrip("/"), name))
+            if count is not None:
+                return count
+    return None
+
+
+def _control_groups() -> Dict[str, str]:
+    found: Dict[str, str] = {}
+    try:
+        with open("/proc/self/cgroup") as file:
+            for line in file:
+                _, controllers, path = line.rstrip("\n").split(":", 2)
+                for controller in controllers.split(","):
+                    found[controller] = path
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _oom_count(file_name: str) -> Optional[int]:
+    try:
+        with open(file_name) as file:
+            words = dict(line.split()[:2] for line in file if len(line.split()) >= 2)
+        return int(words["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return None

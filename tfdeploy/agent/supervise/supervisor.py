@@ -15,17 +15,19 @@ import sys
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Dict, List, Optional
-from tfdeploy.agent.host import oom, processes
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import take_lock
-from tfdeploy.agent.log import silent_tasks
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.log.redact import Mask
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
 from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, ensure, ensure_until_end
 from tfdeploy.agent.supervise.readiness import Readiness
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.log.redact import Mask
+
 
 LEFTOVER_GRACE_S = 2.0  # for processes that the program left when it ended by itself
 _READ_BYTES = 1 << 20
@@ -46,7 +48,7 @@ class Supervisor:
         self.log_began = self.log.end
         self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
         self.secrets = paths.secrets()
-        self.mask = Mask(self.secrets.values())
+        self.mask = _mask(self.secrets)
         self.ready = Readiness(self.spec)
         self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
         self.status.boot_id = processes.boot_id()
@@ -56,7 +58,7 @@ class Supervisor:
         self.pipes: Dict[int, int] = {}  # descriptor -> stream
         self.poll = select.poll()
         self.born = time.monotonic()
-        self.oom_before = oom.kills()
+        self.oom_before = processes.oom_kills()
         self.main_ended = False
         self.term_received = False
         self.folder_watch = FolderWatch(self.folder)
@@ -125,7 +127,8 @@ class Supervisor:
         except BlockingIOError:
             return False
         if chunk:
-            self._write(self.pipes[descriptor], self.mask.feed(self.pipes[descriptor], chunk))
+            stream = self.pipes[descriptor]
+            self._write(stream, chunk if self.mask is None else self.mask.feed(stream, chunk))
             return True
         self.poll.unregister(descriptor)
         os.close(descriptor)
@@ -153,7 +156,7 @@ class Supervisor:
         status = self.status
         if os.WIFSIGNALED(code):
             status.signal, status.outcome = os.WTERMSIG(code), "killed"
-            after = oom.kills()
+            after = processes.oom_kills()
             if status.signal == signal.SIGKILL and after is not None and after != self.oom_before:
                 status.reason = "out of memory"
         else:
@@ -237,8 +240,9 @@ class Supervisor:
         for descriptor in list(self.pipes):
             while descriptor in self.pipes and self._drain(descriptor):
                 pass
-        for stream in (0, 1):
-            self._write(stream, self.mask.rest(stream))
+        if self.mask is not None:
+            for stream in (0, 1):
+                self._write(stream, self.mask.rest(stream))
         self._restore_links()
         status = self.status
         if self.stopping:
@@ -248,7 +252,7 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
-            status.reason = silent_tasks.blame(self.folder, self.spec.task, self.log.end - self.log_began)
+            status.reason = self._blamed()
         status.state, status.ended = "ended", clock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
@@ -276,11 +280,28 @@ class Supervisor:
         self.paths.wake()
         return self.saved
 
+    def _blamed(self) -> Optional[str]:
+        """Which task TensorFlow blames, by the log of this attempt; imported only for a task that has failed."""
+        try:
+            from tfdeploy.agent.log import silent_tasks
+        except (ImportError, OSError):  # the agent's folder was removed meanwhile: the end is written all the same
+            return None
+        return silent_tasks.blame(self.folder, self.spec.task, self.log.end - self.log_began)
+
     def _journal(self, what: str, **fields: object) -> None:
         try:
             self.paths.journal(self.spec.task, what, fields, attempt=self.attempt)
         except OSError:
             pass  # full: the status matters more
+
+
+def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
+    """Imported only for a task that has secrets."""
+    if not secrets:
+        return None
+    from tfdeploy.agent.log.redact import Mask
+
+    return Mask(secrets.values())
 
 
 def main(argv: List[str]) -> int:
