@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_control
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.supervise import supervisor
 
 LISTEN = """
 import socket, sys, time
@@ -114,6 +116,20 @@ def test_what_a_task_finds_around_itself(hosts: NewCluster, monkeypatch: pytest.
     assert env["PYTHONPATH"].split(":")[0].endswith("tfdeploy/runtime/site")
     assert not set(foreign) & set(env)
     assert os.path.realpath(cwd) == os.path.realpath(cluster.hosts["n1"].paths("r1").cwd) and (umask, stdin) == (0o77, "")
+
+
+@pytest.mark.parametrize("hindrance", [MemoryError, ModuleNotFoundError, EOFError])
+def test_whatever_hinders_the_search_for_a_cause_the_end_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, hindrance: type[Exception]
+) -> None:
+    def refuse(name: str, *args: Any) -> Any:
+        if "silent_tasks" in (args[2] or ()):
+            raise hindrance(name)
+        return imported(name, *args)
+
+    imported = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert object.__new__(supervisor.Supervisor)._blamed() is None
 
 
 def test_killed_by_a_signal(hosts: NewCluster) -> None:

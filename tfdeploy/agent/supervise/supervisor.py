@@ -284,9 +284,10 @@ class Supervisor:
         """Which task TensorFlow blames, by the log of this attempt; imported only for a task that has failed."""
         try:
             from tfdeploy.agent.log import silent_tasks
-        except (ImportError, OSError):  # the agent's folder was removed meanwhile: the end is written all the same
+
+            return silent_tasks.blame(self.folder, self.spec.task, self.log.end - self.log_began)
+        except Exception:  # noqa: BLE001 - the agent's folder was removed, or no memory is left: the end is written all the same
             return None
-        return silent_tasks.blame(self.folder, self.spec.task, self.log.end - self.log_began)
 
     def _journal(self, what: str, **fields: object) -> None:
         try:
