@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tfdeploy.errors import HostUnreachable, Refused
+from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.check import Check, Checked
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
@@ -40,18 +40,22 @@ def check(asked: Preflight, fleet: Fleet, emit: Emit) -> Checked:
     with step(emit, "probe"):
         seen, lost = split(look_at(fleet, hosts, _questions(asked), emit))
     needs, refused = _needs(asked.launch, seen)
-    checks = {**{host: not_probed(error) for host, error in lost.items()}, **judge(Probed(seen, needs, refused))}
+    checks = judge(Probed(seen, needs, refused))
     facts = {host: each.facts for host, each in seen.items()}
     with step(emit, "links"):
         found = try_links(fleet, hosts, ends({host.name: host for host in hosts}, facts, needs.plan), deep=asked.deep)
-    for host, taken in found.taken.items():
-        what = "; ".join(f"port {port} was taken while it was checked: {why}" for port, why in taken.items())
-        checks[host] = (*checks[host], Check("ports", False, "warning", what, "tfdeploy check"))
-    for host, error in found.errors.items():
-        checks[host] = (*checks[host], not_probed(error)[-1])
     errors = {**lost, **found.errors}
     unreached = frozenset(host for host, error in errors.items() if isinstance(error, HostUnreachable))
-    return Checked({host.name: checks[host.name] for host in hosts}, found.links, unreached)
+    whole = {host.name: _whole(checks.get(host.name, ()), errors.get(host.name), found.taken.get(host.name)) for host in hosts}
+    return Checked(whole, found.links, unreached)
+
+
+def _whole(checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None) -> tuple[Check, ...]:
+    """A host's checks with those of its session and of its ports. `taken`: port -> why it could not listen there."""
+    if taken:
+        what = "; ".join(f"port {port} was taken while it was checked: {why}" for port, why in taken.items())
+        checks = (*checks, Check("ports", False, "warning", what, "tfdeploy check"))
+    return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
 def _questions(asked: Preflight) -> Asked:

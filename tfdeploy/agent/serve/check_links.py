@@ -11,7 +11,7 @@ from tfdeploy.agent.serve.call import Call, Verb
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Knocked, Measured, Nothing
-    from tfdeploy.agent.host.link_knock import Knock
+    from tfdeploy.agent.serve.link_knock import Knock
 
 MOST_S = 3600.0
 MOST_PORTS = 64
@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z
 
 def listen(call: Call) -> Nothing:
     """Listens on `ports` until it is cancelled, or for `seconds`. One item says on which of them it does."""
-    from tfdeploy.agent.host.link_listener import Listener
+    from tfdeploy.agent.serve.link_listener import Listener
 
     ports = [_port(port) for port in call.rows("ports")[:MOST_PORTS]]
     until = time.monotonic() + min(call.number("seconds") or 60.0, MOST_S)
@@ -34,7 +34,7 @@ def listen(call: Call) -> Nothing:
 
 def knock(call: Call) -> Knocked:
     """Connects to each of `links` [[address, port, token], ...], all at once. Raises VerbError bad_argument."""
-    from tfdeploy.agent.host.link_knock import knock_all
+    from tfdeploy.agent.serve.link_knock import knock_all
 
     asked = [_knock_of(row) for row in call.rows("links")[:MOST_LINKS]]
     failed = knock_all(asked)
@@ -43,7 +43,7 @@ def knock(call: Call) -> Knocked:
 
 def measure(call: Call) -> Measured:
     """The link to one host that listens: `link` [address, port, token]. Raises VerbError bad_argument."""
-    from tfdeploy.agent.host import link_speed
+    from tfdeploy.agent.serve import link_speed
 
     asked, key = _knock_of(call.rows("link")), _hex(call, "key")
     try:
@@ -54,7 +54,7 @@ def measure(call: Call) -> Measured:
 
 
 def _knock_of(row: Any) -> Knock:
-    from tfdeploy.agent.host.link_knock import Knock
+    from tfdeploy.agent.serve.link_knock import Knock
 
     if not isinstance(row, (list, tuple)) or len(row) != 3 or not all(isinstance(word, str) for word in (row[0], row[2])):
         raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))

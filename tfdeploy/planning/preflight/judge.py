@@ -38,7 +38,6 @@ RULES: dict[str, Rule] = {
 }
 # what a plan neither refuses nor notes: a launch judges these
 BEYOND_PLAN = ("inodes", "quota", "memory", "limits", "shared memory", "temporary files", "filesystem", "logout")
-NO_FACTS = ("ssh", "agent")  # checks of a host that could not be probed
 
 
 @dataclass(frozen=True)

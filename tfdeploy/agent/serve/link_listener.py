@@ -11,7 +11,8 @@ import threading
 import time
 
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
-from tfdeploy.agent.host import link_speed, sockets
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.serve import link_speed
 
 KEY_BYTES = 32  # in hexadecimal digits
 _MOST = 1024  # connections at once: more than hosts can make, so that a stranger cannot take all descriptors

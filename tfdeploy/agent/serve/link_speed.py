@@ -11,7 +11,7 @@ import struct
 import time
 
 from tfdeploy.agent.annotations import List, Tuple
-from tfdeploy.agent.host.link_knock import MOST_TOKEN, Knock
+from tfdeploy.agent.serve.link_knock import MOST_TOKEN, Knock
 
 PINGS = 11
 SEND_S = 0.5
