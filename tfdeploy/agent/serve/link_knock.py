@@ -116,14 +116,12 @@ def _knock(asked: Dict[int, Knock], resolved: Dict[str, Any]) -> Dict[int, Faile
         connect_by = time.monotonic() + CONNECT_S
         answer_by = connect_by + ANSWER_S - CONNECT_S
         said: Dict[int, bytes] = {}
-        while selector.get_map():
+        while selector.get_map() and time.monotonic() < answer_by:
             now = time.monotonic()
-            if now >= connect_by:
-                _give_up(selector, found)
-            if now >= answer_by:
-                break
             for key, _ in selector.select(max(0.01, (connect_by if now < connect_by else answer_by) - now)):
                 _go_on(key, asked[key.data], selector, said, found)
+            if time.monotonic() >= connect_by:
+                _give_up(selector, found)
         for key in list(selector.get_map().values()):
             found[key.data] = Failed("mute", "")
             _end(key.fileobj, selector)

@@ -16,6 +16,7 @@ from tfdeploy.agent.serve import link_speed
 
 KEY_BYTES = 32  # in hexadecimal digits
 _MOST = 1024  # connections at once: more than hosts can make, so that a stranger cannot take all descriptors
+_QUEUE = 1024  # of connections that are not accepted yet
 _KEPT_S = 10.0  # of a connection that does not end
 _LOOK_S = 0.1
 _MEASURED_AT_ONCE = 4
@@ -62,7 +63,7 @@ class Listener:
             self.taken[str(port)] = error.strerror or str(error)
             return
         try:
-            one.listen(_MOST)
+            one.listen(_QUEUE)
             one.setblocking(False)
         except OSError as error:
             one.close()

@@ -53,7 +53,7 @@ def probe(call: Call) -> HostFacts:
     low, high = _range(call.rows("ports") or [1, 0])
     python = find_program(call.text("python", "python3"))
     asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
-    if call.text("gpus") != "none":
+    if _wants_gpus(call):
         asked["gpus"] = start_gpus()
     more = _preflight(call, low, high)
     machine = _machine(workdir)
@@ -90,8 +90,13 @@ def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Preflig
         return lambda: None
     from tfdeploy.agent.serve import preflight
 
-    asked = preflight.start(call.text("gpus") != "none")
+    asked = preflight.start(_wants_gpus(call))
     return lambda: preflight.facts(call.context.workdir, _user(), (low, high), asked)
+
+
+def _wants_gpus(call: Call) -> bool:
+    """`gpus` is auto, none, a count, or a list of them."""
+    return bool(call.args.get("gpus") != "none")
 
 
 def _range(ports: Any) -> Tuple[int, int]:

@@ -86,6 +86,7 @@ def _knock(
     fleet: Fleet, hosts: tuple[Host, ...], listening: Mapping[str, _Open], named: Mapping[str, Host]
 ) -> dict[str, list[Link] | TfdeployError]:
     names = list(listening)
+    answering = {each.token: name for name, each in listening.items()}
 
     def knock(session: Session) -> list[Link]:
         own = session.host.name
@@ -98,7 +99,8 @@ def _knock(
             raise BadAnswer("it answers for links that nobody asked for", where=own)
         for place, why, detail in said.failed:
             to = links[place].to_host
-            links[place] = failed(links[place], why, detail, named[to], listening[to].address)
+            told = answering.get(detail, "") if why == "other" else detail
+            links[place] = failed(links[place], why, told, named[to], listening[to].address)
         return links
 
     return fleet.each(hosts, knock, waits=True)

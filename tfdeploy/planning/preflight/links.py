@@ -64,7 +64,8 @@ def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
 
 
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
-    """The link with its cause, and what to do about it. The texts name no host but by "there": equal ones fold."""
+    """The link with its cause, and what to do about it. The texts name no host but by "there": equal ones fold. `detail`: of
+    the cause; of `other` who answers, as far as that is known."""
     low, high = to.ports
     opened = f"open TCP {low}-{high} there (as root: ufw allow {low}:{high}/tcp, or firewall-cmd --add-port={low}-{high}/tcp)"
     advertise = "write `advertise:` of that host in the inventory: the address by which the others reach it"
@@ -86,7 +87,7 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
             f"remove {address} from the 127.0.x.1 lines of its /etc/hosts, or {advertise}",
         ),
         "unresolved": (f"it cannot resolve {address}: {detail}", advertise),
-        "other": (f"another machine or program answers at {address}" + (f": {detail!r}" if detail else ""), advertise),
+        "other": (f"{detail or 'another machine or program'} answers at {address}", advertise),
         "mute": (f"it connects to {address}, and nothing answers there: another machine, or a busy one", advertise),
         "error": (detail or "it fails", f"ip route get {address}"),
     }

@@ -1,0 +1,56 @@
+"""What a preflight shows: only what is wrong, hosts with the same trouble together, safe for the terminal."""
+
+from __future__ import annotations
+
+import io
+
+from tfdeploy.model.check import Check, Checked, Link, host_rows, link_rows
+from tfdeploy.ui.checks import show_checks
+from tfdeploy.ui.terminal import Terminal
+
+
+def shown(checked: Checked, width: int | None = None, *, quiet: bool = False) -> str:
+    out = io.StringIO()
+    show_checks(Terminal(out, width, False), host_rows(checked), link_rows(checked), quiet=quiet)
+    return out.getvalue()
+
+
+def test_healthy_hosts_are_one_line() -> None:
+    checked = Checked(
+        {"n1": (Check("disk"),), "n2": (Check("disk"),)}, (Link("n1", "n2", 1), Link("n1", "n2", 2), Link("n2", "n1", 1))
+    )
+    assert shown(checked) == "2 hosts, 2 links: nothing wrong\n" and shown(checked, quiet=True) == ""
+    assert checked.ok and checked.exit_code == 0
+
+
+def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() -> None:
+    def bad(host: str) -> Check:
+        return Check("python", False, "error", "no python9", f"write `python: PATH` of {host} in the inventory")
+
+    warned = Check("clock", False, "warning", "400 s behind", "timedatectl set-ntp true")
+    checked = Checked({"n1": (warned,), "n2": (bad("n2"),), "n3": (bad("n3"), warned)})
+    assert shown(checked).splitlines() == [
+        "n[2-3] python: no python9",
+        "    mend: write `python: PATH` of n[2-3] in the inventory",
+        "n[1,3] clock: 400 s behind",
+        "    mend: timedatectl set-ntp true",
+        "3 hosts, 0 links: 2 errors, 2 warnings",
+    ]
+    assert checked.exit_code == 1 and Checked({"n1": (warned,)}).exit_code == 0
+    assert Checked({"n1": (warned,)}, unreached=frozenset({"n1"})).exit_code == 4
+
+
+def test_what_a_host_says_is_shown_clean_and_wrapped() -> None:
+    evil = Check("shell", False, "warning", "prints \x1b]0;owned\x07 " + "word " * 60, "\x1b[2Jmend")
+    text = shown(Checked({"n1": (evil,)}), 60)
+    assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) <= 60
+
+
+def test_broken_links_are_counted_by_pair_and_shown_with_their_ports() -> None:
+    links = [Link("n1", "n2", port, False, "no answer", "open it") for port in range(2222, 2230)]
+    text = shown(Checked({"n1": (), "n2": ()}, (*links, Link("n2", "n1", 2222))))
+    assert text.splitlines() == [
+        "n1 does not reach n2: no answer (ports 2222, 2223, 2224, 2225, ...)",
+        "    mend: open it",
+        "2 hosts, 2 links: 1 broken link",
+    ]
