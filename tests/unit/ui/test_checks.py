@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
-from tfdeploy.model.check import Check, Checked, Link, host_rows, link_rows
+from tfdeploy.model.check import Check, Checked, Level, Link, host_rows, link_rows
 from tfdeploy.ui.checks import show_checks
 from tfdeploy.ui.terminal import Terminal
+
+
+def link(source: str, to: str, port: int, **more: Any) -> Link:
+    return Link(from_host=source, to_host=to, port=port, **more)
+
+
+def failed(check: str, level: Level, detail: str, fix: str) -> Check:
+    return Check(check=check, ok=False, level=level, detail=detail, fix=fix)
 
 
 def shown(checked: Checked, width: int | None = None, *, quiet: bool = False) -> str:
@@ -17,7 +26,7 @@ def shown(checked: Checked, width: int | None = None, *, quiet: bool = False) ->
 
 def test_healthy_hosts_are_one_line() -> None:
     checked = Checked(
-        {"n1": (Check("disk"),), "n2": (Check("disk"),)}, (Link("n1", "n2", 1), Link("n1", "n2", 2), Link("n2", "n1", 1))
+        {"n1": (Check("disk"),), "n2": (Check("disk"),)}, (link("n1", "n2", 1), link("n1", "n2", 2), link("n2", "n1", 1))
     )
     assert shown(checked) == "2 hosts, 2 links: nothing wrong\n" and shown(checked, quiet=True) == ""
     assert checked.ok and checked.exit_code == 0
@@ -25,9 +34,9 @@ def test_healthy_hosts_are_one_line() -> None:
 
 def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() -> None:
     def bad(host: str) -> Check:
-        return Check("python", False, "error", "no python9", f"write `python: PATH` of {host} in the inventory")
+        return failed("python", "error", "no python9", f"write `python: PATH` of {host} in the inventory")
 
-    warned = Check("clock", False, "warning", "400 s behind", "timedatectl set-ntp true")
+    warned = failed("clock", "warning", "400 s behind", "timedatectl set-ntp true")
     checked = Checked({"n1": (warned,), "n2": (bad("n2"),), "n3": (bad("n3"), warned)})
     assert shown(checked).splitlines() == [
         "n[2-3] python: no python9",
@@ -41,14 +50,14 @@ def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() 
 
 
 def test_what_a_host_says_is_shown_clean_and_wrapped() -> None:
-    evil = Check("shell", False, "warning", "prints \x1b]0;owned\x07 " + "word " * 60, "\x1b[2Jmend")
+    evil = failed("shell", "warning", "prints \x1b]0;owned\x07 " + "word " * 60, "\x1b[2Jmend")
     text = shown(Checked({"n1": (evil,)}), 60)
     assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) <= 60
 
 
 def test_broken_links_are_counted_by_pair_and_shown_with_their_ports() -> None:
-    links = [Link("n1", "n2", port, False, "no answer", "open it") for port in range(2222, 2230)]
-    text = shown(Checked({"n1": (), "n2": ()}, (*links, Link("n2", "n1", 2222))))
+    links = [link("n1", "n2", port, ok=False, why="no answer", fix="open it") for port in range(2222, 2230)]
+    text = shown(Checked({"n1": (), "n2": ()}, (*links, link("n2", "n1", 2222))))
     assert text.splitlines() == [
         "n1 does not reach n2: no answer (ports 2222, 2223, 2224, 2225, ...)",
         "    mend: open it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -15,6 +15,10 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.planning.preflight.links import ends, failed, rounds, with_slow
 
 FactsOf = Callable[..., HostFacts]
+
+
+def link(source: str, to: str, **more: Any) -> Link:
+    return Link(from_host=source, to_host=to, port=2222, **more)
 
 
 def hosts_of(count: int, **said: str) -> dict[str, Host]:
@@ -55,13 +59,13 @@ def test_every_pair_is_measured_once_and_no_host_twice_in_a_round(count: int) ->
 
 @pytest.mark.parametrize("why", get_args(Why))
 def test_each_cause_has_its_words_and_a_cure(why: Why) -> None:
-    found = failed(Link("n1", "n2", 2222), why, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2")
+    found = failed(link("n1", "n2"), why, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2")
     assert not found.ok and found.why and found.fix
 
 
 def test_slow_links_are_marked_and_stay_ok() -> None:
-    links = [Link("n1", "n2", 1, ms=0.2, mbit_s=940.0)] * 5
-    slow, far, bad = replace(links[0], mbit_s=90.0), replace(links[0], ms=40.0), Link("n1", "n3", 1, ok=False, why="x", fix="y")
+    links = [link("n1", "n2", ms=0.2, mbit_s=940.0)] * 5
+    slow, far, bad = replace(links[0], mbit_s=90.0), replace(links[0], ms=40.0), link("n1", "n3", ok=False, why="x", fix="y")
     found = with_slow([*links, slow, far, bad])
     assert [each.why is None for each in found] == [True] * 5 + [False] * 3
     assert all(each.ok for each in found[:7]) and "90 mbit/s" in str(found[5].why) and "40.0 ms" in str(found[6].why)
