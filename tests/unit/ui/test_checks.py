@@ -25,9 +25,8 @@ def shown(checked: Checked, width: int | None = None, *, quiet: bool = False) ->
 
 
 def test_healthy_hosts_are_one_line() -> None:
-    checked = Checked(
-        {"n1": (Check("disk"),), "n2": (Check("disk"),)}, (link("n1", "n2", 1), link("n1", "n2", 2), link("n2", "n1", 1))
-    )
+    links = (link("n1", "n2", 1), link("n1", "n2", 2), link("n2", "n1", 1))
+    checked = Checked({"n1": (), "n2": ()}, links=links)
     assert shown(checked) == "2 hosts, 2 links: nothing wrong\n" and shown(checked, quiet=True) == ""
     assert checked.ok and checked.exit_code == 0
 
