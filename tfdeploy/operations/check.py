@@ -37,13 +37,14 @@ class Preflight:
 def check(asked: Preflight, fleet: Fleet, emit: Emit) -> Checked:
     """What was found. Raises ConfigError for a job file that cannot be used."""
     hosts = asked.inventory.hosts
+    questions, unready = _questions(asked)
     with step(emit, "probe"):
-        seen, lost = split(look_at(fleet, hosts, _questions(asked), emit))
+        seen, lost = split(look_at(fleet, hosts, questions, emit))
     needs, refused = _needs(asked.launch, seen)
-    checks = judge(Probed(seen, needs, refused))
-    facts = {host: each.facts for host, each in seen.items()}
+    checks = judge(Probed(seen, needs, unready or refused))
+    facts, there = {host: each.facts for host, each in seen.items()}, tuple(host for host in hosts if host.name in seen)
     with step(emit, "links"):
-        found = try_links(fleet, hosts, ends({host.name: host for host in hosts}, facts, needs.plan), deep=asked.deep)
+        found = try_links(fleet, there, ends({host.name: host for host in there}, facts, needs.plan), deep=asked.deep)
     errors = {**lost, **found.errors}
     unreached = frozenset(host for host, error in errors.items() if isinstance(error, HostUnreachable))
     whole = {host.name: _whole(checks.get(host.name, ()), errors.get(host.name), found.taken.get(host.name)) for host in hosts}
@@ -58,12 +59,18 @@ def _whole(checks: tuple[Check, ...], error: TfdeployError | None, taken: Mappin
     return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
-def _questions(asked: Preflight) -> Asked:
+def _questions(asked: Preflight) -> tuple[Asked, Refused | None]:
+    """What every host is asked, and why the environment that the job wants cannot be read here."""
     hosts, launch = asked.inventory.hosts, asked.launch
     if launch is None:
-        return Asked.of(hosts, preflight=True)
-    recipe = recipe_of(launch.job, launch.cache)
-    return Asked.of(hosts, job=launch.job.name, keep=launch.job.keep, setup=recipe.digest if recipe else None, preflight=True)
+        return Asked.of(hosts, preflight=True), None
+    digest, unready = None, None
+    try:
+        recipe = recipe_of(launch.job, launch.cache)
+        digest = recipe.digest if recipe else None
+    except Refused as error:
+        unready = error
+    return Asked.of(hosts, job=launch.job.name, keep=launch.job.keep, setup=digest, preflight=True), unready
 
 
 def _needs(launch: Launch | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refused | None]:

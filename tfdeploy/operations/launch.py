@@ -234,7 +234,6 @@ def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Nee
         tensorflow=source.read(job.command, read_sources(manifest)).imports_tensorflow,
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
         plan=plan,
-        allow_public=asked.options.allow_public,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import selectors
 import socket
 import struct
@@ -19,6 +20,7 @@ from tfdeploy.agent.record import NamedTuple
 CONNECT_S = 4.0  # a lost first packet is sent again after 1 and after 3 s
 ANSWER_S = 10.0  # of a host that is busy
 AT_ONCE = 200
+OTHER_FILES = 64  # that this process may have open
 AGAIN_S = 1.0
 MOST_TOKEN = 64
 _RESET = struct.pack("ii", 1, 0)
@@ -52,15 +54,21 @@ def knock_all(asked: List[Knock]) -> Dict[int, Failed]:
     """place in `asked` -> why it failed; those that are not in it work."""
     resolved, failed = _resolve([each.address for each in asked])
     found: Dict[int, Failed] = {place: failed[each.address] for place, each in enumerate(asked) if each.address in failed}
-    left = [place for place in range(len(asked)) if place not in found]
-    for first in range(0, len(left), AT_ONCE):
-        found.update(_knock({place: asked[place] for place in left[first : first + AT_ONCE]}, resolved))
+    left, at_once = [place for place in range(len(asked)) if place not in found], _at_once()
+    for first in range(0, len(left), at_once):
+        found.update(_knock({place: asked[place] for place in left[first : first + at_once]}, resolved))
     again = {place: asked[place] for place, failure in found.items() if failure.why == "busy"}
     if again:
         time.sleep(AGAIN_S)
         found = {place: failure for place, failure in found.items() if place not in again}
         found.update(_knock(again, resolved))
     return found
+
+
+def _at_once() -> int:
+    """As many connections as the descriptors of this process suffice for."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return AT_ONCE if most == resource.RLIM_INFINITY else max(1, min(AT_ONCE, most - OTHER_FILES))
 
 
 def _resolve(addresses: List[str]) -> Tuple[Dict[str, Any], Dict[str, Failed]]:

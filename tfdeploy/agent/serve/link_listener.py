@@ -15,7 +15,7 @@ from tfdeploy.agent.host import sockets
 from tfdeploy.agent.serve import link_speed
 
 KEY_BYTES = 32  # in hexadecimal digits
-_MOST = 1024  # connections at once: more than hosts can make, so that a stranger cannot take all descriptors
+_MOST = 256  # connections at once: the oldest gives way, so that a stranger takes neither all descriptors nor the room of hosts
 _QUEUE = 1024  # of connections that are not accepted yet
 _KEPT_S = 10.0  # of a connection that does not end
 _LOOK_S = 0.1

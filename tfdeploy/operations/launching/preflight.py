@@ -15,6 +15,7 @@ from tfdeploy.operations.outcomes import together
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
 
+NOTED = ("inodes", "logout")  # a plan notes these by itself: only their errors are told
 FORCE = "mend it (`tfdeploy check` shows all of it), or go on in spite of it with --force"
 
 
@@ -30,7 +31,7 @@ def preflight(needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts]
     hosts: dict[str, list[str]] = {}
     for host, found in checks.items():
         for each in found:
-            if not each.ok:
+            if each.is_error or not (each.ok or each.check in NOTED):
                 hosts.setdefault(_words(each), []).append(host)
     for text, names in hosts.items():
         note(emit, f"{fold_names(names)}: {text}", level="warning", run=plan.run)

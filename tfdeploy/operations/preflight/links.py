@@ -42,14 +42,15 @@ class _Open:
 
 
 def try_links(fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, End], *, deep: bool) -> Reached:
-    """All pairs of `ends`. A host that cannot listen or knock is an error of its own, and the others are served."""
+    """From each of `hosts` to each other one of `ends`. A host that cannot listen or knock is an error of its own, and the
+    others are served."""
     wanted = tuple(host for host in hosts if host.name in ends)
-    if len(wanted) < 2:
+    if len(hosts) < 2 or not wanted:
         return Reached()
     key = secrets.token_hex(16)
     with _listening(fleet, wanted, ends, key, STAY_S + (STAY_PAIR_S * len(wanted) if deep else 0)) as (listening, errors):
-        named = {host.name: host for host in wanted}
-        knocked, more = split(_knock(fleet, wanted, listening, named))
+        named = {host.name: host for host in hosts}
+        knocked, more = split(_knock(fleet, hosts, listening, named))
         links = tuple(link for found in knocked.values() for link in found)
         if deep:
             links = _measured(fleet, named, listening, links, key)

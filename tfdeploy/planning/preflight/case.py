@@ -35,7 +35,6 @@ class Needs:
     tensorflow: bool = False
     requirements: str | None = None
     plan: Plan | None = None
-    allow_public: bool = False
 
     def tasks_on(self, host: str) -> int:
         """At least 1: some task will run there."""

@@ -102,8 +102,7 @@ def _add_together(probed: Probed, found: dict[str, list[Check]]) -> None:
     explains it."""
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}
-    wrong = together.mismatched(hosts, facts, allow_public=probed.needs.allow_public) if facts else {}
-    for host, problems in wrong.items():
+    for host, problems in together.mismatched(hosts, facts).items():
         found[host] = [each for each in found[host] if each != Check("address")] + _checks("address", problems)
     if probed.refused is None or not found:
         return

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tfdeploy.errors import Refused
+from tfdeploy.model.check import Level
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.planning import checks
 from tfdeploy.planning.checks import CLOCK_SKEW_S
 from tfdeploy.planning.cluster import addresses
+from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.preflight.case import Case, Problem
 
 _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
@@ -33,10 +35,10 @@ def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
     return {host: skew_s - usual for host, skew_s in skews_s.items()}
 
 
-def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], *, allow_public: bool) -> dict[str, list[Problem]]:
+def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]) -> dict[str, list[Problem]]:
     """host -> addresses that no cluster can have, and a machine that has two names."""
     found: dict[str, list[Problem]] = {}
-    called = {}
+    called: dict[str, Advertised] = {}
     for name, seen in facts.items():
         try:
             called[name] = addresses.advertised(hosts[name], seen)
@@ -50,24 +52,31 @@ def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], *, all
                 )
                 fix = f"remove that name from the 127.0.x.1 lines of /etc/hosts there, or write `advertise: IP` for {name}"
                 found.setdefault(other, []).append(Problem("error", what, fix))
-    quiet = {name: _without_names(seen) for name, seen in facts.items()}
-    for look in (
-        lambda: addresses.check(called, quiet, allow_public=allow_public),
-        lambda: checks.one_machine(dict(facts)),
-    ):
+    for level, error in _refusals(called, facts) if len(facts) > 1 else ():
+        name = named_host(error, facts) or next(iter(facts))
+        found.setdefault(name, []).append(Problem(level, error.what, error.next or ""))
+    return found
+
+
+def _refusals(called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]) -> Iterator[tuple[Level, Refused]]:
+    """What plans are refused for; a public address only until the operator consents."""
+    quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
+    told = set()
+    looks: tuple[tuple[Level, Callable[[], object]], ...] = (
+        ("error", lambda: addresses.check(called, quiet, allow_public=True)),
+        ("warning", lambda: addresses.check(called, quiet, allow_public=False)),
+        ("error", lambda: checks.one_machine(facts)),
+    )
+    for level, look in looks:
         try:
             look()
         except Refused as error:
-            name = named_host(error, facts) or next(iter(facts))
-            found.setdefault(name, []).append(Problem("error", error.what, error.next or ""))
-    return found
+            if error.what not in told:
+                told.add(error.what)
+                yield level, error
 
 
 def named_host(error: Refused, known: Mapping[str, object]) -> str | None:
     """The host that a refusal is about; None: no single one."""
     said = _NAMED.match(error.where or "")
     return said[1] if said and said[1] in known else None
-
-
-def _without_names(facts: HostFacts) -> HostFacts:
-    return replace(facts, hosts_file_loopback=())

@@ -103,7 +103,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"mount": replace(MOUNT, type="fuse.sshfs")}, "filesystem", "warning", "fuse.sshfs", "workdir:"),
     ({"mount": replace(MOUNT, type="tmpfs")}, "filesystem", "warning", "next reboot", "workdir:"),
     ({"entry": {"advertise": "127.0.0.1"}}, "address", "error", "127.0.0.1", "advertise"),
-    ({"entry": {"advertise": "8.8.8.8"}}, "address", "error", "public", "--allow-public"),
+    ({"entry": {"advertise": "8.8.8.8"}}, "address", "warning", "public", "--allow-public"),
     ({"entry": {"address": "host-two"}}, "address", "error", "nothing says which address", "advertise: ADDRESS"),
     ({"boot_id": "1", "hostname": "n1"}, "address", "error", "n1 and n2 are one machine", "--exclude n2"),
     ({"free_ports": (2222,), "taken_ports": {"2223": "pid 4: x"}}, "ports", "error", "2223 by pid 4: x", "widen"),
