@@ -109,6 +109,56 @@ class Versions(TypedDict):
     python_version: Optional[str]
     tensorflow: Optional[str]
     tf_keras: Optional[str]
+    keras: Optional[str]
+    cpu_only: bool  # its TensorFlow was built without GPUs
+
+
+class Room(TypedDict):
+    """A folder of the system in which programs write."""
+
+    path: str
+    writable: bool
+    free_bytes: int
+
+
+class Mount(TypedDict):
+    """The file system that holds a folder."""
+
+    source: str
+    point: str
+    type: str
+    options: List[str]
+
+
+class Quota(TypedDict):
+    """What this user may still have on the workdir's file system; None: without a limit."""
+
+    left_bytes: Optional[int]
+    left_files: Optional[int]
+    over: bool  # over a soft limit: it becomes a hard one after the grace time
+
+
+class Logout(TypedDict):
+    """What logind does when the last session of this user ends."""
+
+    kills: bool
+    removes_ipc: bool
+
+
+class Preflight(TypedDict):
+    """The facts that only a preflight asks for."""
+
+    limits: Dict[str, int]  # name -> soft limit of this session, of those that are set
+    available_bytes: Optional[int]  # of memory
+    shared_memory: Optional[Room]  # None: there is no /dev/shm
+    temporary: Optional[Room]
+    mount: Optional[Mount]  # of the workdir
+    workdir_mode: Optional[int]
+    quota: Optional[Quota]
+    driver: Optional[str]  # of NVIDIA's GPUs
+    nvidia_devices: int  # on the bus
+    logout: Logout
+    ephemeral_ports: int  # of the range, which the kernel may give to any connection
 
 
 class Interpreter(Versions):
@@ -129,7 +179,32 @@ class HostFacts(Machine, Interpreter):
     uv: Optional[str]
     gpus: List[Gpu]
     gpu_error: Optional[str]
+    preflight: Optional[Preflight]  # None: not asked for
     clock: float  # UTC
+
+
+# --- links between hosts
+
+
+class Listening(TypedDict):
+    ports: List[int]  # those on which it listens now
+    taken: Dict[str, str]  # port -> why it does not
+
+
+class Knocked(TypedDict):
+    """`failed`: those links that do not work, by their place in what was asked: [place, why, detail]."""
+
+    asked: int
+    failed: List[Tuple[int, str, str]]
+
+
+class Measured(TypedDict):
+    """Of one pair of hosts. None: it could not be measured, and `why` says so."""
+
+    ms: Optional[float]  # there and back
+    to_mbit_s: Optional[float]
+    from_mbit_s: Optional[float]
+    why: str
 
 
 # --- files

@@ -31,6 +31,7 @@ class Flags(CommonFlags):
     sync: bool = True
     ignore_keep: bool = False
     allow_public: bool = False
+    force: bool = False
     events: str | None = None
 
 
@@ -53,6 +54,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--no-sync", dest="sync", action="store_false", help="take the release that is there")
     parser.add_argument("--ignore-keep", action="store_true", help="start although newer checkpoints lie on another host")
     parser.add_argument("--allow-public", action="store_true", help="consent to public addresses in the cluster")
+    parser.add_argument("--force", action="store_true", help="go on in spite of what `tfdeploy check` would call an error")
     parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
     finish_parser(parser, Flags, run)
 
@@ -130,6 +132,7 @@ def asked_for(flags: Flags) -> Launch:
         ),
         secrets=secrets,
         sync=flags.sync,
+        force=flags.force,
         confirm=context.consent_of(flags),
         cache=context.state_folder() / "trees",
     )

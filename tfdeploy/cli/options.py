@@ -14,7 +14,7 @@ COLORS = ("auto", "always", "never")
 NOT_BUILT = {  # flags of the contract, by verb
     "trust": ("--renew",),
     "sync": ("--dry-run", "--via", "--bwlimit"),
-    "launch": ("--force", "--via", "--bwlimit"),
+    "launch": ("--via", "--bwlimit"),
     "setup": ("--bwlimit",),
     "fetch": ("--bwlimit",),
 }

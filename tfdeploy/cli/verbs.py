@@ -6,6 +6,7 @@ VERBS = {
     "init": "write a commented tfdeploy.yaml and inventory",
     "inventory": "print hosts, roles and settings as understood",
     "trust": "show the host keys of hosts not yet known and record them",
+    "check": "preflight of every host and between every pair of hosts",
     "sync": "code and data to every host",
     "setup": "the Python environment on every host",
     "launch": "start a run: lock, probe, plan, sync, prepare, start, commit",
@@ -20,6 +21,6 @@ VERBS = {
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("check", "audit", "clean", "report", "compare")  # verbs of the contract
+NOT_BUILT = ("audit", "clean", "report", "compare")  # verbs of the contract
 MODULES = {"exec": "execute"}  # verb -> its module, where that has another name
 NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host

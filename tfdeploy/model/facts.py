@@ -58,6 +58,59 @@ class LiveRun:
 
 
 @dataclass(frozen=True)
+class Room:
+    """A folder of the system in which programs write."""
+
+    path: AbsolutePath
+    writable: bool
+    free_bytes: BigCount
+
+
+@dataclass(frozen=True)
+class Mount:
+    """The file system that holds the workdir."""
+
+    source: Line
+    point: Line
+    type: Line
+    options: Annotated[tuple[Line, ...], Meta(max_length=100)]
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What the user may still have on the workdir's file system; None: without a limit."""
+
+    left_bytes: BigCount | None
+    left_files: BigCount | None
+    over: bool
+
+
+@dataclass(frozen=True)
+class Logout:
+    """What logind does when the last session of the user ends."""
+
+    kills: bool
+    removes_ipc: bool
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The facts that only a preflight asks for."""
+
+    limits: Annotated[dict[Line, BigCount], Meta(max_length=100)]  # name -> soft limit, of those that are set
+    available_bytes: BigCount | None  # of memory
+    shared_memory: Room | None  # /dev/shm
+    temporary: Room | None
+    mount: Mount | None  # of the workdir
+    workdir_mode: Small | None
+    quota: Quota | None
+    driver: Version | None  # of NVIDIA's GPUs
+    nvidia_devices: Small  # on the bus
+    logout: Logout
+    ephemeral_ports: Small  # of the range, which the kernel may give to any connection
+
+
+@dataclass(frozen=True)
 class HostFacts:
     """One host at one moment. Bytes and UTC seconds; paths absolute."""
 
@@ -83,6 +136,8 @@ class HostFacts:
     gpu_error: Text | None = None
     tensorflow: Version | None = None  # installed version, read without importing it
     tf_keras: Version | None = None  # the same
+    keras: Version | None = None  # the same
+    cpu_only: bool = False  # that TensorFlow was built without GPUs
     rsync: Line | None = None  # version; None: missing
     uv: Line | None = None  # version; None: missing
     environment: AbsolutePath | None = None  # the folder that `setup` made for this job; `python` and versions are those in it
@@ -93,6 +148,7 @@ class HostFacts:
     linger: bool | None = None  # None: no logind
     kill_user_processes: bool = False
     problems: Texts = ()  # what will not work on this host, in words
+    preflight: Preflight | None = None  # None: not asked for
     version: Line = ""  # the agent's version
 
     def refuse_nonsense(self, ports: tuple[int, int], names: Collection[str]) -> None:

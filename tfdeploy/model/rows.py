@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from tfdeploy.errors import TfdeployError
 
@@ -56,6 +56,37 @@ class ExecRow(HostRow):
     stdout: str
     stderr: str
     seconds: float | None
+
+
+class CheckRow(TypedDict):
+    check: str
+    ok: bool
+    level: Literal["error", "warning"]  # counts where it is not ok
+    detail: str
+    fix: str | None
+
+
+class CheckedHostRow(TypedDict):
+    """`ok`: no check of it is an error."""
+
+    host: str
+    ok: bool
+    checks: list[CheckRow]
+
+
+LinkRow = TypedDict(
+    "LinkRow",
+    {
+        "from": str,
+        "to": str,
+        "port": int,
+        "ok": bool,
+        "why": str | None,
+        "fix": str | None,
+        "ms": float | None,
+        "mbit_s": float | None,
+    },
+)
 
 
 class Survivor(TypedDict):

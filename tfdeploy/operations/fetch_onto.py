@@ -15,7 +15,7 @@ from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.lock import locked
-from tfdeploy.operations.probe import probe
+from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.planning.keep import HostKeep, newest
 from tfdeploy.transport.protocols import Fleet
 
@@ -30,7 +30,7 @@ def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: L
         raise UsageError(f"no host {host!r} in the inventory", where="--onto", next=f"the hosts are {names}")
     if not job.keep:
         raise UsageError(f"job {job.name} keeps nothing", where=job.source or None, next="keep: [checkpoints] in the job file")
-    facts = probe(fleet, inventory.hosts, job=job.name, keep=job.keep, emit=emit)
+    facts = probe(fleet, inventory.hosts, Asked.of(inventory.hosts, job=job.name, keep=job.keep), emit=emit)
     kept = newest(job, facts, (), host)
     if kept is None:
         raise Refused(f"no host holds anything in keep of job {job.name}", next="tfdeploy runs")

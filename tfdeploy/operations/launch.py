@@ -5,6 +5,7 @@ From commit on the run belongs to its hosts: it needs neither this process nor t
 
 from __future__ import annotations
 
+import os.path
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ from tfdeploy.operations.deletions import Confirm, never_confirm
 from tfdeploy.operations.emit import emit_host, note, step
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.launching.clocks import compare_clocks
+from tfdeploy.operations.launching.preflight import preflight
 from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
 from tfdeploy.operations.launching.readiness import await_up, check
@@ -35,11 +37,13 @@ from tfdeploy.operations.launching.renewal import Renewal, has_lapsed, knows_why
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
-from tfdeploy.operations.probe import probe
+from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import Shipment, TreeChanged, data_refusals, read_shipment, sync
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
+from tfdeploy.planning.preflight.case import Needs
+from tfdeploy.planning.program import source
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 from tfdeploy.tree import read_sources
@@ -62,6 +66,7 @@ class Launch:
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
+    force: bool = False  # goes on in spite of what the preflight finds
     confirm: Confirm = never_confirm  # asks the operator before most of a data set is deleted
     cache: Path | None = None
     setup: str | None = None  # digest of the recipe of the job's environment; found by launch
@@ -139,15 +144,16 @@ class Steps:
         """host name -> its facts."""
         asked, keep = self.asked, self.asked.job.keep
         unused = asked.unused if keep and not asked.options.ignore_keep else ()
+        hosts = asked.inventory.hosts
         with step(self.emit, "probe", asked.run):
-            return probe(
-                self.fleet, asked.inventory.hosts, job=asked.job.name, keep=keep, setup=asked.setup, unused=unused, emit=self.emit
-            )
+            questions = Asked.of(hosts, job=asked.job.name, keep=keep, setup=asked.setup, preflight=True)
+            return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
         """The plan that the later steps carry out; emitted with its notes."""
         with step(self.emit, "plan", self.asked.run):
-            plan = _planned(self.asked, shipment, facts)
+            plan = planned(self.asked, shipment, facts)
+            preflight(needs_of(self.asked, shipment, plan), self.asked.inventory, facts, force=self.asked.force, emit=self.emit)
             self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
             goes_on = f"training goes on from {plan.resume}" if plan.resume else "training starts from zero"
             for text in (*plan.notes, goes_on):
@@ -218,7 +224,21 @@ class Steps:
             emit_host(self.emit, host, state, run=plan.run)
 
 
-def _planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
+    """What the launch needs of each host, for the preflight."""
+    job, manifest = asked.job, shipment.manifest
+    return Needs(
+        bytes=manifest.total_bytes,
+        files=len(manifest.entries),
+        sync=asked.sync,
+        tensorflow=source.read(job.command, read_sources(manifest)).imports_tensorflow,
+        requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
+        plan=plan,
+    )
+
+
+def planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+    """Raises what `make_plan` raises."""
     manifest = shipment.manifest
     options = replace(
         asked.options,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.verb import Verb
@@ -16,40 +17,57 @@ from tfdeploy.transport.protocols import Fleet, Session
 PROBE = Verb("probe", HostFacts)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of the probe, but for what each host's own entry says. `names`: what the hosts call each other; `setup`:
+    digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs."""
+
+    names: tuple[str, ...]
+    job: str | None = None
+    keep: tuple[str, ...] = ()
+    setup: str | None = None
+    preflight: bool = False
+
+    @classmethod
+    def of(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
+        return cls(tuple(host.advertise or host.address for host in hosts), **more)
+
+    def args(self, host: Host) -> dict[str, object]:
+        """For one host."""
+        gpus = list(host.gpus) if isinstance(host.gpus, tuple) else host.gpus
+        args = {
+            "python": host.python,
+            "ports": list(host.ports),
+            "gpus": gpus,
+            "keep": list(self.keep),
+            "names": list(self.names),
+        }
+        given = {"job": self.job, "setup": self.setup, "preflight": self.preflight or None}
+        return {**args, **{name: value for name, value in given.items() if value is not None}}
+
+
+def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:
+    """The facts of one host. Raises BadAnswer where they make no sense, and what a call of the agent raises."""
+    host, agent = session.host, session.agent()
+    facts = agent.call(PROBE, asked.args(host))
+    emit_host(emit, host.name, "connected")
+    try:
+        facts.refuse_nonsense(host.ports, asked.names)
+        if asked.preflight and facts.preflight is None:
+            raise ValueError("no facts for the preflight")
+    except ValueError as error:
+        raise BadAnswer(f"its answer to probe makes no sense: {error}", where=host.name) from error
+    return replace(facts, host=host.name, clock_skew_s=agent.clock_skew_s)
+
+
 def probe(
-    fleet: Fleet,
-    hosts: tuple[Host, ...],
-    *,
-    job: str | None,
-    keep: tuple[str, ...] = (),
-    setup: str | None = None,
-    unused: tuple[Host, ...] = (),
-    emit: Emit,
+    fleet: Fleet, hosts: tuple[Host, ...], asked: Asked, *, unused: tuple[Host, ...] = (), emit: Emit
 ) -> dict[str, HostFacts]:
-    """host name -> facts, or one error for all hosts that failed. `setup`: digest of the job's recipe, if it has one.
+    """host name -> facts, or one error for all hosts that failed.
 
     `unused`: hosts without tasks that may hold a `keep`; one that gives no answer is only a warning.
     """
-    names = [host.advertise or host.address for host in hosts]
-
-    def ask(session: Session) -> HostFacts:
-        host = session.host
-        agent = session.agent()
-        gpus = list(host.gpus) if isinstance(host.gpus, tuple) else host.gpus
-        args = {"python": host.python, "ports": list(host.ports), "gpus": gpus, "keep": list(keep), "names": names}
-        if job is not None:
-            args["job"] = job
-        if setup is not None:
-            args["setup"] = setup
-        facts = agent.call(PROBE, args)
-        emit_host(emit, host.name, "connected")
-        try:
-            facts.refuse_nonsense(host.ports, names)
-        except ValueError as error:
-            raise BadAnswer(f"its answer to probe makes no sense: {error}", where=host.name) from error
-        return replace(facts, host=host.name, clock_skew_s=agent.clock_skew_s)
-
-    results = fleet.each((*hosts, *unused), ask)
+    results = fleet.each((*hosts, *unused), lambda session: ask(session, asked, emit))
     spare, silent = split({host.name: results.pop(host.name) for host in unused})
     facts = all_or_error("probe", results)
     for name, error in silent.items():

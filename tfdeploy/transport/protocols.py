@@ -45,6 +45,7 @@ class AgentChannel(Protocol):
 
     hello: Hello
     clock_skew_s: float
+    noise: str  # what the login shell printed before the agent spoke: one line, bounded
 
     def call(self, verb: Verb[Asked], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Asked:
         """The verb's value. Raises AgentError (the agent said no), BadAnswer (what it said is no value of that verb) or

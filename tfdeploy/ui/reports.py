@@ -1,4 +1,4 @@
-"""What each verb shows when it is done, for people: status, runs, sync, stop, exec, check and the plan.
+"""What each verb shows when it is done, for people: status, runs, sync, stop, exec and the plan.
 
 Input is a RunView or the rows of the verbs' JSON, so that both always agree.
 """
@@ -9,7 +9,6 @@ import re
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.rows import ExecRow, FetchRow, RunRow, StopRow, SyncRow
@@ -21,7 +20,6 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
 from tfdeploy.ui.terminal import Terminal
 
-Fields = Mapping[str, Any]
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
 _NARROWEST = 20  # columns for the text beside a label
 
@@ -39,7 +37,7 @@ def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[
     kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
     _show_tasks(terminal, [headers[i] for i in kept], [[row[i] for i in kept] for row in rows])
     if view.cause:
-        _write_wrapped(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
+        write_wrapped(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
     if view.unreachable:
         _write_line(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
     for task in view.tasks:
@@ -48,7 +46,7 @@ def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     show_left_files(terminal, view.left_files)
     if view.state == "failed" and view.first_death:
-        _write_wrapped(terminal, "next: ", typed(f"tfdeploy logs {view.run} --task {view.first_death} -n 100"), "")
+        write_wrapped(terminal, "next: ", typed(f"tfdeploy logs {view.run} --task {view.first_death} -n 100"), "")
 
 
 def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -> None:
@@ -59,7 +57,7 @@ def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -
         return
     show_rows(terminal, headers[:-1], [row[:-1] for row in rows])
     for tasks, reason in fold_equal({row[0]: row[-1] for row in rows if row[-1]}):
-        _write_wrapped(terminal, f"{fold_names(tasks)}: ", reason)
+        write_wrapped(terminal, f"{fold_names(tasks)}: ", reason)
 
 
 def task_state(task: TaskView) -> str:
@@ -156,15 +154,6 @@ def show_next(terminal: Terminal, texts: Iterable[str]) -> None:
             terminal.write(f"  next: {clean(line)}\n")
 
 
-def show_checks(terminal: Terminal, hosts: Sequence[Fields]) -> None:
-    """A row per check that failed; hosts where all is well in one line."""
-    well = [h["host"] for h in hosts if h["ok"]]
-    bad = [(h["host"], c["check"], c["detail"], c["fix"]) for h in hosts for c in h["checks"] if not c["ok"]]
-    show_rows(terminal, ["host", "check", "found", "do this"], bad)
-    if well:
-        _write_line(terminal, f"{fold_names(well)}: ", "ok", "green")
-
-
 def show_plan(
     terminal: Terminal,
     heading: Iterable[tuple[str, str]],
@@ -175,7 +164,7 @@ def show_plan(
 ) -> None:
     """`launch --dry-run`: the heading, a row per task, the commands, the notes."""
     for name, text in heading:
-        _write_wrapped(terminal, f"{name:<9} ", text, "bold")
+        write_wrapped(terminal, f"{name:<9} ", text, "bold")
     terminal.write("\n")
     show_rows(terminal, columns, rows)
     terminal.write("\n")
@@ -223,7 +212,7 @@ def _when(started: object) -> str:
     return str(started or "")
 
 
-def _write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:
+def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:
     """The whole text, wrapped. The label is trusted, the text is sanitised."""
     width = terminal.width or 1 << 30
     label = cut(label, width - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import socket
 import sys
 import threading
 import zlib
@@ -156,6 +157,17 @@ def test_keep_locks_and_clocks(host: Context) -> None:
     asked(host, "keep.place", files=[file], **lacking)
     asked(host, "fetch.list", what="keep", job="j", keep=["ckpt"])
     asked(host, "probe", python="python3", ports=[2222, 2222], gpus="none", job="j", keep=["ckpt"], names=[])
+    asked(host, "probe", python="python3", ports=[2222, 2222], gpus="auto", preflight=True)
+
+
+def test_links_between_hosts(host: Context) -> None:
+    token, key = "0" * 32, "1" * 32
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    asked(host, "check.listen", enough=1, ports=[port], token=token, key=key, seconds=5)
+    link = ["127.0.0.1", port, token]
+    assert asked(host, "check.knock", links=[link])["failed"][0][1] == "refused"
+    assert asked(host, "check.measure", link=link, key=key)["why"]
 
 
 def test_environments(host: Context) -> None:

@@ -128,6 +128,8 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
     assert [(g["index"], g["uuid"], g["used_mib"]) for g in found["gpus"]] == [(0, "GPU-10", 5), (1, "GPU-11", 0)]
     assert found["gpus"][0]["name"] == "NVIDIA Something" and found["gpu_error"] is None
     assert facts(tmp_path, gpus="none")["gpus"] == []
+    for given in (2, [1], [0, 1]):  # as the inventory may have them
+        assert len(facts(tmp_path, gpus=given)["gpus"]) == 2
     for text in ("echo 'Driver/library version mismatch'; exit 18\n", "echo garbage\n"):
         program(path_with, "nvidia-smi", text)
         found = facts(tmp_path)

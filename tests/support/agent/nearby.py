@@ -39,6 +39,7 @@ def answer(host: str, verb: str, do: Callable[[], Any]) -> Any:
 
 class NearChannel:
     clock_skew_s = 0.0
+    noise = ""
 
     def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
         self._host, self._context, self._fleet = host, context, fleet

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -11,12 +13,15 @@ from typing import Any
 from support.agent.answer_types import verbs
 from support.faults.honest import FILES, HOSTS, JOB, LOG, RUN, the_plan
 from support.faults.hostile import LyingFleet
-from tfdeploy.errors import TfdeployError
+from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.model.check import host_rows, link_rows
 from tfdeploy.model.events import Event
+from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.check import Preflight, check
 from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
@@ -25,7 +30,7 @@ from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.launching.rollback import roll_back
 from tfdeploy.operations.lock import locked
-from tfdeploy.operations.probe import probe
+from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.status import status
 from tfdeploy.operations.stop import stop
@@ -37,6 +42,8 @@ from tfdeploy.operations.watch.listen import _receive
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
+from tfdeploy.ui.checks import show_checks
+from tfdeploy.ui.terminal import Terminal
 
 LIAR, OTHER = HOSTS
 PLAN = the_plan()
@@ -139,11 +146,22 @@ def sets_up(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def probes(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     def act() -> Any:
-        facts = probe(fleet, hosts_of(PLAN), job=JOB, keep=("sub",), emit=nobody)
+        facts = probe(fleet, hosts_of(PLAN), Asked.of(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True), emit=nobody)
         assert all(2222 <= port <= 2299 for each in facts.values() for port in each.free_ports)
         return facts
 
     return alone(act)
+
+
+def checks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    """With links, measured. What a host did wrong is among its checks; what the other one has none of is an error for it."""
+    found = check(Preflight(Inventory(hosts_of(PLAN)), deep=True), fleet, nobody)
+    rows, links = host_rows(found), link_rows(found)
+    json.dumps([rows, links])
+    show_checks(Terminal(io.StringIO(), 80, False), rows, links)
+    failed = {host["host"]: [each for each in host["checks"] if not each["ok"]] for host in rows}
+    own = {host: next((each for each in bad if each["check"] in ("ssh", "agent")), None) for host, bad in failed.items()}
+    return {host: None if bad is None else BadAnswer(bad["detail"], where=host) for host, bad in own.items()}
 
 
 def shows_board(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
@@ -174,9 +192,12 @@ def asks(verb: str) -> Doing:
 
 DOINGS: dict[str, tuple[Doing, ...]] = {
     "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
+    "check.listen": (checks,),
+    "check.knock": (checks,),
+    "check.measure": (checks,),
     "lock": (locks,),
     "unlock": (locks,),
-    "probe": (probes,),
+    "probe": (probes, checks),
     "release.state": (syncs,),
     "release.begin": (syncs,),
     "release.put": (syncs,),

@@ -78,6 +78,7 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
         "fetch.sums": _sums,
         "env.make": _make,
         "tensorboard": _board,
+        "check.listen": _listen,
     }
     if verb in flows:
         return flows[verb](host, args)
@@ -177,6 +178,30 @@ def _board(host: str, _: Any) -> Said:
     return Said([({"port": 6006}, b"")], {"code": 1, "said": "no more"})
 
 
+def _preflight() -> dict[str, Any]:
+    return {
+        "limits": {"open files": 1024, "processes": 95_000},
+        "available_bytes": 1 << 33,
+        "shared_memory": {"path": "/dev/shm", "writable": True, "free_bytes": 1 << 32},
+        "temporary": {"path": "/tmp", "writable": True, "free_bytes": 1 << 32},
+        "mount": {"source": "/dev/sda1", "point": "/", "type": "ext4", "options": ["rw", "relatime"]},
+        "workdir_mode": 0o700,
+        "quota": {"left_bytes": 1 << 40, "left_files": None, "over": False},
+        "driver": "550.54.15",
+        "nvidia_devices": 1,
+        "logout": {"kills": False, "removes_ipc": False},
+        "ephemeral_ports": 0,
+    }
+
+
+def _listen(host: str, args: dict[str, Any]) -> Said:
+    return Said([({"ports": args.get("ports", [2222]), "taken": {}}, b"")], {})
+
+
+def _measured(_: Any) -> dict[str, Any]:
+    return {"ms": 0.2, "to_mbit_s": 940.0, "from_mbit_s": 930.0, "why": ""}
+
+
 def _facts(host: str, _: Any) -> dict[str, Any]:
     return {
         "hostname": host,
@@ -199,6 +224,9 @@ def _facts(host: str, _: Any) -> dict[str, Any]:
         "gpu_error": None,
         "tensorflow": "2.21.0",
         "tf_keras": None,
+        "keras": "3.15.0",
+        "cpu_only": False,
+        "preflight": _preflight(),
         "rsync": "3.2.7",
         "uv": None,
         "environment": None,
@@ -230,6 +258,8 @@ _VALUES: dict[str, Any] = {
     "hello": _hello,
     "probe": _facts,
     "ping": lambda host, args: {"clock": 1.0},
+    "check.knock": lambda host, args: {"asked": len(args.get("links", ())), "failed": []},
+    "check.measure": lambda host, args: _measured(args),
     "lock": lambda host, args: {"held": True, "fence": 1},
     "release.state": lambda host, args: {"present": False},
     "release.begin": lambda host, args: {"staging": _STAGING, "missing": list(FILES), "linked": 0, "rsync": True},

@@ -138,7 +138,7 @@ class Recording:
         self.operator.env["TFDEPLOY_INVENTORY"] = kept
         told = (
             ("no such run", 2, "status", "nobody-1"),
-            ("not built", 2, "check"),
+            ("not built", 2, "compare"),
             ("no such flag", 2, "status", "--nothing"),
             ("bad job", 2, "launch", "-j", "bad.yaml", "--dry-run"),
             ("inventory", 0, "inventory"),

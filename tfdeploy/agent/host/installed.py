@@ -20,10 +20,10 @@ WITHIN_S = 20.0  # a cold interpreter on a network disk
 _MOST_BYTES = 1 << 20
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
-# Runs in the user's interpreter, of any version: finds TensorFlow and tf_keras by the names of what pip has recorded.
+# Runs in the user's interpreter, of any version: finds TensorFlow, tf_keras and Keras by the names of what pip has recorded.
 _PYTHON_SCRIPT = r"""
 import json, os, re, sys
-found, package, keras = {}, False, None
+found, package, keras, tf_keras = {}, False, None, None
 for folder in sys.path:
     try:
         names = os.listdir(folder) if folder else []
@@ -36,10 +36,13 @@ for folder in sys.path:
         if hit:
             found.setdefault(hit.group(1).lower().replace("-", "_"), hit.group(2))
         hit = re.match(r"(?i)tf[_-]keras(?:[_-]nightly)?-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
+        tf_keras = tf_keras or (hit and hit.group(1))
+        hit = re.match(r"(?i)keras-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
         keras = keras or (hit and hit.group(1))
 version = found.get("tensorflow") or (sorted(found.items())[0][1] if found else None)
 version = version or ("unknown" if package else None)
-print("=tfdeploy-python=" + json.dumps([".".join(map(str, sys.version_info[:3])), version, keras]))
+cpu = bool(found) and all(name.endswith(("cpu", "intel", "cpu_aws")) for name in found)
+print("=tfdeploy-python=" + json.dumps([".".join(map(str, sys.version_info[:3])), version, tf_keras, keras, cpu]))
 """
 
 
@@ -103,15 +106,21 @@ def start_python(path: Optional[str]) -> Optional[Asked]:
 
 
 def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Versions, Optional[str]]:
-    """(the versions of Python, TensorFlow and tf_keras as facts name them, what is wrong)."""
-    found: Versions = {"python_version": None, "tensorflow": None, "tf_keras": None}
+    """(the versions of Python, TensorFlow, tf_keras and Keras as facts name them, what is wrong)."""
+    found: Versions = {"python_version": None, "tensorflow": None, "tf_keras": None, "keras": None, "cpu_only": False}
     if asked is None:
         return found, "there is no program %s here" % wanted
     code, out, err = asked.answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-python="):
-            python, tensorflow, tf_keras = json.loads(line[len("=tfdeploy-python=") :])
-            return {"python_version": python, "tensorflow": tensorflow, "tf_keras": tf_keras}, None
+            python, tensorflow, tf_keras, keras, cpu = json.loads(line[len("=tfdeploy-python=") :])
+            return {
+                "python_version": python,
+                "tensorflow": tensorflow,
+                "tf_keras": tf_keras,
+                "keras": keras,
+                "cpu_only": cpu,
+            }, None
     last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
     return found, "%s does not run Python here: %.300s" % (wanted, last[0])
 
@@ -144,6 +153,16 @@ def read_uv(asked: Optional[Asked]) -> Optional[str]:
 
 def start_gpus() -> Asked:
     return Asked(["nvidia-smi", _GPU_QUERY, "--format=csv,noheader,nounits"])
+
+
+def start_driver() -> Asked:
+    return Asked(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+
+
+def read_driver(asked: Optional[Asked]) -> Optional[str]:
+    """The version of NVIDIA's driver; None: there is none, or nvidia-smi does not say."""
+    words = asked.answer()[1].split() if asked is not None else []
+    return words[0] if words and words[0][:1].isdigit() and words[0].replace(".", "").isdigit() else None
 
 
 def read_gpus(asked: Optional[Asked]) -> Tuple[List[Gpu], Optional[str]]:

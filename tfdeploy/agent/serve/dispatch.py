@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.answers import Clock
 
 MODULES = {  # verb, or what stands before its dot -> the module that holds it
+    "check": "check_links",
     "data": "dataset",
     "env": "env",
     "fetch": "fetch",

@@ -12,9 +12,9 @@ import socket
 import time
 
 from tfdeploy import __version__
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import boot_id
+from tfdeploy.agent.host import boot_id, logind
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.free_ports import look_at_ports
 from tfdeploy.agent.host.hosts_file import resolving_to_loopback
@@ -38,7 +38,7 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import holds_lock
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import HostFacts, Interpreter, LiveRun, Machine
+    from tfdeploy.agent.answers import HostFacts, Interpreter, LiveRun, Machine, Preflight
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
@@ -53,8 +53,9 @@ def probe(call: Call) -> HostFacts:
     low, high = _range(call.rows("ports") or [1, 0])
     python = find_program(call.text("python", "python3"))
     asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
-    if call.text("gpus") != "none":
+    if _wants_gpus(call):
         asked["gpus"] = start_gpus()
+    more = _preflight(call, low, high)
     machine = _machine(workdir)
     free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
     moved = keep_links.of_dead_runs(workdir, job, host) if job and call.flag("keep") and holds_lock(call.context, job) else []
@@ -78,8 +79,24 @@ def probe(call: Call) -> HostFacts:
         "uv": uv,
         "gpus": gpus,
         "gpu_error": gpu_error,
+        "preflight": more(),
         "clock": time.time(),
     }
+
+
+def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Preflight]]:
+    """Starts what a preflight asks further; the function that it returns gives the answer, None where none was asked for."""
+    if not call.flag("preflight"):
+        return lambda: None
+    from tfdeploy.agent.serve import preflight
+
+    asked = preflight.start(_wants_gpus(call))
+    return lambda: preflight.facts(call.context.workdir, _user(), (low, high), asked)
+
+
+def _wants_gpus(call: Call) -> bool:
+    """`gpus` is auto, none, a count, or a list of them."""
+    return bool(call.args.get("gpus") != "none")
 
 
 def _range(ports: Any) -> Tuple[int, int]:
@@ -90,11 +107,10 @@ def _range(ports: Any) -> Tuple[int, int]:
 
 def _machine(workdir: str) -> Machine:
     free = free_of(workdir)
-    words = (os.environ.get("SSH_CONNECTION") or "").split()
-    linger, kills = logind()
+    words, user = (os.environ.get("SSH_CONNECTION") or "").split(), _user()
     return {
         "hostname": os.uname().nodename,
-        "user": _user(),
+        "user": user,
         "home": os.path.expanduser("~"),
         "workdir": workdir,
         "cores": len(os.sched_getaffinity(0)),
@@ -105,8 +121,8 @@ def _machine(workdir: str) -> Machine:
         "ssh_server_address": words[2] if len(words) == 4 and _is_address(words[2]) else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
-        "linger": linger,
-        "kill_user_processes": kills,
+        "linger": logind.lingers(user),
+        "kill_user_processes": logind.kills(),
         "version": __version__,
     }
 
@@ -175,28 +191,6 @@ def _held_ports(workdir: str, host: str) -> Dict[int, str]:
             held.update({port: "%s of run %s" % (task, run) for task, port in ports.items() if port})
             held.update({mesh.port: "the mesh of run %s" % run for mesh in part.mesh if mesh.host == part.host})
     return held
-
-
-def logind() -> Tuple[Optional[bool], bool]:
-    """(whether this user lingers, or None without logind; whether logind kills what a user leaves running)."""
-    if not os.path.isdir("/run/systemd/sessions"):
-        return None, False
-    kills = False
-    folders = ("/usr/lib/systemd/logind.conf.d", "/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d")
-    files = ["/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf"]
-    for folder in folders:
-        if os.path.isdir(folder):
-            files += [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".conf")]
-    for path in files:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    key, _, value = line.partition("=")
-                    if key.strip() == "KillUserProcesses":
-                        kills = value.strip().lower() in ("yes", "true", "1", "on")
-        except OSError:
-            continue
-    return os.path.exists(os.path.join("/var/lib/systemd/linger", _user())), kills
 
 
 def _problems(machine: Machine) -> List[str]:

@@ -29,11 +29,11 @@ def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
     return ahead_of_median(split(readings)[0])
 
 
-def read_clock(session: Session) -> Reading:
+def read_clock(session: Session, times: int = READINGS) -> Reading:
     """The reading with the smallest error. Raises what a call of the agent raises."""
     agent = session.agent()
     readings = []
-    for _ in range(READINGS):
+    for _ in range(times):
         asked = time.time()
         there = agent.call(PING).clock
         error_s = (time.time() - asked) / 2

@@ -38,6 +38,11 @@ def filled(host: Host, facts: HostFacts) -> bool:
     return host.gpus == "auto" and bool(facts.gpus) and all(_is_busy(gpu) for gpu in facts.gpus)
 
 
+def in_use(host: Host, facts: HostFacts) -> str:
+    """In words, the GPUs that tasks may not use because other processes do; "" for none."""
+    return _used(gpu for gpu in facts.gpus if _is_busy(gpu)) if host.gpus == "auto" else ""
+
+
 def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
     return Refused(
         f"{what}: {_used(gpu for gpu in facts.gpus if _is_busy(gpu))} (more than {memory(BUSY_MIB)} in use is somebody's)",

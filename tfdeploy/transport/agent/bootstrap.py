@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import paramiko
 
@@ -50,8 +50,16 @@ def command(python: str = "python3") -> str:
     return f"exec /bin/sh -c '{script}'"
 
 
-def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "python3") -> tuple[ChannelReader, bytes]:
-    """Runs the agent. Returns the reader of its output, and the bytes that came after its greeting.
+class Started(NamedTuple):
+    """`reader`: of the agent's output; `rest`: bytes that came after its greeting; `noise`: what the login shell printed."""
+
+    reader: ChannelReader
+    rest: bytes
+    noise: str
+
+
+def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "python3") -> Started:
+    """Runs the agent.
 
     Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk), HostFailed (a login
     shell that ends), HostUnreachable.
@@ -67,7 +75,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
             packed = agent_zip()
             startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
         startup.line(frames.GREETING)
-    return startup.reader, startup.rest
+    return Started(startup.reader, startup.rest, clean(startup.noise))
 
 
 def begin(channel: paramiko.Channel, line: str, host: str) -> None:
@@ -88,7 +96,8 @@ class _Startup:
         self.reader = ChannelReader(channel)
         self.rest = b""
         self._channel, self._host = channel, host
-        self._output = b""  # what the login shell printed, and stderr: for the message
+        self.noise = b""  # the first lines of standard output that are not ours
+        self._output = b""  # the last ones, and stderr: for the message
         self._python = ""  # the interpreter that is being tried
         self._begun = False  # our program runs in that interpreter
         self._noise_bytes = 0
@@ -114,6 +123,7 @@ class _Startup:
                     self._python = clean(line[17:])
                     continue
                 self._output = (self._output + line + b"\n")[-4096:]
+                self.noise = (self.noise + line.strip() + b" ")[:1024].lstrip()
             else:
                 self._receive()
 

@@ -40,6 +40,7 @@ class FramedChannel:
         """`fences`: job -> number of the lock that this machine has taken on the host."""
         self.hello: Hello
         self.clock_skew_s = 0.0
+        self.noise = ""
         self._channel, self._host, self._fences = channel, host, {} if fences is None else fences
         self._lock = threading.Lock()  # ids, answers, lost
         self._sending = threading.Lock()
@@ -57,7 +58,7 @@ class FramedChannel:
 
     def open(self, workdir: str, python: str = "python3") -> None:
         """Raises Refused, HostFailed, BadAnswer, HostUnreachable."""
-        self._reader, rest = bootstrap.start(self._channel, workdir, self._host, python)
+        self._reader, rest, self.noise = bootstrap.start(self._channel, workdir, self._host, python)
         self._frames = Frames(rest)
         self.hello = checked(self._first_frame(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()

@@ -1,0 +1,202 @@
+"""Hosts that try whether they reach each other: real sockets, all causes that one machine can show."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import free_ports
+from tfdeploy.agent.serve import check_links, link_knock, link_listener, link_speed
+from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.link_knock import Knock
+
+TOKEN, KEY = "a" * 32, "b" * 32
+
+
+def a_free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[str, Any]]:
+    """A host that listens, as its verb does it; what it said of its ports."""
+    said: list[dict[str, Any]] = []
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def item(fields: Any, _: bytes) -> None:
+        said.append(fields)
+        begun.set()
+
+    call = Call(Context("/nowhere", ""), {"ports": list(ports), "token": token, "key": key, "seconds": 30}, b"", item, cancelled)
+    thread = threading.Thread(target=check_links.listen, args=(call,))
+    thread.start()
+    assert begun.wait(10)
+    try:
+        yield said[0]
+    finally:
+        cancelled.set()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def knock(*links: tuple[str, int, str]) -> dict[int, str]:
+    answer = check_links.knock(Call(Context("/nowhere", ""), {"links": [list(link) for link in links]}))
+    assert answer["asked"] == len(links)
+    return {place: why for place, why, _ in answer["failed"]}
+
+
+@contextmanager
+def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A program that answers in its own way to each that connects."""
+    with socket.create_server(("127.0.0.1", 0)) as open_port:
+
+        def serve() -> None:
+            while True:
+                try:
+                    one, _ = open_port.accept()
+                except OSError:
+                    return
+                answer(one)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield open_port.getsockname()[1]
+        open_port.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_who_listens_is_reached_by_many_at_once(address: str) -> None:
+    port = a_free_port()
+    with listening(port) as said:
+        assert said == {"ports": [port], "taken": {}}
+        assert knock(*[(address, port, TOKEN)] * 300) == {}
+    assert free_ports.is_free(port)  # at once: nothing of it is left in TIME_WAIT
+
+
+def test_a_port_that_is_taken_is_said_and_the_others_serve() -> None:
+    port = a_free_port()
+    with socket.create_server(("", 0)) as other:
+        taken = other.getsockname()[1]
+        with listening(taken, port) as said:
+            assert said["ports"] == [port] and "in use" in said["taken"][str(taken)]
+            assert knock(("127.0.0.1", port, TOKEN)) == {}
+
+
+def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_knock, "CONNECT_S", 0.5)
+    monkeypatch.setattr(link_knock, "ANSWER_S", 1.0)
+    port, shut = a_free_port(), a_free_port()
+    kept: list[socket.socket] = []
+
+    def mute(one: socket.socket) -> None:
+        kept.append(one)
+
+    def web(one: socket.socket) -> None:
+        with one:
+            one.sendall(b"HTTP/1.0 400 no\r\n\r\n")
+
+    with listening(port), server(mute) as silent, server(web) as other, server(socket.socket.close) as closing:
+        links = [
+            ("127.0.0.1", shut, "refused"),
+            ("localhost", port, "loopback"),
+            ("no-such-host.invalid", port, "unresolved"),
+            ("127.0.0.1", other, "other"),
+            ("127.0.0.1", closing, "other"),
+            ("127.0.0.1", silent, "mute"),
+        ]
+        found = knock(*((address, there, TOKEN) for address, there, _ in links), ("127.0.0.1", port, "c" * 32))
+    assert found == {**{place: why for place, (_, _, why) in enumerate(links)}, len(links): "other"}
+    for one in kept:
+        one.close()
+
+
+def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue of connections that is full, which nobody accepts: the kernel drops what comes, as a firewall does."""
+    monkeypatch.setattr(link_knock, "CONNECT_S", 0.4)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        waiting = []
+        for _ in range(3):
+            one = socket.socket()
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+            waiting.append(one)
+        began = time.monotonic()
+        assert knock(("127.0.0.1", full.getsockname()[1], TOKEN)) == {0: "silent"}
+        assert time.monotonic() - began < 5
+        for one in waiting:
+            one.close()
+
+
+def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_listener, "_MOST", 20)
+    port = a_free_port()
+    with listening(port):
+        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+        assert knock(("127.0.0.1", port, TOKEN)) == {}
+        for one in strangers:
+            one.close()
+
+
+def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_speed, "SEND_S", 0.05)
+    port = a_free_port()
+    call = {"link": ["127.0.0.1", port, TOKEN], "key": KEY}
+    with listening(port):
+        found = check_links.measure(Call(Context("/nowhere", ""), call))
+        assert found["why"] == "" and found["ms"] and found["to_mbit_s"] and found["from_mbit_s"]
+        stranger = check_links.measure(Call(Context("/nowhere", ""), {**call, "key": "c" * 32}))
+        assert stranger["ms"] is None and stranger["why"]
+        other = check_links.measure(Call(Context("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]}))
+        assert other["why"] == "another machine answers there"
+
+
+def test_without_the_key_nothing_is_sent_but_the_token() -> None:
+    port = a_free_port()
+    with listening(port), socket.create_connection(("127.0.0.1", port)) as stranger:
+        stranger.settimeout(10)
+        stranger.sendall(b"R" * 200)
+        said = b""
+        while part := _received(stranger):
+            said += part
+    assert said == TOKEN.encode() + b"\n"
+
+
+def _received(one: socket.socket) -> bytes:
+    try:
+        return one.recv(4096)
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        [["127.0.0.1", 0, TOKEN]],
+        [["127.0.0.1", 70000, TOKEN]],
+        [["-oProxyCommand=x", 22, TOKEN]],
+        [["a;b", 22, TOKEN]],
+        [["a\nb", 22, TOKEN]],
+        [["127.0.0.1", 22, "x"]],
+        [["127.0.0.1", 22]],
+        ["127.0.0.1"],
+    ],
+)
+def test_what_is_no_link_is_refused(links: Any) -> None:
+    with pytest.raises(VerbError):
+        check_links.knock(Call(Context("/nowhere", ""), {"links": links}))
+
+
+def test_the_limit_of_connections_at_once_is_no_limit_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_knock, "AT_ONCE", 7)
+    port = a_free_port()
+    with listening(port):
+        asked = [Knock("127.0.0.1", port, TOKEN)] * 50
+        assert link_knock.knock_all(asked) == {}

@@ -1,0 +1,199 @@
+"""What facts of hosts mean for a launch: for each subject what is said, and that healthy hosts have nothing wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import AgentError, HostUnreachable, Refused
+from tfdeploy.model.check import Check
+from tfdeploy.model.facts import Gpu, HostFacts, LiveRun, Logout, Mount, Preflight, Quota, Room
+from tfdeploy.model.inventory import Host
+from tfdeploy.planning.preflight.case import Needs, as_numbers, usual_of
+from tfdeploy.planning.preflight.judge import BEYOND_PLAN, RULES, Probed, Seen, judge, not_probed
+
+MIB = 1 << 20
+HEALTHY = Preflight(
+    limits={"open files": 1024, "processes": 95_000},
+    available_bytes=8 << 30,
+    shared_memory=Room("/dev/shm", True, 4 << 30),
+    temporary=Room("/tmp", True, 4 << 30),
+    mount=Mount("/dev/sda1", "/", "ext4", ("rw", "relatime")),
+    workdir_mode=0o700,
+    quota=None,
+    driver=None,
+    nvidia_devices=0,
+    logout=Logout(kills=False, removes_ipc=False),
+    ephemeral_ports=0,
+)
+CARD = Gpu(index=0, name="H200", memory_mib=143771, used_mib=0)
+MOUNT = HEALTHY.mount
+assert MOUNT is not None
+FactsOf = Callable[..., HostFacts]
+
+
+def seen_of(facts_of: FactsOf, hosts: int = 3, *, entry: dict[str, Any] | None = None, **of_n2: Any) -> dict[str, Seen]:
+    """Healthy hosts n1 to n3, but for what is said `of_n2`: fields of Seen, of Preflight, of HostFacts; `entry`: of Host."""
+    found = {}
+    for number in range(1, hosts + 1):
+        said, keys = (of_n2, entry or {}) if number == 2 else ({}, {})
+        host = replace(Host(name=f"n{number}", address=f"192.0.2.{number}"), **keys)
+        more = {key: value for key, value in said.items() if key in Preflight.__dataclass_fields__}
+        own = {key: value for key, value in said.items() if key in HostFacts.__dataclass_fields__}
+        facts = replace(facts_of(host, boot_id=str(number)), preflight=replace(HEALTHY, **more), **own)
+        found[host.name] = Seen(host, facts, said.get("skew_s", 0.0), said.get("noise", ""))
+    return found
+
+
+def wrong(found: dict[str, tuple[Check, ...]]) -> list[tuple[str, str, str, str]]:
+    return [(host, each.check, each.level, each.detail) for host, checks in found.items() for each in checks if not each.ok]
+
+
+def test_healthy_hosts_have_nothing_wrong(facts_of: FactsOf) -> None:
+    found = judge(Probed(seen_of(facts_of), Needs(bytes=MIB, files=10, tensorflow=True)))
+    assert wrong(found) == [] and [each.check for each in found["n1"]] == list(RULES)
+
+
+NO_PYTHON = {"python": None, "python_version": None, "problems": ("there is no program python3 here",)}
+KILLS = {"linger": False, "kill_user_processes": True}
+CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
+    # what n2 has -> the check, its level, words of the detail, words of what mends it
+    ({"noise": "hello"}, "shell", "warning", "'hello'", "~/.bashrc"),
+    (
+        {"python": None, "python_version": None, "problems": ("there is no program python3 here",)},
+        "python",
+        "error",
+        "no program",
+        "of n2",
+    ),
+    ({"python_version": "3.9.1"}, "python", "warning", "Python 3.9.1", "of Python 3.11.2 for n2"),
+    ({"tensorflow": "2.20.0"}, "tensorflow", "warning", "TensorFlow 2.20.0, most have 2.21.0", "tensorflow==2.21.0"),
+    ({"tensorflow": None}, "tensorflow", "warning", "no TensorFlow", "pip install"),
+    ({"entry": {"gpus": (3,)}}, "gpus", "error", "GPU 3", "gpus: auto"),
+    ({"gpu_error": "nvidia-smi: mismatch"}, "gpus", "warning", "mismatch", "reboot"),
+    ({"nvidia_devices": 2}, "gpus", "warning", "2 GPUs of NVIDIA are on the bus", "gpus: none"),
+    ({"gpus": (replace(CARD, used_mib=90_000),)}, "gpus", "warning", "GPU 0 (H200)", "nvidia-smi"),
+    ({"gpus": (CARD,), "cpu_only": True}, "driver", "warning", "built without GPUs", "and-cuda"),
+    ({"gpus": (CARD,), "driver": "470.82.01"}, "driver", "warning", "470.82.01 is older than 525.60.13", "525.60.13"),
+    ({"rsync": None}, "rsync", "error", "missing", "apt-get"),
+    ({"rsync": "3.0.9"}, "rsync", "warning", "3.0.9 is older", "apt-get"),
+    ({"free_disk_bytes": 10 * MIB}, "disk", "error", "10 MiB free", "free 54 MiB there"),
+    ({"free_disk_bytes": 500 * MIB}, "disk", "warning", "500 MiB free", "df -h"),
+    ({"free_inodes": 5}, "inodes", "error", "5 inodes", "df -i"),
+    ({"free_inodes": 500}, "inodes", "warning", "500 inodes", "df -i"),
+    ({"quota": Quota(MIB, None, True)}, "quota", "error", "leaves 1 MiB", "quota -s"),
+    ({"quota": Quota(None, 5, False)}, "quota", "error", "leaves 5 files", "quota -s"),
+    ({"quota": Quota(9 << 30, None, True)}, "quota", "warning", "soft quota", "quota -s"),
+    ({"available_bytes": 100 * MIB}, "memory", "warning", "100 MiB of memory", "ps -eo"),
+    ({"limits": {"open files": 64}}, "limits", "warning", "at most 64 open files", "nofile"),
+    ({"limits": {"processes": 64}}, "limits", "warning", "at most 64 processes", "nproc"),
+    ({"limits": {"address space": 1 << 30}}, "limits", "warning", "address space is limited to 1 GiB", "- as unlimited"),
+    ({"limits": {"file size": 1 << 20}}, "limits", "warning", "file size is limited", "- fsize unlimited"),
+    ({"limits": {"CPU seconds": 60}}, "limits", "warning", "killed after 60 s", "- cpu unlimited"),
+    ({"shared_memory": None}, "shared memory", "warning", "no /dev/shm", "mount -t tmpfs"),
+    ({"shared_memory": Room("/dev/shm", False, 1 << 40)}, "shared memory", "warning", "cannot write", "chmod 1777"),
+    ({"shared_memory": Room("/dev/shm", True, 64 * MIB)}, "shared memory", "warning", "64 MiB free", "--shm-size"),
+    ({"temporary": Room("/tmp", False, 1 << 40)}, "temporary files", "warning", "cannot write in /tmp", "chmod 1777 /tmp"),
+    ({"temporary": Room("/tmp", True, MIB)}, "temporary files", "warning", "1 MiB free", "du -xsh"),
+    ({"workdir_mode": 0o755}, "workdir", "warning", "mode 0755", "chmod o-rwx"),
+    ({"mount": replace(MOUNT, options=("rw", "noexec"))}, "filesystem", "warning", "noexec", "remount,exec"),
+    ({"mount": replace(MOUNT, type="fuse.sshfs")}, "filesystem", "warning", "fuse.sshfs", "workdir:"),
+    ({"mount": replace(MOUNT, type="tmpfs")}, "filesystem", "warning", "next reboot", "workdir:"),
+    ({"entry": {"advertise": "127.0.0.1"}}, "address", "error", "127.0.0.1", "advertise"),
+    ({"entry": {"advertise": "8.8.8.8"}}, "address", "warning", "public", "--allow-public"),
+    ({"entry": {"address": "host-two"}}, "address", "error", "nothing says which address", "advertise: ADDRESS"),
+    ({"boot_id": "1", "hostname": "n1"}, "address", "error", "n1 and n2 are one machine", "--exclude n2"),
+    ({"free_ports": (2222,), "taken_ports": {"2223": "pid 4: x"}}, "ports", "error", "2223 by pid 4: x", "widen"),
+    ({"ephemeral_ports": 9}, "ports", "warning", "9 ports of 2222-2299", "ip_local_reserved_ports"),
+    ({"proxies": ("http_proxy",)}, "environment", "warning", "http_proxy", "/etc/environment"),
+    ({"preset": ("TF_CONFIG",)}, "environment", "warning", "TF_CONFIG", "~/.bashrc"),
+    ({"skew_s": 60.0}, "clock", "warning", "60 s ahead", "timedatectl"),
+    (
+        {"linger": False, "kill_user_processes": True, "logout": Logout(True, False)},
+        "logout",
+        "error",
+        "KillUserProcesses",
+        "enable-linger ml",
+    ),
+    (KILLS, "logout", "warning", "KillUserProcesses=yes", "enable-linger ml"),
+    ({"linger": False, "logout": Logout(False, True)}, "logout", "warning", "RemoveIPC", "enable-linger ml"),
+    ({"live_runs": (LiveRun("r1", "me@here"),)}, "runs", "warning", "r1", "tfdeploy stop r1"),
+    ({"problems": ("an old run cannot be read (x): remove its folder",)}, "problems", "warning", "an old run", "tfdeploy ssh n2"),
+]
+
+
+@pytest.mark.parametrize(("said", "check", "level", "detail", "fix"), CASES, ids=[f"{each[1]}: {each[3]}" for each in CASES])
+def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
+    facts_of: FactsOf, said: dict[str, Any], check: str, level: str, detail: str, fix: str
+) -> None:
+    found = judge(Probed(seen_of(facts_of, **said), Needs(files=50)))
+    bad = [(host, each) for host, checks in found.items() for each in checks if not each.ok]
+    assert [each.check for _, each in bad] == [check], bad
+    (host, one) = bad[0]
+    assert one.level == level and detail in one.detail and fix in (one.fix or ""), one
+    assert host == "n2" or "n2" in one.detail
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"linger": True, "kill_user_processes": True, "logout": Logout(True, True)},
+        {"entry": {"gpus": "none"}, "nvidia_devices": 2, "gpu_error": "broken"},
+        {"gpus": (CARD,), "driver": "550.54.15"},
+        {"gpus": (CARD,), "driver": "470.82.01", "tensorflow": "2.21.0", "entry": {"gpus": "none"}},
+        {"skew_s": 4.0},
+        {"workdir_mode": 0o770},
+        {"problems": ("only 3 inodes are free in /x",)},
+    ],
+)
+def test_what_is_no_reason_to_complain(facts_of: FactsOf, said: dict[str, Any]) -> None:
+    assert wrong(judge(Probed(seen_of(facts_of, **said)))) == []
+
+
+def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
+    seen = {host: replace(each, skew_s=-90.0) for host, each in seen_of(facts_of).items()}
+    assert wrong(judge(Probed(seen))) == []  # this machine's own clock is wrong
+    assert len(wrong(judge(Probed({"n1": seen["n1"]})))) == 1
+
+
+def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
+    needs = Needs(bytes=200 << 30, files=2_000_000, tensorflow=True, requirements="requirements.txt", sync=False)
+    said = {"tensorflow": None, "rsync": None, "mount": replace(MOUNT, options=("noexec",))}
+    found = [each for each in wrong(judge(Probed(seen_of(facts_of, **said), needs))) if each[0] == "n2"]
+    levels = {(check, level) for _, check, level, _ in found}
+    assert {
+        ("tensorflow", "error"),
+        ("rsync", "warning"),
+        ("disk", "error"),
+        ("inodes", "error"),
+        ("filesystem", "error"),
+    } <= levels
+    assert ("python", "error") in levels  # the environment is not made yet
+
+
+def test_a_refused_plan_is_said_of_its_host_unless_an_error_there_explains_it(facts_of: FactsOf) -> None:
+    refused = Refused("no", where="host n3", next="do")
+    found = judge(Probed(seen_of(facts_of), refused=refused))
+    assert wrong(found) == [("n3", "plan", "error", "no")] and found["n3"][-1].fix == "do"
+    assert [row[:2] for row in wrong(judge(Probed(seen_of(facts_of), refused=Refused("no"))))] == [("n1", "plan")]
+    again = judge(Probed(seen_of(facts_of, rsync=None), refused=Refused("rsync is missing on n2", where="host n2")))
+    assert [row[:2] for row in wrong(again)] == [("n2", "rsync")]
+
+
+def test_a_launch_judges_what_its_plan_does_not(facts_of: FactsOf) -> None:
+    found = judge(Probed(seen_of(facts_of, rsync=None, quota=Quota(1, None, True), skew_s=999.0)), BEYOND_PLAN)
+    assert [row[1] for row in wrong(found)] == ["quota"]
+
+
+def test_a_host_without_facts_has_its_error_for_a_check() -> None:
+    assert [each.check for each in not_probed(HostUnreachable("no", where="n1"))] == ["ssh"]
+    passed, failed = not_probed(AgentError("no", code="refused"))
+    assert passed.ok and (failed.check, failed.is_error) == ("agent", True)
+
+
+def test_versions() -> None:
+    assert as_numbers("535.104.05") == (535, 104, 5) and as_numbers("2.21.0rc1")[:2] == (2, 21) and as_numbers("unknown") == ()
+    assert usual_of(["2.20.0", None, "2.21.0"]) == "2.21.0" and usual_of([None]) is None

@@ -1,0 +1,64 @@
+"""What a preflight shows: only what is wrong, hosts with the same trouble together, safe for the terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from tfdeploy.model.check import Check, Checked, Level, Link, host_rows, link_rows
+from tfdeploy.ui.checks import show_checks
+from tfdeploy.ui.terminal import Terminal
+
+
+def link(source: str, to: str, port: int, **more: Any) -> Link:
+    return Link(from_host=source, to_host=to, port=port, **more)
+
+
+def failed(check: str, level: Level, detail: str, fix: str) -> Check:
+    return Check(check=check, ok=False, level=level, detail=detail, fix=fix)
+
+
+def shown(checked: Checked, width: int | None = None, *, quiet: bool = False) -> str:
+    out = io.StringIO()
+    show_checks(Terminal(out, width, False), host_rows(checked), link_rows(checked), quiet=quiet)
+    return out.getvalue()
+
+
+def test_healthy_hosts_are_one_line() -> None:
+    links = (link("n1", "n2", 1), link("n1", "n2", 2), link("n2", "n1", 1))
+    checked = Checked({"n1": (), "n2": ()}, links=links)
+    assert shown(checked) == "2 hosts, 2 links: nothing wrong\n" and shown(checked, quiet=True) == ""
+    assert checked.ok and checked.exit_code == 0
+
+
+def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() -> None:
+    def bad(host: str) -> Check:
+        return failed("python", "error", "no python9", f"write `python: PATH` of {host} in the inventory")
+
+    warned = failed("clock", "warning", "400 s behind", "timedatectl set-ntp true")
+    checked = Checked({"n1": (warned,), "n2": (bad("n2"),), "n3": (bad("n3"), warned)})
+    assert shown(checked).splitlines() == [
+        "n[2-3] python: no python9",
+        "    mend: write `python: PATH` of n[2-3] in the inventory",
+        "n[1,3] clock: 400 s behind",
+        "    mend: timedatectl set-ntp true",
+        "3 hosts, 0 links: 2 errors, 2 warnings",
+    ]
+    assert checked.exit_code == 1 and Checked({"n1": (warned,)}).exit_code == 0
+    assert Checked({"n1": (warned,)}, unreached=frozenset({"n1"})).exit_code == 4
+
+
+def test_what_a_host_says_is_shown_clean_and_wrapped() -> None:
+    evil = failed("shell", "warning", "prints \x1b]0;owned\x07 " + "word " * 60, "\x1b[2Jmend")
+    text = shown(Checked({"n1": (evil,)}), 60)
+    assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) <= 60
+
+
+def test_broken_links_are_counted_by_pair_and_shown_with_their_ports() -> None:
+    links = [link("n1", "n2", port, ok=False, why="no answer", fix="open it") for port in range(2222, 2230)]
+    text = shown(Checked({"n1": (), "n2": ()}, (*links, link("n2", "n1", 2222))))
+    assert text.splitlines() == [
+        "n1 does not reach n2: no answer (ports 2222, 2223, 2224, 2225, ...)",
+        "    mend: open it",
+        "2 hosts, 2 links: 1 broken link",
+    ]

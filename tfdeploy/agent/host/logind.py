@@ -1,0 +1,76 @@
+"""What systemd-logind does to a user's processes and shared memory once the last session of that user has ended."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Logout
+
+SESSIONS = "/run/systemd/sessions"
+_LINGER = "/var/lib/systemd/linger"
+_FOLDERS = ("/usr/lib/systemd/logind.conf.d", "/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d")
+_FILES = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
+_YES = ("yes", "true", "1", "on", "y", "t")
+_SYSTEM_UIDS = 1000  # logind leaves the shared memory of users below it alone
+
+
+def lingers(user: str) -> Optional[bool]:
+    """Whether the user's services stay when the last session ends; None: there is no logind."""
+    return os.path.exists(os.path.join(_LINGER, user)) if os.path.isdir(SESSIONS) else None
+
+
+def kills() -> bool:
+    """Whether logind is set to kill what users leave running."""
+    return os.path.isdir(SESSIONS) and _settings().get("KillUserProcesses", "no").lower() in _YES
+
+
+def at_logout(user: str) -> Logout:
+    """`kills`: this very session's processes will be killed when it ends. `removes_ipc`: also shared memory is removed."""
+    if not os.path.isdir(SESSIONS):
+        return {"kills": False, "removes_ipc": False}
+    settings = _settings()
+    removes = settings.get("RemoveIPC", "yes").lower() in _YES and os.getuid() >= _SYSTEM_UIDS
+    return {"kills": kills() and _is_meant(user, settings) and _in_session(), "removes_ipc": removes}
+
+
+def _is_meant(user: str, settings: Dict[str, str]) -> bool:
+    """By KillOnlyUsers and KillExcludeUsers, whose default is root."""
+    if user in settings.get("KillExcludeUsers", "root").split():
+        return False
+    only = settings.get("KillOnlyUsers", "").split()
+    return not only or user in only
+
+
+def _in_session() -> bool:
+    """Whether this process is in a session's scope: with `UsePAM no` in sshd_config it is in none."""
+    try:
+        with open("/proc/self/cgroup") as groups:
+            return any("/session-" in line for line in groups)
+    except OSError:
+        return False
+
+
+def _settings() -> Dict[str, str]:
+    """key -> value; a later file wins."""
+    found: Dict[str, str] = {}
+    for path in _files():
+        try:
+            with open(path, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    key, equals, value = line.partition("=")
+                    if equals and not key.lstrip().startswith("#"):
+                        found[key.strip()] = value.strip()
+        except OSError:
+            continue
+    return found
+
+
+def _files() -> List[str]:
+    files = list(_FILES)
+    for folder in _FOLDERS:
+        if os.path.isdir(folder):
+            files += [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".conf")]
+    return files

@@ -1,0 +1,40 @@
+"""Which file system a folder is on."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Mount
+
+MOUNTS = "/proc/self/mounts"
+_LONGEST = 4000
+
+
+def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Mount]:
+    """The mount that holds `path`, or the nearest folder above it that exists; None where the system does not say."""
+    path = os.path.realpath(path)
+    found: Optional[Mount] = None
+    longest = -1
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
+            rows = [line.split(" ") for line in lines]
+    except OSError:
+        return None
+    for row in rows:
+        if len(row) < 4:
+            continue
+        source, point, kind, options = (_plain(word) for word in row[:4])
+        if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):  # a later one covers an earlier one
+            longest = len(point)
+            found = {"source": source, "point": point, "type": kind, "options": options.split(",")[:100]}
+    return found
+
+
+def _plain(word: str) -> str:
+    r"""The kernel writes a space as \040."""
+    text = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), word)
+    return "".join(char if char.isprintable() else "?" for char in text)[:_LONGEST]

@@ -1,0 +1,44 @@
+"""What a quota of this user leaves on one file system, as the program `quota` reports it."""
+
+from __future__ import annotations
+
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
+from tfdeploy.agent.host.disk import MOST_FREE
+from tfdeploy.agent.host.installed import Asked, find_program
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Quota
+
+_KIB = 1024
+
+
+def start() -> Optional[Asked]:
+    """None: the host has no such program, so it has no quotas that it could report."""
+    return Asked(["quota", "-u", "-w", "-p"]) if find_program("quota") else None
+
+
+def read(asked: Optional[Asked], source: str) -> Optional[Quota]:
+    """Of the file system mounted from `source`; None: no quota is set there. Over a quota the program exits with 1."""
+    out = asked.answer()[1] if asked is not None else ""
+    for line in out.splitlines():
+        words = line.split()
+        if words[:1] == [source] and len(words) >= 9:
+            return _of_words(words[1:9])
+    return None
+
+
+def _of_words(words: List[str]) -> Optional[Quota]:
+    """Words: KiB used, soft and hard limit, grace; the same for files. 0 is no limit, a star marks what is over the soft one."""
+    numbers = [word.rstrip("*") for word in words]
+    if not all(word.isdigit() for word in numbers):
+        return None
+    used, soft, hard, _, files, soft_files, hard_files, _ = [int(word) for word in numbers]
+    return {
+        "left_bytes": _left(used * _KIB, (hard or soft) * _KIB),
+        "left_files": _left(files, hard_files or soft_files),
+        "over": bool((soft and used > soft) or (soft_files and files > soft_files)),
+    }
+
+
+def _left(used: int, limit: int) -> Optional[int]:
+    return min(max(0, limit - used), MOST_FREE) if limit else None

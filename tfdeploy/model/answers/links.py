@@ -1,0 +1,39 @@
+"""Answers of hosts about the links between them: `tfdeploy check` asks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tfdeploy.model.answers.bounds import Count, Line, Port, Text
+from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
+
+Why = Literal["refused", "silent", "no_route", "forbidden", "reset", "busy", "loopback", "unresolved", "other", "mute", "error"]
+Amount = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class Listening(Answer):
+    ports: Annotated[list[Port], Meta(max_length=64)]
+    taken: Annotated[dict[Line, Line], Meta(max_length=64)]  # port -> why the host does not listen there
+
+
+class Knocked(Answer):
+    """`failed`: [place among the links that were asked for, why, detail]."""
+
+    asked: Count
+    failed: Annotated[list[tuple[Count, Why, Line]], Meta(max_length=20_000)]
+
+
+class Measured(Answer):
+    """None: it could not be measured, and `why` says so."""
+
+    ms: Amount | None
+    to_mbit_s: Amount | None
+    from_mbit_s: Amount | None
+    why: Text
+
+
+CHECK_LISTEN = Flow("check.listen", Listening, Nothing)
+CHECK_KNOCK = Verb("check.knock", Knocked)
+CHECK_MEASURE = Verb("check.measure", Measured)

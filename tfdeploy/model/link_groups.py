@@ -1,0 +1,72 @@
+"""Links that fail, in few lines: one host that no other reaches is one line, and so are hosts with the same trouble. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.rows import LinkRow
+
+
+class LinkGroup(NamedTuple):
+    """`subject`: which hosts do not reach which, in words."""
+
+    subject: str
+    why: str
+    fix: str
+    ports: tuple[int, ...]
+    ok: bool
+
+
+_Trouble = tuple[str, str, bool]  # why, fix, ok
+
+
+def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
+    """Of all links those with a `why`."""
+    asked: dict[str, set[str]] = {}  # to -> from
+    pairs: dict[tuple[str, str], _Trouble] = {}
+    ports: dict[tuple[str, str], list[int]] = {}
+    for each in links:
+        pair = (each["from"], each["to"])
+        asked.setdefault(each["to"], set()).add(each["from"])
+        if each["why"] is not None:
+            pairs.setdefault(pair, (each["why"], each["fix"] or "", each["ok"]))
+            ports.setdefault(pair, []).append(each["port"])
+    found: list[LinkGroup] = []
+    for trouble in dict.fromkeys(pairs.values()):
+        found += _of(trouble, [pair for pair, has in pairs.items() if has == trouble], asked, ports)
+    return found
+
+
+def _of(
+    trouble: _Trouble, pairs: list[tuple[str, str]], asked: dict[str, set[str]], ports: dict[tuple[str, str], list[int]]
+) -> list[LinkGroup]:
+    def add(subject: str, of: Iterable[tuple[str, str]]) -> LinkGroup:
+        why, fix, ok = trouble
+        return LinkGroup(subject, why, fix, tuple(sorted({port for pair in of for port in ports[pair]})), ok)
+
+    reaches = "reaches" if not trouble[2] else "reaches well"
+    by_target = _by(pairs, 1)
+    alone = [to for to, sources in by_target.items() if 1 < len(sources) == len(asked[to])]
+    left = [pair for pair in pairs if pair[1] not in alone]
+    found = [add(f"no other host {reaches} {fold_names(alone)}", (p for p in pairs if p[1] in alone))] if alone else []
+    by_source = _by(left, 0)
+    all_targets = {source: {to for to, sources in asked.items() if source in sources} - set(alone) for source in by_source}
+    mute = [source for source, targets in by_source.items() if 1 < len(targets) == len(all_targets[source])]
+    if mute:
+        found.append(add(f"{fold_names(mute)} {reaches} no other host", (p for p in left if p[0] in mute)))
+    rest = {source: tuple(targets) for source, targets in by_source.items() if source not in mute}
+    for sources, targets in fold_equal(rest):
+        verb = ("does not reach" if len(sources) == 1 else "do not reach") + (" well:" if trouble[2] else "")
+        chosen = [(source, to) for source in sources for to in targets]
+        found.append(add(f"{fold_names(sources)} {verb} {fold_names(targets)}", chosen))
+    return found
+
+
+def _by(pairs: Iterable[tuple[str, str]], side: int) -> dict[str, list[str]]:
+    """One side of the pairs -> the other sides."""
+    found: dict[str, list[str]] = {}
+    for pair in pairs:
+        found.setdefault(pair[side], []).append(pair[1 - side])
+    return found

@@ -1,0 +1,99 @@
+"""`tfdeploy check`: what would go wrong in a launch, on every host and between every pair of hosts. Changes nothing there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
+from tfdeploy.model.check import Check, Checked
+from tfdeploy.model.events import Emit
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Inventory
+from tfdeploy.operations.emit import step
+from tfdeploy.operations.launch import Launch, needs_of, planned
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.preflight.hosts import look_at
+from tfdeploy.operations.preflight.links import try_links
+from tfdeploy.operations.probe import Asked
+from tfdeploy.operations.setup import recipe_of
+from tfdeploy.operations.sync import read_shipment
+from tfdeploy.planning.plan import hosts_to_probe
+from tfdeploy.planning.preflight.case import Needs
+from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
+from tfdeploy.planning.preflight.links import ends
+from tfdeploy.transport.protocols import Fleet
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """`launch`: what is to be launched, where there is a job file."""
+
+    inventory: Inventory
+    launch: Launch | None = None
+    deep: bool = False
+
+
+def check(asked: Preflight, fleet: Fleet, emit: Emit) -> Checked:
+    """What was found. Raises ConfigError for a job file that cannot be used."""
+    hosts = asked.inventory.hosts
+    questions, unready = _questions(asked)
+    with step(emit, "probe"):
+        seen, lost = split(look_at(fleet, hosts, questions, emit))
+    needs, refused = _needs(asked.launch, seen)
+    checks = judge(Probed(seen, needs, unready or refused))
+    facts, there = {host: each.facts for host, each in seen.items()}, tuple(host for host in hosts if host.name in seen)
+    with step(emit, "links"):
+        found = try_links(fleet, there, ends({host.name: host for host in there}, facts, needs.plan), deep=asked.deep)
+    errors = {**lost, **found.errors}
+    unreached = frozenset(host for host, error in errors.items() if isinstance(error, HostUnreachable))
+    whole = {host.name: _whole(checks.get(host.name, ()), errors.get(host.name), found.taken.get(host.name)) for host in hosts}
+    return Checked(whole, found.links, unreached)
+
+
+def _whole(checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None) -> tuple[Check, ...]:
+    """A host's checks with those of its session and of its ports. `taken`: port -> why it could not listen there."""
+    if taken:
+        what = "; ".join(f"port {port} was taken while it was checked: {why}" for port, why in taken.items())
+        checks = (*checks, Check("ports", False, "warning", what, "tfdeploy check"))
+    return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
+
+
+def _questions(asked: Preflight) -> tuple[Asked, Refused | None]:
+    """What every host is asked, and why the environment that the job wants cannot be read here."""
+    hosts, launch = asked.inventory.hosts, asked.launch
+    if launch is None:
+        return Asked.of(hosts, preflight=True), None
+    digest, unready = None, None
+    try:
+        recipe = recipe_of(launch.job, launch.cache)
+        digest = recipe.digest if recipe else None
+    except Refused as error:
+        unready = error
+    return Asked.of(hosts, job=launch.job.name, keep=launch.job.keep, setup=digest, preflight=True), unready
+
+
+def _needs(launch: Launch | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refused | None]:
+    """What the job needs of each host, and why it could not be planned."""
+    needs = Needs()
+    if launch is None:
+        return needs, None
+    try:
+        shipment = read_shipment(launch.job, launch.cache)
+        needs = needs_of(launch, shipment)
+        facts = _plannable(launch, seen)
+        return (needs, None) if facts is None else (replace(needs, plan=planned(launch, shipment, facts)), None)
+    except Refused as error:
+        return needs, error
+
+
+def _plannable(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
+    """The facts that a plan is made from; None where it cannot be made: no mode, no command, or a host that did not answer. A
+    live run of the job is a check of its own, and hinders no plan here."""
+    job = launch.job
+    if job.mode is None or not job.command:
+        return None
+    wanted = hosts_to_probe(launch.inventory, job.mode)
+    if not wanted or not all(name in seen for name in wanted):
+        return None
+    return {name: replace(each.facts, live_runs=()) for name, each in seen.items()}

@@ -1,0 +1,45 @@
+"""The quick part of the preflight, as a launch makes it: from the facts of its own probe, about what no plan refuses or notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.model.check import Check
+from tfdeploy.model.events import Emit
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.inventory import Inventory
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.outcomes import together
+from tfdeploy.planning.preflight.case import Needs
+from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
+
+NOTED = ("inodes", "logout")  # a plan notes these by itself: only their errors are told
+FORCE = "mend it (`tfdeploy check` shows all of it), or go on in spite of it with --force"
+
+
+def preflight(needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit) -> None:
+    """Emits what it finds on the hosts of the plan of `needs`. Raises Refused for errors, unless `force`."""
+    plan = needs.plan
+    assert plan is not None
+    seen = {host.host: Seen(inventory.host(host.host), facts[host.host]) for host in plan.hosts}
+    checks = judge(Probed(seen, needs), BEYOND_PLAN)
+    errors = {} if force else errors_only(checks)
+    if errors:
+        raise together("check", {host: _refused(host, found[0]) for host, found in errors.items()}, len(seen))
+    hosts: dict[str, list[str]] = {}
+    for host, found in checks.items():
+        for each in found:
+            if each.is_error or not (each.ok or each.check in NOTED):
+                hosts.setdefault(_words(each), []).append(host)
+    for text, names in hosts.items():
+        note(emit, f"{fold_names(names)}: {text}", level="warning", run=plan.run)
+
+
+def _refused(host: str, found: Check) -> TfdeployError:
+    return Refused(found.detail, where=host, next=f"{found.fix}; {FORCE}" if found.fix else FORCE)
+
+
+def _words(found: Check) -> str:
+    return f"{found.detail}: {found.fix}" if found.fix else found.detail

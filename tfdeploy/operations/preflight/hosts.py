@@ -1,0 +1,30 @@
+"""Every host probed for a preflight. One that fails is an outcome, and the others are served."""
+
+from __future__ import annotations
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.events import Emit
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.launching.clocks import read_clock
+from tfdeploy.operations.probe import Asked, ask
+from tfdeploy.planning.preflight.judge import Seen
+from tfdeploy.transport.protocols import Fleet, Session
+
+EXACT_S = 1.0  # a clock is read again where the first answer was slow, or is far off
+
+
+def look_at(fleet: Fleet, hosts: tuple[Host, ...], asked: Asked, emit: Emit) -> dict[str, Seen | TfdeployError]:
+    """host -> what was found there, or why nothing was."""
+
+    def look(session: Session) -> Seen:
+        facts = ask(session, asked, emit)
+        return Seen(session.host, facts, _skew_s(session), session.agent().noise)
+
+    return fleet.each(hosts, look)
+
+
+def _skew_s(session: Session) -> float:
+    reading = read_clock(session, 1)
+    if reading.error_s > EXACT_S or abs(reading.ahead_s) > EXACT_S:
+        reading = read_clock(session)
+    return reading.ahead_s

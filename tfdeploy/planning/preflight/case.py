@@ -1,0 +1,76 @@
+"""What a rule of the preflight sees: one host with its facts, and what is to run there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tfdeploy.model.check import Level
+from tfdeploy.model.facts import HostFacts, Preflight
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Plan
+
+
+class Problem(NamedTuple):
+    """`fix`: a line that can be typed on the host where it says "there", or what to write into which file."""
+
+    level: Level
+    detail: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is to be launched. The defaults: nothing is known of it.
+
+    `bytes` and `files`: of code and data that are sent; `tensorflow`: whether the program imports it; `requirements`: the file
+    of the job's environment; `plan`: where one could be made.
+    """
+
+    bytes: int = 0
+    files: int = 0
+    sync: bool = True
+    tensorflow: bool = False
+    requirements: str | None = None
+    plan: Plan | None = None
+
+    def tasks_on(self, host: str) -> int:
+        """At least 1: some task will run there."""
+        return max(1, sum(task.host == host for task in self.plan.tasks)) if self.plan else 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """`usual`: field of HostFacts -> the version that most hosts have, where several have one. `ahead_s`: this host's clock,
+    seconds before that of most hosts. `noise`: what its login shell printed."""
+
+    host: Host
+    facts: HostFacts
+    preflight: Preflight
+    needs: Needs
+    hosts: int = 1
+    usual: Mapping[str, str] = field(default_factory=dict)
+    ahead_s: float = 0.0
+    noise: str = ""
+
+
+Rule = Callable[[Case], Iterator[Problem]]
+
+
+def usual_of(versions: list[str | None]) -> str | None:
+    """The version that most have; of equally many the newest-looking one. None where none has any."""
+    counts = Counter(version for version in versions if version)
+    return max(counts, key=lambda version: (counts[version], as_numbers(version))) if counts else None
+
+
+def as_numbers(version: str) -> tuple[int, ...]:
+    """The numbers at the beginning of a version: "535.104.05" -> (535, 104, 5)."""
+    numbers = []
+    for word in version.split("."):
+        digits = word[: len(word) - len(word.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)

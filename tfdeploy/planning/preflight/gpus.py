@@ -1,0 +1,55 @@
+"""Rules about GPUs: those that the inventory gives are there and free, and the driver fits TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfdeploy.errors import Refused
+from tfdeploy.planning.cluster import gpus as placed
+from tfdeploy.planning.preflight.case import Case, Problem, as_numbers
+
+# TensorFlow from this version on -> the oldest driver of its CUDA, by NVIDIA's table of CUDA's minor version compatibility
+DRIVERS = (
+    ((2, 15), "525.60.13"),  # CUDA 12
+    ((2, 5), "450.80.02"),  # CUDA 11.2
+    ((2, 4), "450.36.06"),  # CUDA 11.0
+    ((2, 1), "418.39"),  # CUDA 10.1
+    ((1, 13), "410.48"),  # CUDA 10.0
+)
+
+
+def gpus(case: Case) -> Iterator[Problem]:
+    """Whether they are there, and what nvidia-smi complains of."""
+    if case.host.gpus == "none":
+        return
+    try:
+        placed.usable(case.host, case.facts)
+    except Refused as error:
+        yield Problem("error", error.what, error.next or "")
+        return
+    if case.facts.gpu_error:
+        yield Problem("warning", case.facts.gpu_error, "nvidia-smi (there); after an update of the driver: reboot")
+    elif case.preflight.nvidia_devices and not case.facts.gpus:
+        detail = f"{case.preflight.nvidia_devices} GPUs of NVIDIA are on the bus, and nvidia-smi is missing"
+        yield Problem("warning", detail, "install NVIDIA's driver there, or write `gpus: none`")
+    elif busy := placed.in_use(case.host, case.facts):
+        yield Problem("warning", f"in use, so left out: {busy}", f"tfdeploy exec --limit {case.host.name} -- nvidia-smi")
+
+
+def driver(case: Case) -> Iterator[Problem]:
+    """Whether TensorFlow can use them."""
+    if case.host.gpus == "none" or not case.facts.gpus or not case.facts.tensorflow:
+        return
+    if case.facts.cpu_only:
+        fix = f"{case.facts.python} -m pip install 'tensorflow[and-cuda]=={case.facts.tensorflow}' (there)"
+        yield Problem("warning", f"TensorFlow {case.facts.tensorflow} there was built without GPUs, and the host has some", fix)
+    has, needed = case.preflight.driver, _needed(case.facts.tensorflow)
+    if has and needed and as_numbers(has) < as_numbers(needed):
+        detail = (
+            f"NVIDIA's driver {has} is older than {needed}, which TensorFlow {case.facts.tensorflow} needs: it would use the CPU"
+        )
+        yield Problem("warning", detail, f"install NVIDIA's driver {needed} or newer there, then reboot")
+
+
+def _needed(tensorflow: str) -> str | None:
+    return next((driver for since, driver in DRIVERS if as_numbers(tensorflow) >= since), None)

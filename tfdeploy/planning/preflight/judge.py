@@ -1,0 +1,111 @@
+"""The preflight's judgement: facts of all hosts, and what is to run on them, to one check for each subject and host. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
+from tfdeploy.model.check import Check
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host
+from tfdeploy.planning.preflight import gpus, login, machine, network, software, together
+from tfdeploy.planning.preflight.case import Case, Needs, Problem, Rule, usual_of
+
+RULES: dict[str, Rule] = {
+    "shell": login.shell,
+    "python": software.python,
+    "tensorflow": software.tensorflow,
+    "gpus": gpus.gpus,
+    "driver": gpus.driver,
+    "rsync": software.rsync,
+    "disk": machine.disk,
+    "inodes": machine.inodes,
+    "quota": machine.quota,
+    "memory": machine.memory,
+    "limits": machine.limits,
+    "shared memory": machine.shared_memory,
+    "temporary files": machine.temporary,
+    "workdir": machine.workdir,
+    "filesystem": machine.filesystem,
+    "address": network.address,
+    "ports": network.ports,
+    "environment": network.variables,
+    "clock": together.clock,
+    "logout": login.logout,
+    "runs": login.runs,
+    "problems": login.problems,
+}
+# what a plan neither refuses nor notes: a launch judges these
+BEYOND_PLAN = ("inodes", "quota", "memory", "limits", "shared memory", "temporary files", "filesystem", "logout")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was found of one host, whose facts have `preflight`. `skew_s`: its clock before this machine's."""
+
+    host: Host
+    facts: HostFacts
+    skew_s: float = 0.0
+    noise: str = ""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """All hosts that were probed. `refused`: why no plan can be made."""
+
+    seen: Mapping[str, Seen]
+    needs: Needs = field(default_factory=Needs)
+    refused: Refused | None = None
+
+
+def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
+    """host -> its checks, in the order of RULES. `only`: the rules that count."""
+    cases = _cases(probed)
+    names = tuple(only)
+    found = {host: [_checks(name, list(RULES[name](case))) for name in names] for host, case in cases.items()}
+    flat = {host: [check for checks in groups for check in checks] for host, groups in found.items()}
+    if "address" in names:
+        _add_together(probed, flat)
+    return {host: tuple(checks) for host, checks in flat.items()}
+
+
+def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
+    return {host: errors for host, found in checks.items() if (errors := tuple(each for each in found if each.is_error))}
+
+
+def not_probed(error: TfdeployError) -> tuple[Check, ...]:
+    """The checks of a host that gave no facts: there is no session, or the agent does not start."""
+    name = "ssh" if isinstance(error, HostUnreachable) else "agent"
+    passed = () if name == "ssh" else (Check("ssh"),)
+    return (*passed, Check(name, ok=False, detail=error.what, fix=error.next))
+
+
+def _cases(probed: Probed) -> dict[str, Case]:
+    versions = {name: usual_of([getattr(each.facts, name) for each in probed.seen.values()]) for name in software.COMPARED}
+    usual = {name: version for name, version in versions.items() if version}
+    ahead_s = together.ahead({host: each.skew_s for host, each in probed.seen.items()})
+    return {
+        host: Case(each.host, each.facts, preflight, probed.needs, len(probed.seen), usual, ahead_s[host], each.noise)
+        for host, each in probed.seen.items()
+        if (preflight := each.facts.preflight) is not None
+    }
+
+
+def _checks(name: str, problems: list[Problem]) -> list[Check]:
+    """A passed one where there is no problem."""
+    return [Check(name, False, each.level, each.detail, each.fix or None) for each in problems] or [Check(name)]
+
+
+def _add_together(probed: Probed, found: dict[str, list[Check]]) -> None:
+    """What hosts have wrong together takes the place of a passed check of their addresses. A refused plan is said where no error
+    explains it."""
+    hosts = {host: each.host for host, each in probed.seen.items()}
+    facts = {host: each.facts for host, each in probed.seen.items()}
+    for host, problems in together.mismatched(hosts, facts).items():
+        found[host] = [each for each in found[host] if each != Check("address")] + _checks("address", problems)
+    if probed.refused is None or not found:
+        return
+    named = together.named_host(probed.refused, found)
+    if not any(each.is_error for checks in ([found[named]] if named else found.values()) for each in checks):
+        found[named or next(iter(found))].append(Check("plan", False, "error", probed.refused.what, probed.refused.next))

@@ -1,0 +1,126 @@
+"""Which ports a preflight tries between hosts, and what a failure of a link means. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.answers.links import Why
+from tfdeploy.model.check import Link
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Plan
+from tfdeploy.planning.cluster.addresses import advertised
+from tfdeploy.planning.cluster.ports import space
+
+MOST_LINKS = 20_000
+MOST_PORTS = 8
+SAMPLE = 2  # ports of a host without a plan: both ends of its range
+SLOW = 5  # times slower than the median
+FAST_MBIT_S = 1000.0  # not called slow, whatever the others are
+_NEAR_MS = 2.0
+
+
+class End(NamedTuple):
+    """Where the others reach a host: an address, and the ports that are tried."""
+
+    address: str
+    ports: tuple[int, ...]
+
+
+def ends(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], plan: Plan | None) -> dict[str, End]:
+    """host -> its end of all links to it. A host whose address is not known, or without a free port, is left out."""
+    found: dict[str, End] = {}
+    most = max(1, min(MOST_PORTS, MOST_LINKS // max(1, len(facts)) ** 2))
+    planned, spent = _planned(plan), dict[str, set[int]]()
+    for name, seen in facts.items():
+        try:
+            address = advertised(hosts[name], seen).address
+        except Refused:
+            continue
+        taken = spent.setdefault(space(address), set())
+        free = [port for port in sorted(seen.free_ports) if port not in taken]
+        chosen = planned.get(name) or _both_ends(free)
+        if chosen:
+            found[name] = End(address, chosen[:most])
+            taken.update(chosen)
+    return found
+
+
+def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
+    """host -> the mesh's port, then those of its tasks."""
+    if plan is None:
+        return {}
+    tasks = {host.host: [task.port for task in plan.tasks if task.host == host.host and task.port] for host in plan.hosts}
+    return {host.host: (host.mesh_port, *tasks[host.host]) for host in plan.hosts}
+
+
+def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
+    """A rule of a firewall may cover only a part of the range."""
+    return tuple(dict.fromkeys((free[0], free[-1])))[:SAMPLE] if free else ()
+
+
+def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
+    """The link with its cause, and what to do about it. The texts name no host but by "there": equal ones fold. `detail`: of
+    the cause; of `other` who answers, as far as that is known."""
+    low, high = to.ports
+    opened = f"open TCP {low}-{high} there (as root: ufw allow {low}:{high}/tcp, or firewall-cmd --add-port={low}-{high}/tcp)"
+    advertise = "write `advertise:` of that host in the inventory: the address by which the others reach it"
+    words: dict[Why, tuple[str, str]] = {
+        "refused": (
+            "refused, although that host listens: a firewall there rejects it, or the address is another machine's",
+            opened,
+        ),
+        "silent": ("no answer: a firewall drops it", opened),
+        "no_route": ("no route, or a firewall that says so (firewalld does)", f"ip route get {address}; else {opened}"),
+        "forbidden": (
+            "its own firewall forbids it",
+            f"allow TCP to {low}-{high} in its output rules: nft list ruleset (as root)",
+        ),
+        "reset": ("it connects and is cut off at once: something in between filters connections", opened),
+        "busy": (f"too many connections for its kernel ({detail})", "sysctl -w net.ipv4.neigh.default.gc_thresh3=8192 (as root)"),
+        "loopback": (
+            f"the name {address} is {detail} to it",
+            f"remove {address} from the 127.0.x.1 lines of its /etc/hosts, or {advertise}",
+        ),
+        "unresolved": (f"it cannot resolve {address}: {detail}", advertise),
+        "other": (f"{detail or 'another machine or program'} answers at {address}", advertise),
+        "mute": (f"it connects to {address}, and nothing answers there: another machine, or a busy one", advertise),
+        "error": (detail or "it fails", f"ip route get {address}"),
+    }
+    text, fix = words[why]
+    return replace(link, ok=False, why=text, fix=fix)
+
+
+def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Every pair once, in rounds in which no host is in two pairs: measurements of one round do not share a host's link."""
+    ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
+    found = []
+    for _ in range(len(ring) - 1):
+        pairs = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True)
+        found.append([(a, b) for a, b in pairs if a is not None and b is not None])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return found
+
+
+def with_slow(links: Sequence[Link]) -> tuple[Link, ...]:
+    """Measured links, those that are much slower than most marked by their `why`; they stay ok."""
+    speeds = [each.mbit_s for each in links if each.mbit_s is not None]
+    waits = [each.ms for each in links if each.ms is not None]
+    if len(speeds) < 3:
+        return tuple(links)
+    speed, wait = statistics.median(speeds), statistics.median(waits)
+    return tuple(_judged(each, speed, wait) if each.ok else each for each in links)
+
+
+def _judged(link: Link, speed: float, wait: float) -> Link:
+    if link.mbit_s is not None and link.mbit_s * SLOW < speed and link.mbit_s < FAST_MBIT_S:
+        why = f"slow: {link.mbit_s:.0f} mbit/s, most links have {speed:.0f}"
+    elif link.ms is not None and link.ms > SLOW * wait and link.ms > _NEAR_MS:
+        why = f"slow: {link.ms:.1f} ms there and back, most links take {wait:.1f}"
+    else:
+        return link
+    return replace(link, why=why, fix="look at cable, port and switch: ethtool -S (there), ip -s link")

@@ -1,0 +1,82 @@
+"""Rules about hosts together: their clocks, addresses that do not fit each other, two names for one machine."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.check import Level
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Host
+from tfdeploy.planning import checks
+from tfdeploy.planning.checks import CLOCK_SKEW_S
+from tfdeploy.planning.cluster import addresses
+from tfdeploy.planning.cluster.addresses import Advertised
+from tfdeploy.planning.preflight.case import Case, Problem
+
+_NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
+
+
+def clock(case: Case) -> Iterator[Problem]:
+    if abs(case.ahead_s) > CLOCK_SKEW_S:
+        way = "ahead" if case.ahead_s > 0 else "behind"
+        detail = f"its clock is {abs(case.ahead_s):.0f} s {way}: logs and checkpoints are compared by it"
+        yield Problem("warning", detail, "timedatectl set-ntp true, or chronyc makestep (as root there)")
+
+
+def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
+    """host -> seconds before the clock of most hosts. `skews_s`: before this machine's, which may be the wrong one."""
+    if not skews_s:
+        return {}
+    usual = statistics.median_low(skews_s.values()) if len(skews_s) > 2 else 0.0
+    return {host: skew_s - usual for host, skew_s in skews_s.items()}
+
+
+def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]) -> dict[str, list[Problem]]:
+    """host -> addresses that no cluster can have, and a machine that has two names."""
+    found: dict[str, list[Problem]] = {}
+    called: dict[str, Advertised] = {}
+    for name, seen in facts.items():
+        try:
+            called[name] = addresses.advertised(hosts[name], seen)
+        except Refused:
+            continue  # preflight/network says it
+    for name in called:
+        for other, seen in facts.items():
+            if called[name].address in seen.hosts_file_loopback:
+                what = (
+                    f"its /etc/hosts maps {called[name].address} ({name}) to loopback: tasks would wait for each other for ever"
+                )
+                fix = f"remove that name from the 127.0.x.1 lines of /etc/hosts there, or write `advertise: IP` for {name}"
+                found.setdefault(other, []).append(Problem("error", what, fix))
+    for level, error in _refusals(called, facts) if len(facts) > 1 else ():
+        name = named_host(error, facts) or next(iter(facts))
+        found.setdefault(name, []).append(Problem(level, error.what, error.next or ""))
+    return found
+
+
+def _refusals(called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]) -> Iterator[tuple[Level, Refused]]:
+    """What plans are refused for; a public address only until the operator consents."""
+    quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
+    told = set()
+    looks: tuple[tuple[Level, Callable[[], object]], ...] = (
+        ("error", lambda: addresses.check(called, quiet, allow_public=True)),
+        ("warning", lambda: addresses.check(called, quiet, allow_public=False)),
+        ("error", lambda: checks.one_machine(facts)),
+    )
+    for level, look in looks:
+        try:
+            look()
+        except Refused as error:
+            if error.what not in told:
+                told.add(error.what)
+                yield level, error
+
+
+def named_host(error: Refused, known: Mapping[str, object]) -> str | None:
+    """The host that a refusal is about; None: no single one."""
+    said = _NAMED.match(error.where or "")
+    return said[1] if said and said[1] in known else None
