@@ -26,7 +26,7 @@ _HARMLESS_WORDS = """
 """
 _TAKEN_WORDS = """
     hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
-    hostkeyalias identityagent certificatefile pkcs11provider
+    hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 _TAKEN = frozenset(_TAKEN_WORDS.split())
@@ -44,8 +44,18 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
 
     Raises ConfigError with ssh's own words where the configuration is broken.
     """
-    if not _matters(user_config(), SYSTEM_CONFIG):
-        return {}
+    return read_answers(_asked(address, port, user)) if _matters(user_config(), SYSTEM_CONFIG) else {}
+
+
+@lru_cache(maxsize=4096)
+def hashes_names(address: str) -> bool:
+    """Whether ssh would hide the host's name in known_hosts. Raises ConfigError."""
+    if shutil.which("ssh") is None:
+        return False
+    return "hashknownhosts yes" in _asked(address, None, None).splitlines()
+
+
+def _asked(address: str, port: int | None, user: str | None) -> str:
     words = ["ssh", "-G", *_config_option()]
     words += ["-p", str(port)] if port is not None else []
     words += ["-l", user] if user is not None else []
@@ -60,7 +70,7 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
             where=user_config(),
             next=f"ssh -G {address}",
         )
-    return read_answers(done.stdout.decode(errors="surrogateescape"))
+    return done.stdout.decode(errors="surrogateescape")
 
 
 def read_answers(text: str) -> Answers:

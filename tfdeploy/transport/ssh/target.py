@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shlex
 import socket
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import ssh_config
 
+ALIAS = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]{0,254}\Z")
 ADDRESS = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}\Z")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?\Z")
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
@@ -42,15 +42,21 @@ class Target:
     agent: str = ""
     certificates: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    hash_names: bool | None = field(default=None, compare=False)  # HashKnownHosts; None: nobody was asked
     name: str = field(default="", compare=False)  # the inventory's, for messages
 
     @property
     def known_name(self) -> str:
         """The name by which its key stands in known_hosts: `host`, or `[host]:port`."""
         if self.host_key_alias:
-            return self.host_key_alias
+            return self.host_key_alias.lower()
         name = self.hostname.lower()
         return name if self.port == 22 else f"[{name}]:{self.port}"
+
+    @property
+    def bare_name(self) -> str | None:
+        """The name by which OpenSSH looks where `[host]:port` has no key of the host."""
+        return None if self.host_key_alias or self.port == 22 else self.hostname.lower()
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
@@ -81,16 +87,17 @@ def resolve(host: Host) -> Target:
         user=user,
         identity_files=files,
         identities_only=bool(host.identity_file) or (config_files and _last_value(answers, "identitiesonly", "no") == "yes"),
-        user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS),
+        user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS, tokens),
         global_known_hosts=_paths(answers, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
         jump=jump,
         proxy_command=command,
-        host_key_alias=_last_value(answers, "hostkeyalias", "") or None,
+        host_key_alias=_alias(answers),
         agent=_agent(_last_value(answers, "identityagent", "SSH_AUTH_SOCK")),
         certificates=tuple(
             _path(_expand_tokens(name, tokens)) for name in answers.get("certificatefile", ()) if name.lower() != "none"
         ),
         unused=tuple(f"PKCS11Provider {name}" for name in answers.get("pkcs11provider", ()) if name.lower() != "none"),
+        hash_names=answers["hashknownhosts"] == ("yes",) if "hashknownhosts" in answers else None,
         name=host.name,
     )
 
@@ -163,9 +170,29 @@ def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[tu
     return chosen, bool(answers)
 
 
-def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
-    words = shlex.split(_last_value(answers, key, " ".join(defaults)))
-    return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
+def _paths(
+    answers: ssh_config.Answers, key: str, defaults: tuple[str, ...], tokens: dict[str, str] | None = None
+) -> tuple[str, ...]:
+    """With `tokens` filled in where they are given. `ssh -G` quotes no blanks: a path begins with one of `/ ~ $ %`."""
+    words = [word.strip() for word in re.split(r" (?=[/~$%])", _last_value(answers, key, " ".join(defaults)))]
+    named = [word for word in words if word.lower() not in ("none", "/dev/null")]
+    return tuple(_path(_expand_variables(_expand_tokens(word, tokens)) if tokens else word) for word in named)
+
+
+def _expand_variables(text: str) -> str:
+    """With `${NAME}` filled in, as ssh_config(5) has it. Raises ConfigError where it is unset, as ssh does."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise ConfigError(f"{text}: {found[1]} is not set in the environment", where=ssh_config.user_config())
+        return os.environ[found[1]]
+
+    return re.sub(r"\$\{(\w+)\}", value, text)
+
+
+def _alias(answers: ssh_config.Answers) -> str | None:
+    alias = _last_value(answers, "hostkeyalias", "")
+    return _checked(ALIAS, alias, "HostKeyAlias", ssh_config.user_config()) if alias else None
 
 
 def _path(text: str) -> str:
