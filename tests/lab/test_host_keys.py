@@ -138,7 +138,7 @@ def exchange(known_hosts: Path) -> str:
 
 
 def test_a_renewal_shows_both_fingerprints_asks_and_replaces_that_host_s_key_alone(operator: Tfdeploy, known_hosts: Path) -> None:
-    right = [line.split()[:3] for line in known_hosts.read_text().splitlines()]
+    right = known_hosts.read_text().splitlines()
     before = exchange(known_hosts)
     old, new = fingerprint(operator.lab, "n3"), fingerprint(operator.lab, "n2")
     refused = operator.run("trust", "--renew", "n2", exit_code=2)
@@ -148,20 +148,16 @@ def test_a_renewal_shows_both_fingerprints_asks_and_replaces_that_host_s_key_alo
 
     code, shown = answered(operator, b"yes\n", "trust", "--renew", "n2")
     assert code == 0 and f"{known_hosts}:2" in shown and "the new key is recorded" in shown
-    renewed = [line.split()[:3] for line in known_hosts.read_text().splitlines()]
-    assert renewed[1] == right[1]
-    assert [line for i, line in enumerate(renewed) if i != 1] == [
-        l.split()[:3] for i, l in enumerate(before.splitlines()) if i != 1
-    ]
+    first, renewed, *others = known_hosts.read_text().splitlines()
+    assert renewed.split()[1:3] == right[1].split()[1:3]  # its name is hidden where this machine's ssh hides names
+    assert [first, *others] == [line for number, line in enumerate(before.splitlines()) if number != 1]
     rows = {row["host"]: row["exit_code"] for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
     assert rows == {"n1": 0, "n2": 0, "n3": None, "n4": 0}
 
     answer = operator.json("trust", "--renew", "n3", "--yes")
     row = answer["hosts"][0]
     assert answer["ok"] and row["state"] == "renewed" and row["fingerprint"] == old
-    assert [(each["fingerprint"], each["place"], each["writable"]) for each in row["on_record"]] == [
-        (new, f"{known_hosts}:3", True)
-    ]
+    assert [(each["fingerprint"], each["place"]) for each in row["on_record"]] == [(new, f"{known_hosts}:3")]
     assert operator.json("exec", "--", "true")["ok"]
 
 

@@ -11,6 +11,7 @@ import os
 import pwd
 import shutil
 import subprocess
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -83,14 +84,18 @@ def read_answers(text: str) -> Answers:
     return {key: tuple(values) for key, values in found.items()}
 
 
-def _config_option() -> list[str]:
-    """ssh reads the passwd entry's home; where $HOME differs, tfdeploy uses $HOME everywhere."""
-    mine = user_config()
+def in_own_home(paths: Iterable[str]) -> str:
+    """The paths as ssh has them: it takes `~` from the passwd entry. Where $HOME differs, tfdeploy uses $HOME everywhere."""
     try:
-        own = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".ssh/config")
+        home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
-        own = ""
-    return ["-F", mine] if mine != own and os.path.exists(mine) else []
+        home = ""
+    return " ".join(path.replace("~", home, 1) for path in paths)
+
+
+def _config_option() -> list[str]:
+    mine = user_config()
+    return ["-F", mine] if mine != in_own_home(["~/.ssh/config"]) and os.path.exists(mine) else []
 
 
 @lru_cache(maxsize=8)

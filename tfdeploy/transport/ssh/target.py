@@ -87,7 +87,7 @@ def resolve(host: Host) -> Target:
         user=user,
         identity_files=files,
         identities_only=bool(host.identity_file) or (config_files and _last_value(answers, "identitiesonly", "no") == "yes"),
-        user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS, tokens),
+        user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS),
         global_known_hosts=_paths(answers, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
         jump=jump,
         proxy_command=command,
@@ -170,24 +170,11 @@ def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[tu
     return chosen, bool(answers)
 
 
-def _paths(
-    answers: ssh_config.Answers, key: str, defaults: tuple[str, ...], tokens: dict[str, str] | None = None
-) -> tuple[str, ...]:
-    """With `tokens` filled in where they are given. `ssh -G` quotes no blanks: a path begins with one of `/ ~ $ %`."""
-    words = [word.strip() for word in re.split(r" (?=[/~$%])", _last_value(answers, key, " ".join(defaults)))]
-    named = [word for word in words if word.lower() not in ("none", "/dev/null")]
-    return tuple(_path(_expand_variables(_expand_tokens(word, tokens)) if tokens else word) for word in named)
-
-
-def _expand_variables(text: str) -> str:
-    """With `${NAME}` filled in, as ssh_config(5) has it. Raises ConfigError where it is unset, as ssh does."""
-
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
-            raise ConfigError(f"{text}: {found[1]} is not set in the environment", where=ssh_config.user_config())
-        return os.environ[found[1]]
-
-    return re.sub(r"\$\{(\w+)\}", value, text)
+def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
+    """`ssh -G` fills in tokens and quotes no blanks: a path begins with `/` or `~`."""
+    given = _last_value(answers, key, "")
+    words = re.split(r" (?=[/~])", given) if given and given != ssh_config.in_own_home(defaults) else defaults
+    return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
 
 
 def _alias(answers: ssh_config.Answers) -> str | None:
