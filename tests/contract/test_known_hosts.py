@@ -29,7 +29,10 @@ SAID = (("revoked", "revoked"), ("HAS CHANGED", "changed"), ("has changed", "cha
 
 @dataclass(frozen=True)
 class Shown:
-    """Sshds by what they show: `all` kinds of key, `rsa` alone, `certified`; their keys, `wrong` ones, the CA's, as words."""
+    """Sshds by what they show: `all` kinds of key, `rsa` alone, `older` kinds, `certified`.
+
+    `keys`: theirs, `wrong` ones and the authority's, as words of known_hosts.
+    """
 
     hosts: dict[str, Any]
     keys: dict[str, str]
@@ -51,6 +54,7 @@ def shown(lasting: Any) -> Shown:
     options = [f"HostKey {folder / kind}" for kind in KINDS]
     hosts = {
         "all": lasting.host("of-all-kinds", *options),
+        "older": lasting.host("older", *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"),
         "certified": lasting.host("certified", *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"),
         "rsa": lasting.host("of-rsa", options[2], "HostKeyAlgorithms rsa-sha2-512"),
     }
@@ -89,6 +93,7 @@ CASES = {
     "rsa right, ecdsa wrong": ("{at} {rsa}\n{at} {wrong_ecdsa}", "all", "changed"),
     "ed25519 known, rsa shown": ("{at} {ed25519}", "rsa", "changed"),
     "ed25519 and rsa known, rsa shown": ("{at} {ed25519}\n{at} {rsa}", "rsa", "known"),
+    "ed25519 and rsa known, ecdsa and rsa shown": ("{at} {ed25519}\n{at} {rsa}", "older", "changed"),
     "revoked": ("@revoked {at} {ed25519}\n{at} {ed25519}", "all", "revoked"),
     "revoked everywhere": ("{at} {ed25519}\n@revoked * {ed25519}", "all", "revoked"),
     "another is revoked": ("{at} {ed25519}\n@revoked * {rsa}", "all", "known"),
