@@ -65,13 +65,14 @@ def run(flags: Flags) -> int:
         wanted = wanted if _ask(f"{len(wanted)} host keys are not known", "Record these keys?") else []
     recorded = record(wanted)
     unrecorded = [key for key in found if key.state == "new" and key.host not in {done.host for done in recorded}]
+    codes = [key.found.exit_code for key in found if isinstance(key.found, TfdeployError)]
+    code = worst([*codes, *(4 for key in found if key.state in ("changed", "revoked")), *(4 for _ in unrecorded)])
     if flags.json:
-        print(json.dumps({"ok": not unrecorded, "hosts": [_row(key, recorded) for key in found]}))
+        print(json.dumps({"ok": code == 0, "hosts": [_row(key, recorded) for key in found]}))
     else:
         _say_refused(flags, refused)
         print(f"{len(recorded)} recorded, {len(unrecorded)} left out", file=sys.stderr)
-    codes = [key.found.exit_code for key in found if isinstance(key.found, TfdeployError)]
-    return worst([*codes, *(4 for key in found if key.state in ("changed", "revoked")), *(4 for _ in unrecorded)])
+    return code
 
 
 def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
@@ -174,7 +175,7 @@ def _show(flags: Flags, found: list[ScanResult]) -> None:
     from tfdeploy.ui.terminal import terminal_of
 
     rows = [_row(key, []) for key in found]
-    cells = [(row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", note(row)) for row in rows]
+    cells = [(row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", flags.typed(note(row))) for row in rows]
     uncut = replace(terminal_of(sys.stderr, flags.color), width=None)
     show_rows(uncut, ["host", "state", "type", "fingerprint", ""], cells)
 
@@ -183,4 +184,4 @@ def _show_renewal(flags: Flags, row: TrustRow) -> None:
     from tfdeploy.ui.host_keys import renewal_lines
     from tfdeploy.ui.terminal import terminal_of
 
-    terminal_of(sys.stderr, flags.color).write("\n".join(renewal_lines(row)) + "\n")
+    terminal_of(sys.stderr, flags.color).write(flags.typed("\n".join(renewal_lines(row))) + "\n")
