@@ -24,7 +24,15 @@ from tfdeploy.transport.ssh.known_lines import hashed_name
 from tfdeploy.transport.ssh.target import Target, resolve
 
 KINDS = ("ed25519", "ecdsa", "rsa")
-SAID = (("revoked", "revoked"), ("HAS CHANGED", "changed"), ("has changed", "changed"), ("No ", "new"), ("is not known", "new"))
+SAID = (
+    ("cannot be read", "revoked"),
+    ("Error checking", "revoked"),
+    ("revoked", "revoked"),
+    ("HAS CHANGED", "changed"),
+    ("has changed", "changed"),
+    ("No ", "new"),
+    ("is not known", "new"),
+)
 
 
 @dataclass(frozen=True)
@@ -267,3 +275,25 @@ def test_settings_of_ssh_mean_the_same_to_both_stacks_and_accept_nothing_unknown
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert (session_says(host)[0], ssh_says(rsync_s_ssh(resolve(host)), tmp_path)) == (state, state)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_revoked_host_keys_of_the_configuration_are_refused_by_both(
+    shown: Shown, tmp_path: Path, configured: Callable[[str], None]
+) -> None:
+    host = shown.hosts["all"].host
+    known, lists = (
+        tmp_path / "known",
+        {name: tmp_path / name for name in ("keys", "others", "krl", "other-krl", "garbage", "missing")},
+    )
+    known.write_bytes(lines_of("{at} {ed25519}", shown, host.port))
+    lists["keys"].write_text(f"# gone\n\n{shown.keys['rsa']}\n {shown.keys['ed25519']} me\n")
+    lists["others"].write_text(f"{shown.keys['rsa']}\n")
+    lists["garbage"].write_text("no key\n")
+    for name, key in (("krl", "ed25519"), ("other-krl", "rsa")):
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(lists[name]), str(shown.folder / f"{key}.pub")], check=True)
+    for name, path in lists.items():
+        configured(f"  RevokedHostKeys {path}")
+        made = replace(host, known_hosts=str(known))
+        state = "known" if "other" in name else "revoked"
+        assert (session_says(made)[0], ssh_says(rsync_s_ssh(resolve(made)))) == (state, state), name
+        assert str(path) in session_says(made)[1] or state == "known"

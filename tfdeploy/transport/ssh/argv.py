@@ -44,6 +44,8 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
         "GlobalKnownHostsFile=" + _values(target.global_known_hosts),
         "HostKeyAlgorithms=" + ",".join(host_keys.algorithms(target)),
     ]
+    if target.revoked_keys is not None:
+        settings.append(f"RevokedHostKeys={_value(target.revoked_keys)}")
     if target.host_key_alias:
         settings.append(f"HostKeyAlias={target.host_key_alias}")
     if target.jump is not None:

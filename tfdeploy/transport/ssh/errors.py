@@ -50,7 +50,11 @@ class KnownOnly(paramiko.RejectPolicy):
         self._host, self._target = host, target
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:  # type: ignore[override]
-        judged = judge(self._target, key.asbytes())
+        try:
+            judged = judge(self._target, key.asbytes())
+        except HostUnreachable as error:
+            error.where = self._host
+            raise
         if judged.state != "known":
             raise HostKeyRefused(refused_key(self._host, self._target, key.get_name(), key.asbytes(), judged))
 

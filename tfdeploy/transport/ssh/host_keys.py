@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfdeploy.transport.ssh import known_hosts
+from tfdeploy.transport.ssh import known_hosts, revoked_keys
 from tfdeploy.transport.ssh.known_hosts import KnownKey
+from tfdeploy.transport.ssh.known_lines import REVOKED, keytype_of
 from tfdeploy.transport.ssh.target import Target
 
 # OpenSSH's own order, without certificates and keys on tokens
@@ -42,8 +43,14 @@ class Judgement:
 
 
 def judge(target: Target, key: bytes) -> Judgement:
-    """What known_hosts says of `key`, by `[host]:port`, and where no key of the host stands there by the bare name."""
+    """What known_hosts says of `key`, by `[host]:port`, and where no key of the host stands there by the bare name.
+
+    Raises HostUnreachable where RevokedHostKeys cannot be read.
+    """
     found = Judgement(*_state(known_hosts.find(target.known_hosts, target.known_name), key))
+    if target.revoked_keys is not None and revoked_keys.is_revoked(target.revoked_keys, key):
+        revoked = KnownKey(keytype_of(key), key, target.revoked_keys, 0, REVOKED)
+        return Judgement("revoked", (revoked, *found.entries))
     if found.state == "new" and target.bare_name is not None:
         bare = Judgement(*_state(known_hosts.find(target.known_hosts, target.bare_name), key))
         if bare.state in ("known", "revoked"):

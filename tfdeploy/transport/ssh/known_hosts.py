@@ -21,12 +21,12 @@ class KnownKey:
     keytype: str
     key: bytes
     file: str
-    line: int
+    line: int  # 0: the file has no lines
     marker: str = ""
 
     @property
     def source(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
     @property
     def revoked(self) -> bool:

@@ -111,6 +111,11 @@ def is_key(keytype: str, key: bytes) -> bool:
     return fields[0] == _NISTP.get(keytype, fields[0])
 
 
+def keytype_of(key: bytes) -> str:
+    """The kind that a key says it is."""
+    return (_fields(key) or [b""])[0].decode("latin-1")
+
+
 def _marker(text: bytes, at: int) -> tuple[str | None, int]:
     """(marker, where the names begin). None: OpenSSH does not take it. It looks for a blank first, then for a tab."""
     if not text.startswith(b"@", at):

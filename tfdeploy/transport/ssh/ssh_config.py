@@ -27,7 +27,7 @@ _HARMLESS_WORDS = """
 """
 _TAKEN_WORDS = """
     hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
-    hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider
+    hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider revokedhostkeys
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 _TAKEN = frozenset(_TAKEN_WORDS.split())

@@ -36,6 +36,7 @@ class Target:
     identities_only: bool = False
     user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first
     global_known_hosts: tuple[str, ...] = ()
+    revoked_keys: str | None = None  # the file of RevokedHostKeys
     jump: Target | None = None  # the hop before this one
     proxy_command: str | None = None  # with ssh's own %h %p %r
     host_key_alias: str | None = None
@@ -89,6 +90,7 @@ def resolve(host: Host) -> Target:
         identities_only=bool(host.identity_file) or (config_files and _last_value(answers, "identitiesonly", "no") == "yes"),
         user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS),
         global_known_hosts=_paths(answers, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
+        revoked_keys=next(iter(_paths(answers, "revokedhostkeys", ())), None),
         jump=jump,
         proxy_command=command,
         host_key_alias=_alias(answers),
