@@ -87,7 +87,7 @@ def record(found: Iterable[ScanResult]) -> list[ScanResult]:
             continue
         place = (_file_of(one, key), key.name, key.key)
         if place not in written:
-            recording.append(place[0], key.line())
+            recording.append(place[0], key.name, key.line())
             written[place] = one
     return list(written.values())
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from tfdeploy.transport.ssh.known_lines import CERT_AUTHORITY, REVOKED, matches, read_line
+from tfdeploy.transport.ssh.known_lines import CERT_AUTHORITY, REVOKED, hash_parts, is_hash_of, matches, read_line
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,16 @@ class KnownKey:
 
 @dataclass(frozen=True)
 class KnownFile:
-    """One file: plain names are found by a look-up, patterns and hashed names one by one."""
+    """One file: plain names are found by a look-up, patterns and hidden names one by one."""
 
     plain: dict[str, list[KnownKey]] = field(default_factory=dict)
-    patterns: list[tuple[str, KnownKey]] = field(default_factory=list)  # patterns and hashed names
-    hashed: bool = False  # it has hashed names
+    patterns: list[tuple[str, KnownKey]] = field(default_factory=list)
+    hidden: list[tuple[bytes, bytes, KnownKey]] = field(default_factory=list)  # salt, digest
 
     def find(self, name: str) -> list[KnownKey]:
         """In the order of the lines."""
         found = self.plain.get(name, []) + [key for names, key in self.patterns if matches(names, name)]
+        found += [key for salt, digest, key in self.hidden if is_hash_of(name, salt, digest)]
         return sorted(found, key=lambda key: key.line)
 
 
@@ -63,44 +64,48 @@ def fingerprint(key: bytes) -> str:
 
 def find(paths: Iterable[str], name: str) -> list[KnownKey]:
     """The keys by which `name` (`host` or `[host]:port`) is known, file by file. Missing and unreadable files are empty."""
-    return [key for path in paths for key in _load(path).find(name)]
+    return [key for path in paths for key in _find_once(path, name, *_version(path))]
 
 
-def has_hashed(path: str) -> bool:
+def has_hidden(path: str) -> bool:
     """Whether some line of the file hides its name."""
-    return _load(path).hashed
+    return bool(_load_once(path, *_version(path)).hidden)
 
 
 def read_lines(lines: Iterable[bytes], path: str) -> KnownFile:
     """Pure. Lines that OpenSSH ignores are ignored."""
-    plain: dict[str, list[KnownKey]] = {}
-    patterns: list[tuple[str, KnownKey]] = []
-    hashed = False
+    found = KnownFile()
     for number, line in enumerate(lines, 1):
-        known = read_line(line)
-        if known is None:
+        if (known := read_line(line)) is None:
             continue
         entry = KnownKey(known.keytype, known.key, path, number, known.marker)
-        hashed = hashed or known.hashed
-        if not known.plain:
-            patterns.append((known.names, entry))
-            continue
-        for name in known.names.lower().split(","):
-            plain.setdefault(name, []).append(entry)
-    return KnownFile(plain, patterns, hashed)
+        if (parts := hash_parts(known.names)) is not None:
+            found.hidden.append((*parts, entry))
+        elif not known.plain:
+            found.patterns.append((known.names, entry))
+        else:
+            for name in known.names.lower().split(","):
+                found.plain.setdefault(name, []).append(entry)
+    return found
 
 
-def _load(path: str) -> KnownFile:
+def _version(path: str) -> tuple[int, ...]:
+    """What tells one content of the file from another; empty where there is no file."""
     try:
         facts = os.stat(path)
     except OSError:
-        return KnownFile()
-    return _load_once(path, facts.st_ino, facts.st_ctime_ns, facts.st_mtime_ns, facts.st_size)
+        return ()
+    return facts.st_dev, facts.st_ino, facts.st_ctime_ns, facts.st_mtime_ns, facts.st_size
+
+
+@lru_cache(maxsize=4096)
+def _find_once(path: str, name: str, *version: int) -> tuple[KnownKey, ...]:
+    return tuple(_load_once(path, *version).find(name))
 
 
 @lru_cache(maxsize=64)
 def _load_once(path: str, *version: int) -> KnownFile:
     try:
-        return read_lines(Path(path).read_bytes().split(b"\n"), path)
+        return read_lines(Path(path).read_bytes().split(b"\n") if version else (), path)
     except OSError:
         return KnownFile()

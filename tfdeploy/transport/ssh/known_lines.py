@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import fnmatch
-import hashlib
 import hmac
 import re
 from dataclasses import dataclass
@@ -70,8 +69,8 @@ def read_line(line: bytes) -> KnownLine | None:
 def matches(names: str, name: str) -> bool:
     """Whether the names of a line, in any of their forms, mean `name` (in lower case)."""
     if names.startswith("|"):
-        salt = _salt(names)
-        return salt is not None and hashed_name(name, salt) == names
+        parts = hash_parts(names)
+        return parts is not None and is_hash_of(name, *parts)
     matched = False
     for pattern in names.lower().split(","):
         if fnmatch.fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
@@ -81,9 +80,22 @@ def matches(names: str, name: str) -> bool:
     return matched
 
 
+def is_hash_of(name: str, salt: bytes, digest: bytes) -> bool:
+    return hmac.digest(salt, name.encode(), "sha1") == digest
+
+
+def hash_parts(names: str) -> tuple[bytes, bytes] | None:
+    """(salt, digest) of a hidden name; None: of another form, which OpenSSH drops."""
+    parts = names.split("|")
+    if len(parts) != 4 or parts[:2] != ["", "1"]:
+        return None
+    salt, digest = (_decoded(part.encode("latin-1")) for part in parts[2:])
+    return (salt, digest) if salt is not None and digest is not None and len(salt) == SALT_BYTES else None
+
+
 def hashed_name(name: str, salt: bytes) -> str:
     """`|1|salt|hash`, as HashKnownHosts has it. `salt`: 20 bytes."""
-    digest = hmac.new(salt, name.encode(), hashlib.sha1).digest()
+    digest = hmac.digest(salt, name.encode(), "sha1")
     return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
@@ -132,16 +144,8 @@ def _marker(text: bytes, at: int) -> tuple[str | None, int]:
 def _names_hold(names: str) -> bool:
     """OpenSSH drops a line with a hash of another form, or with a name that is too long."""
     if names.startswith("|"):
-        return _salt(names) is not None
+        return hash_parts(names) is not None
     return len(names) <= _LONGEST_PATTERN or all(len(each.removeprefix("!")) <= _LONGEST_PATTERN for each in names.split(","))
-
-
-def _salt(names: str) -> bytes | None:
-    parts = names.split("|")
-    if len(parts) != 4 or parts[:2] != ["", "1"]:
-        return None
-    salt = _decoded(parts[2].encode("latin-1"))
-    return salt if salt is not None and len(salt) == SALT_BYTES else None
 
 
 def _decoded(word: bytes) -> bytes | None:

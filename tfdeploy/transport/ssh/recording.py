@@ -33,12 +33,13 @@ def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
     return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
 
 
-def append(path: str, line: bytes) -> None:
+def append(path: str, name: str, line: bytes) -> None:
     """Appends the line, as a whole, under a lock; makes the file and its folder (0600, 0700) where missing.
 
-    Raises HostFailed (of this machine) where the file cannot be written.
+    Raises HostFailed (of this machine) where the file cannot be written, or has got another key of `name` meanwhile.
     """
     with _failures(path), _locked(path) as handle:
+        _refuse_others(path, name, [known.key for known in [read_line(line)] if known is not None])
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             line = b"\n" + line
@@ -56,9 +57,7 @@ def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes
     first, *others = [path for path in real if _keys_of(path, name)] or real[:1]
     for path in (*others, first):
         with _failures(path), _locked(path) as handle:
-            if not _keys_of(path, name) <= set(seen):
-                what = "the file has got another key of that host meanwhile"
-                raise HostFailed(what, where=path, next="look at it, then type the same again")
+            _refuse_others(path, name, seen)
             _rewrite(path, handle, replaced(Path(path).read_bytes(), name, line if path == first else b""))
 
 
@@ -76,6 +75,12 @@ def replaced(text: bytes, name: str, line: bytes) -> bytes:
     if line:
         made[-1:] = [*filter(None, made[-1:]), line]  # the last is empty where the text ends with a newline
     return b"\n".join(made)
+
+
+def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
+    if not _keys_of(path, name) <= set(seen):
+        what = f"the file has got another key of {name} meanwhile"
+        raise HostFailed(what, where=path, next="look at it, then type the same again")
 
 
 def _keys_of(path: str, name: str) -> set[bytes]:

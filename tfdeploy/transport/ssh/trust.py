@@ -48,7 +48,7 @@ class HostKey:
         """The line that records it: without the name being readable where the file, or ssh's configuration, has it so."""
         asked = self.target.hash_names
         hashes = ssh_config.hashes_names(self.target.hostname) if asked is None else asked
-        hashed = hashes or known_hosts.has_hashed(self.files[0])
+        hashed = hashes or known_hosts.has_hidden(self.files[0])
         return recording.key_line(self.name, self.keytype, self.key, hashed=hashed)
 
 

@@ -130,7 +130,7 @@ def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
 
     def work(number: int) -> None:
         line = recording.key_line(f"[n{number}]:2200", "ssh-ed25519", key_of("k"), hashed=number % 2 == 0)
-        recording.append(str(path), line)
+        recording.append(str(path), f"[n{number}]:2200", line)
         renewed = recording.key_line(f"r{number}", "ssh-ed25519", key_of("n"), hashed=False)
         while True:
             try:
@@ -148,19 +148,28 @@ def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_made_private_and_a_folder_in_the_way_is_named(tmp_path: Path) -> None:
     path = tmp_path / ".ssh" / "known_hosts"
-    recording.append(str(path), b"n1\n")
+    recording.append(str(path), "n1", f"{NEW_LINE}\n".encode())
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     with pytest.raises(HostFailed) as caught:
-        recording.append(str(tmp_path), b"n1\n")
+        recording.append(str(tmp_path), "n1", f"{NEW_LINE}\n".encode())
     assert caught.value.where == str(tmp_path)
+
+
+def test_a_host_that_got_another_key_since_the_look_gets_no_second_one(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    for _ in range(2):
+        recording.append(str(path), "n1", f"{NEW_LINE}\n".encode())
+    with pytest.raises(HostFailed, match="another key of n1 meanwhile"):
+        recording.append(str(path), "n1", f"n1 {OLD}\n".encode())
+    assert {key.key for key in known_hosts.find([str(path)], "n1")} == {key_of("n")}
 
 
 def test_a_hidden_name_is_found_and_cannot_be_read() -> None:
     line = recording.key_line("n1.example.org", "ssh-ed25519", key_of("n"), hashed=True)
     assert line.startswith(b"|1|") and b"example" not in line
     found = known_hosts.read_lines([line], "f")
-    assert found.find("n1.example.org") and not found.find("n2.example.org") and found.hashed
+    assert found.find("n1.example.org") and not found.find("n2.example.org") and found.hidden
 
 
 def test_files_below_etc_ssh_are_not_ours(tmp_path: Path) -> None:
