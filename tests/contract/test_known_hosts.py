@@ -221,6 +221,24 @@ def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(shown
         assert (session_says(made)[0], ssh_says(rsync_s_ssh(resolve(made)))) == (state, state), name
 
 
+@pytest.mark.parametrize(
+    ("address", "name", "state"),
+    [
+        ("127.1", "127.0.0.1", "known"),  # ssh writes every address in its usual form before it looks it up
+        ("127.1", "127.1", "new"),
+        ("::FFFF:7f00:1", "::ffff:127.0.0.1", "known"),
+        ("::FFFF:7f00:1", "::ffff:7f00:1", "new"),
+        ("LocalHost", "localhost", "known"),
+    ],
+)
+def test_an_address_is_looked_up_in_its_usual_form(shown: Shown, tmp_path: Path, address: str, name: str, state: str) -> None:
+    sshd = shown.hosts["all"].host
+    (tmp_path / "known").write_text(f"[{name}]:{sshd.port} {shown.keys['ed25519']}\n")
+    host = replace(sshd, address=address, known_hosts=str(tmp_path / "known"))
+    target = resolve(host)
+    assert (session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says([*users_ssh(target)[:-1], address])) == (state,) * 3
+
+
 def test_a_host_with_a_certificate_alone_is_refused_in_words(shown: Shown, tmp_path: Path) -> None:
     host = shown.hosts["all"].host
     (tmp_path / "known").write_bytes(lines_of("@cert-authority * {ca}", shown, host.port))

@@ -78,7 +78,7 @@ def run(flags: Flags) -> int:
 def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
     from tfdeploy.errors import TfdeployError, UsageError
     from tfdeploy.operations.trust import find_machine, renew
-    from tfdeploy.ui.host_keys import staying
+    from tfdeploy.ui.host_keys import change, staying
 
     one = find_machine(inventory.hosts, name)
     if one is None:
@@ -88,7 +88,7 @@ def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
         _show_renewal(flags, _row(one, []))
         _say_refused(flags, refused)
     if wanted and not (flags.yes or flags.fingerprints):
-        wanted = wanted if _ask(f"the host key of {one.host} has changed", "Replace the key on record?") else []
+        wanted = wanted if _ask(change(_row(one, [])), "Replace the key on record?") else []
     for each in wanted:
         renew(each)
     row = _row(one, wanted, done="renewed")
@@ -136,7 +136,7 @@ def _ask(what: str, question: str) -> bool:
         raise UsageError(
             f"{what}, and there is no terminal to ask on",
             where="tfdeploy trust",
-            next="compare the fingerprints above with the hosts' own, then the same with --yes or --fingerprints FILE",
+            next="compare the fingerprints with the hosts' own, then the same with --yes or --fingerprints FILE",
         )
     print(f"{question} Compare with the hosts' own first (yes/no) ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

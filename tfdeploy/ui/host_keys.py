@@ -20,6 +20,12 @@ def note(row: TrustRow) -> str:
     return ""
 
 
+def change(row: TrustRow) -> str:
+    """Both fingerprints in one sentence."""
+    old = ", ".join(dict.fromkeys(each["fingerprint"] for each in own_keys(row)))
+    return f"the host key of {row['host']} has changed from {old} to {row['fingerprint']}"
+
+
 def own_keys(row: TrustRow) -> list[KnownKeyRow]:
     """The keys of the host itself that are on record."""
     return [each for each in row["on_record"] if each["marker"] is None]

@@ -31,6 +31,10 @@ def test_both_fingerprints_stand_whole_one_below_the_other() -> None:
     assert on_record.index(OLD) == shown.index(NEW)
 
 
+def test_a_sentence_has_both_fingerprints() -> None:
+    assert host_keys.change(row("changed", entry("/k:2"), entry("/k:3"))) == f"the host key of n1 has changed from {OLD} to {NEW}"
+
+
 def test_an_old_key_that_stays_is_named_and_the_new_one_is_not() -> None:
     one = row("changed", entry("/k:2"), entry("/g:1", writable=False), entry("/g:2", writable=False, fingerprint=NEW))
     assert host_keys.staying(one) == ["/g:1"]

@@ -74,7 +74,8 @@ def resolve(host: Host) -> Target:
     """The target of one host of the inventory. Raises ConfigError on words that are not addresses or users."""
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
     answers = ssh_config.ask(address, host.port, host.user)
-    hostname = _checked(ADDRESS, _last_value(answers, "hostname", address).strip("[]"), "address", ssh_config.user_config())
+    said = _checked(ADDRESS, _last_value(answers, "hostname", address).strip("[]"), "address", ssh_config.user_config())
+    hostname = _usual_form(said)
     port = host.port or int(_last_value(answers, "port", "22"))
     user = _checked(USER, host.user or _last_value(answers, "user", "") or _login(), "user", host.source or host.name)
     tokens = {"h": hostname, "n": address, "k": _last_value(answers, "hostkeyalias", address), "p": str(port), "r": user}
@@ -177,6 +178,15 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
     given = _last_value(answers, key, "")
     words = re.split(r" (?=[/~])", given) if given and given != ssh_config.in_own_home(defaults) else defaults
     return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
+
+
+def _usual_form(hostname: str) -> str:
+    """An address as ssh writes it before it looks it up in known_hosts; a name as it stands."""
+    try:
+        found = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
+        return socket.getnameinfo(found[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
+    except (OSError, UnicodeError):
+        return hostname
 
 
 def _alias(answers: ssh_config.Answers) -> str | None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import paramiko
 
+from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import connect_timeout, errors, known_hosts, recording, ssh_config
 from tfdeploy.transport.ssh.connect import CONNECT_S, NEVER_S, Connector, tuned_transport
 from tfdeploy.transport.ssh.host_keys import judge
 from tfdeploy.transport.ssh.known_hosts import KnownKey
+from tfdeploy.transport.ssh.known_lines import RSA_BITS, is_key
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tcp import Link, dial
 
@@ -85,9 +87,12 @@ def scan(host: str, target: Target, connector: Connector) -> HostKey:
                 transport.close()
             if link is not None:
                 link.close()
-    return _compare(target, shown.get_name(), shown.asbytes())
+    return _compare(host, target, shown.get_name(), shown.asbytes())
 
 
-def _compare(target: Target, keytype: str, key: bytes) -> HostKey:
+def _compare(host: str, target: Target, keytype: str, key: bytes) -> HostKey:
+    if not is_key(keytype, key):
+        what = f"{target.known_name} shows a key that ssh accepts from nobody ({keytype}): RSA keys have at least {RSA_BITS} bits"
+        raise HostUnreachable(what, where=host, next="give the machine a new host key", retries=0)
     judged = judge(target, key)
     return HostKey(target, keytype, key, judged.state, judged.entries)
