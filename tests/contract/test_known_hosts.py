@@ -7,6 +7,8 @@ alone: both of ours refuse that host in words.
 from __future__ import annotations
 
 import os
+import random
+import re
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +19,13 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport.ssh import ssh_config
+from tfdeploy.transport.ssh import known_hosts, ssh_config
 from tfdeploy.transport.ssh.argv import ssh_argv
 from tfdeploy.transport.ssh.connect import Connector
 from tfdeploy.transport.ssh.known_lines import hashed_name
 from tfdeploy.transport.ssh.target import Target, resolve
 
+LINES = int(os.environ.get("TFDEPLOY_SOAK_KNOWN_LINES", "4000"))
 KINDS = ("ed25519", "ecdsa", "rsa")
 SAID = (
     ("cannot be read", "revoked"),
@@ -237,6 +240,73 @@ def test_an_address_is_looked_up_in_its_usual_form(shown: Shown, tmp_path: Path,
     host = replace(sshd, address=address, known_hosts=str(tmp_path / "known"))
     target = resolve(host)
     assert (session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says([*users_ssh(target)[:-1], address])) == (state,) * 3
+
+
+NAMES = [
+    b"n1",
+    b"N1",
+    b"n2",
+    b"n*",
+    b"*",
+    b"!n1",
+    b"!n2",
+    b"!!n1",
+    b"n?",
+    b"n[1]",
+    b"[n1]:22",
+    b"",
+    b"n1\x0b",
+    b"**",
+    b"#n1",
+    b"@n1",
+    b"|n1",
+]
+LONG_NAMES = [bang + b"a" * count for bang in (b"", b"!") for count in (1021, 1022, 1023, 1024)]
+BLANKS = [b" "] * 5 + [b"\t", b"  ", b" \t ", b"\x0b", b"\xa0", b"\r", b""]
+STARTS = [b""] * 5 + [
+    b" ",
+    b"\t",
+    b"#",
+    b"\r",
+    b"@",
+    b"@x ",
+    b"@revoked ",
+    b"@revoked\t",
+    b"@cert-authority  ",
+    b"@revoked @revoked ",
+]
+KINDS_OF_KEY = [b"ssh-rsa", b"ssh-ed25519", b"rsa-sha2-256", b"ecdsa-sha2-nistp384", b"foo", b"SSH-RSA", b"1024"]
+INSIDE = [b"\r", b"\x0b", b"=", b"%", b"\0", b"A", b"AA==", b"AAAA", b",", b"|"]
+ENDS = [b""] * 3 + [b" comment", b"\r", b" c\0d", b"\t", b"#"]
+
+
+def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
+    """A line of known_hosts, or something near one. No letter of a key is exchanged: only ssh sees that a point is on no curve."""
+    kind, key = chance.choice(keys).split()
+    kind = chance.choice(KINDS_OF_KEY) if chance.random() < 0.15 else kind
+    names = b",".join(chance.choices(NAMES + LONG_NAMES, k=chance.choice([1, 1, 2, 3, 4])))
+    if chance.random() < 0.25:
+        names = hashed_name(chance.choice(["n1", "n2"]), b"s" * chance.choice([19, 20, 20, 20, 21])).encode()
+    words = [names, chance.choice(BLANKS), kind, chance.choice(BLANKS), key]
+    if chance.random() < 0.4:
+        which = chance.choice([0, 4])
+        at = chance.randrange(len(words[which]) + 1)
+        words[which] = words[which][:at] + chance.choice(INSIDE) + words[which][at + chance.choice([0, 900]) :]
+    return b"".join([chance.choice(STARTS), *words, chance.choice(ENDS)])
+
+
+def test_random_lines_are_read_as_ssh_keygen_reads_them(shown: Shown, tmp_path: Path) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    chance, path = random.Random(seed), tmp_path / "known"
+    keys = [key.encode() for key in shown.keys.values()]
+    lines = [random_line(chance, keys) for _ in range(LINES)]
+    path.write_bytes(b"\n".join(lines))
+    words = ["ssh-keygen", "-l", "-F", "n1", "-f", str(path)]
+    said = subprocess.run(words, capture_output=True, timeout=60, check=False).stdout
+    theirs = {int(number) for number in re.findall(rb"^# Host n1 found: line (\d+)", said, re.MULTILINE)}
+    ours = {key.line for key in known_hosts.find([str(path)], "n1")}
+    assert len(theirs) > LINES // 50
+    assert [lines[number - 1] for number in theirs ^ ours] == [], f"seed {seed}"
 
 
 def test_a_host_with_a_certificate_alone_is_refused_in_words(shown: Shown, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ REVOKED = "@revoked"
 RSA_BITS = 1024  # OpenSSH takes no shorter RSA key
 _LONGEST_PATTERN = 1022
 SALT_BYTES = 20
-_WORDS = re.compile(rb"([^ \t]+)[ \t]+([^ \t]+)[ \t]+([^ \t]+)")  # names, kind of key, key
+_NAMES = re.compile(rb"([^ \t\0]+)[ \t\0]")  # a NUL ends them as a blank does; a later one ends the line
+_KEY = re.compile(rb"[ \t]*([^ \t]+)[ \t]+([^ \t]+)")
 _NISTP = {f"ecdsa-sha2-nistp{bits}": f"nistp{bits}".encode() for bits in (256, 384, 521)}
 _FIELDS = {  # kind of key -> how many fields it has behind its name
     "ssh-ed25519": 1,
@@ -53,12 +54,13 @@ class KnownLine:
 
 def read_line(line: bytes) -> KnownLine | None:
     """None for comments and for what OpenSSH ignores."""
-    text = line.partition(b"\0")[0].rstrip(b"\n")
-    marker, at = _marker(text, len(text) - len(text.lstrip(b" \t")))
-    found = _WORDS.match(text, at)
-    if marker is None or found is None or text.lstrip(b" \t").startswith(b"#"):
+    text = line.rstrip(b"\n")
+    marker, at = _marker(text.partition(b"\0")[0], len(text) - len(text.lstrip(b" \t")))
+    found = _NAMES.match(text, at)
+    words = _KEY.match(text[found.end() :].partition(b"\0")[0]) if found else None
+    if marker is None or found is None or words is None or text.lstrip(b" \t").startswith(b"#"):
         return None
-    keytype, key = found[2].decode("latin-1"), _decoded(found[3])
+    keytype, key = words[1].decode("latin-1"), _decoded(words[2])
     keytype = "ssh-rsa" if keytype in _ALSO_RSA else keytype
     names = found[1].decode("latin-1")
     if key is None or not is_key(keytype, key) or not _names_hold(names):
@@ -90,7 +92,9 @@ def hash_parts(names: str) -> tuple[bytes, bytes] | None:
     if len(parts) != 4 or parts[:2] != ["", "1"]:
         return None
     salt, digest = (_decoded(part.encode("latin-1")) for part in parts[2:])
-    return (salt, digest) if salt is not None and digest is not None and len(salt) == SALT_BYTES else None
+    if salt is None or digest is None or len(salt) != SALT_BYTES or names.split() != [names]:
+        return None
+    return salt, digest
 
 
 def hashed_name(name: str, salt: bytes) -> str:

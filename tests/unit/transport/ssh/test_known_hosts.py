@@ -45,7 +45,8 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         (f"{hashed_name('n1', b'short')} {ED}", "n1", False),
         (f"n1 {ED}\r", "n1", True),
         (f"n1 {ED}\0", "n1", True),
-        (f"n1\0 {ED}", "n1", False),
+        (f"n1\0 {ED}", "n1", True),  # as OpenSSH, by accident
+        (f"n\x001 {ED}", "n1", False),
         (f"n1\x0b{ED}", "n1", False),  # only blanks and tabs part words
         (f"n1\xa0{ED}", "n1", False),
         (f"{'x' * 1100},n1 {ED}", "n1", False),
