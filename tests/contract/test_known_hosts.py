@@ -281,7 +281,7 @@ ENDS = [b""] * 3 + [b" comment", b"\r", b" c\0d", b"\t", b"#"]
 
 
 def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
-    """A line of known_hosts, or something near one. No letter of a key is exchanged: only ssh sees that a point is on no curve."""
+    """A line of known_hosts, or something near one. No letter of a key is exchanged: only ssh sees a point on no curve."""
     kind, key = chance.choice(keys).split()
     kind = chance.choice(KINDS_OF_KEY) if chance.random() < 0.15 else kind
     names = b",".join(chance.choices(NAMES + LONG_NAMES, k=chance.choice([1, 1, 2, 3, 4])))

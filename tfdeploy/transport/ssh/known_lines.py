@@ -19,12 +19,12 @@ _LONGEST_PATTERN = 1022
 SALT_BYTES = 20
 _NAMES = re.compile(rb"([^ \t\0]+)[ \t\0]")  # a NUL ends them as a blank does; a later one ends the line
 _KEY = re.compile(rb"[ \t]*([^ \t]+)[ \t]+([^ \t]+)")
-_NISTP = {f"ecdsa-sha2-nistp{bits}": f"nistp{bits}".encode() for bits in (256, 384, 521)}
+_ECDSA = {f"ecdsa-sha2-nistp{bits}": (f"nistp{bits}".encode(), 1 + 2 * -(-bits // 8)) for bits in (256, 384, 521)}
 _FIELDS = {  # kind of key -> how many fields it has behind its name
     "ssh-ed25519": 1,
     "ssh-rsa": 2,
     "ssh-dss": 4,
-    **dict.fromkeys(_NISTP, 2),
+    **dict.fromkeys(_ECDSA, 2),
     "sk-ssh-ed25519@openssh.com": 2,
     "sk-ecdsa-sha2-nistp256@openssh.com": 3,
 }
@@ -124,7 +124,9 @@ def is_key(keytype: str, key: bytes) -> bool:
         return int.from_bytes(fields[1], "big").bit_length() >= RSA_BITS
     if keytype == "ssh-ed25519":
         return len(fields[0]) == 32
-    return fields[0] == _NISTP.get(keytype, fields[0])
+    if keytype in _ECDSA:
+        return (fields[0], len(fields[1])) == _ECDSA[keytype]  # the curve, and a point that is not compressed
+    return True
 
 
 def keytype_of(key: bytes) -> str:
