@@ -72,7 +72,7 @@ def test_a_changed_host_key_is_refused_with_both_and_the_line(yard: Any, fleet: 
     error = refused(fleet, sshd.host)
     assert error.what.count("SHA256:") == 2
     assert f"{yard.known}:2" in error.what
-    assert error.next and "ssh-keygen" in error.next
+    assert error.next and "tfdeploy trust --renew n1" in error.next
 
 
 def test_nobody_listens_no_such_name(yard: Any, fleet: SshFleet) -> None:

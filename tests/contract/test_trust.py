@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from support.lab.sessions import refused
+from tfdeploy.errors import HostFailed
 from tfdeploy.operations import trust
 from tfdeploy.transport.fleet import SshFleet
 
@@ -44,6 +52,116 @@ def test_hosts_behind_an_unknown_jump_host_come_second(yard: Any) -> None:
     assert [one.state for one in second] == ["known", "new"]
     trust.record(second)
     assert [one.state for one in trust.scan((host,))] == ["known", "known"]
+
+
+@pytest.fixture
+def between(listener: Callable[[Callable[[socket.socket], None]], int]) -> Iterator[Callable[..., int]]:
+    """between(*ports): a stranger on the way, who passes each connection on to the next of the ports; the last one stays."""
+
+    opened: list[socket.socket] = []
+
+    def start(*ports: int) -> int:
+        left = list(ports)
+
+        def pass_on(sock: socket.socket) -> None:
+            there = socket.create_connection(("127.0.0.1", left.pop(0) if len(left) > 1 else left[0]))
+            opened.append(there)
+            for one, other in ((sock, there), (there, sock)):
+                threading.Thread(target=_copy, args=(one, other), daemon=True).start()
+
+        return listener(pass_on)
+
+    yield start
+    for there in opened:
+        with contextlib.suppress(OSError):
+            there.shutdown(socket.SHUT_RDWR)
+        there.close()
+
+
+def _copy(one: socket.socket, other: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while block := one.recv(1 << 16):
+            other.sendall(block)
+    with contextlib.suppress(OSError):
+        other.shutdown(socket.SHUT_WR)
+
+
+def test_what_was_seen_is_recorded_and_whoever_steps_in_afterwards_is_refused(yard: Any, between: Callable[..., int]) -> None:
+    real, stranger = yard.host("n1", known=False), yard.host("n2", known=False)
+    host = replace(real.host, port=between(real.port, stranger.port, real.port))
+    seen = trust.scan((host,))
+    trust.record(seen)
+    with SshFleet() as fleet:
+        error = refused(fleet, host)
+        assert "has changed" in error.what and seen[0].found.fingerprint in error.what
+        assert error.next and "tfdeploy trust --renew n1" in error.next
+    with SshFleet() as fleet:
+        assert fleet.session(host).run(("true",)).exit_code == 0
+
+
+def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(yard: Any, between: Callable[..., int]) -> None:
+    sshds = [yard.host(f"n{i}", known=False) for i in range(3)]
+    host = replace(sshds[0].host, port=between(*(sshd.port for sshd in sshds)))
+    trust.record(trust.scan((host,)))
+    changed = trust.find_machine((host,), "n0")
+    assert changed is not None and changed.state == "changed"
+    trust.renew(changed)
+    assert (sshds[1].config.parent / "hostkey.pub").read_text().split()[1] in yard.known.read_text()
+    assert len(yard.known.read_text().splitlines()) == 1
+    with SshFleet() as fleet:
+        assert changed.found.fingerprint in refused(fleet, host).what
+    with pytest.raises(HostFailed, match="meanwhile"):
+        trust.renew(changed)  # what the user agreed to lose is no longer what is there
+
+
+def test_a_jump_host_is_renewed_by_its_name(yard: Any) -> None:
+    jump, inner = yard.host("jump", known=False), yard.host("inner")
+    wrong = (inner.config.parent / "hostkey.pub").read_text().split()[1]
+    with yard.known.open("a") as lines:
+        lines.write(f"[127.0.0.1]:{jump.port} ssh-ed25519 {wrong}\n")
+    host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
+    with SshFleet() as fleet:
+        error = refused(fleet, host)
+        assert error.next and error.next.endswith("tfdeploy trust --renew 127.0.0.1")
+    assert trust.find_machine((host,), "n9") is None
+    found = trust.find_machine((host,), "127.0.0.1")
+    assert found is not None and found.state == "changed"
+    trust.renew(found)
+    with SshFleet() as fleet:
+        assert fleet.session(host).run(("true",)).exit_code == 0
+
+
+def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = yard.host("n1", known=False), yard.host("n2", known=False)
+    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
+    trust.record(trust.scan((one.host,)))
+    assert f"[127.0.0.1]:{one.port} " in yard.known.read_text()
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(yard.known)], check=True, capture_output=True)
+    trust.record(trust.scan((two.host,)))
+    assert str(two.port) not in yard.known.read_text()
+    yard.known.write_text("")
+    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: True)
+    trust.record(trust.scan((one.host, two.host)))
+    assert "127.0.0.1" not in yard.known.read_text()
+    assert [found.state for found in trust.scan((one.host, two.host))] == ["known", "known"]
+
+
+def test_an_old_key_in_a_file_that_is_not_ours_is_named(yard: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sshd, other = yard.host("n1", known=False), yard.host("n2")
+    wrong = (other.config.parent / "hostkey.pub").read_text().split()[1]
+    system = tmp_path / "system"
+    system.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {wrong}\n")
+    monkeypatch.setattr("tfdeploy.transport.ssh.target.GLOBAL_KNOWN_HOSTS", (str(system),))
+    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
+    found = trust.find_machine((sshd.host,), "n1")
+    assert found is not None and found.state == "changed"
+    before = system.read_text()
+    trust.renew(found)
+    assert system.read_text() == before
+    assert trust.scan((sshd.host,))[0].state == "known"
+    monkeypatch.setattr("tfdeploy.transport.ssh.recording.is_ours", lambda _: False)
+    with pytest.raises(HostFailed, match="no known_hosts file of yours"):
+        trust.renew(found)
 
 
 def test_fingerprint_lists_are_read() -> None:

@@ -1,4 +1,4 @@
-"""Host keys that are not known or have changed: refused with fingerprints, and recorded only by who says so."""
+"""Host keys that are not known or have changed: refused with fingerprints, recorded and replaced only by an operator's word."""
 
 from __future__ import annotations
 
@@ -121,8 +121,58 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it
     old, new = fingerprint(operator.lab, "n3"), fingerprint(operator.lab, "n2")
     said = operator.run("exec", "--", "true", exit_code=4).stderr
     assert old in said and new in said and "has changed" in said and f"{known_hosts}:2" in said
-    assert "ssh-keygen" in said
+    assert "tfdeploy trust --renew n2" in said
     trust = operator.run("trust", "--yes", exit_code=4)
     assert "changed" in trust.stderr and new in trust.stderr
     assert known_hosts.read_text() == before
     operator.run("exec", "--yes", "--limit", "n2", "--", "true", exit_code=4)
+
+
+def exchange(known_hosts: Path) -> str:
+    """n2 and n3 get each other's key on record; returns the text."""
+    lines = [line.split() for line in known_hosts.read_text().splitlines()]
+    lines[1][1:], lines[2][1:] = lines[2][1:], lines[1][1:]
+    text = "".join(" ".join(line) + "\n" for line in lines)
+    known_hosts.write_text(text)
+    return text
+
+
+def test_a_renewal_shows_both_fingerprints_asks_and_replaces_that_host_s_key_alone(operator: Tfdeploy, known_hosts: Path) -> None:
+    right = known_hosts.read_text().splitlines()
+    before = exchange(known_hosts)
+    old, new = fingerprint(operator.lab, "n3"), fingerprint(operator.lab, "n2")
+    refused = operator.run("trust", "--renew", "n2", exit_code=2)
+    assert old in refused.stderr and new in refused.stderr and "no terminal" in refused.stderr
+    code, shown = answered(operator, b"no\n", "trust", "--renew", "n2")
+    assert code == 4 and old in shown and new in shown and known_hosts.read_text() == before
+
+    code, shown = answered(operator, b"yes\n", "trust", "--renew", "n2")
+    assert code == 0 and f"{known_hosts}:2" in shown and "the new key is recorded" in shown
+    first, renewed, *others = known_hosts.read_text().splitlines()
+    assert renewed.split()[1:3] == right[1].split()[1:3]  # its name is hidden where this machine's ssh hides names
+    assert [first, *others] == [line for number, line in enumerate(before.splitlines()) if number != 1]
+    rows = {row["host"]: row["exit_code"] for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
+    assert rows == {"n1": 0, "n2": 0, "n3": None, "n4": 0}
+
+    answer = operator.json("trust", "--renew", "n3", "--yes")
+    row = answer["hosts"][0]
+    assert answer["ok"] and row["state"] == "renewed" and row["fingerprint"] == old
+    assert [(each["fingerprint"], each["place"]) for each in row["on_record"]] == [(new, f"{known_hosts}:3")]
+    assert operator.json("exec", "--", "true")["ok"]
+
+
+def test_what_is_not_to_be_renewed_is_told_from_what_is(operator: Tfdeploy, known_hosts: Path) -> None:
+    before = known_hosts.read_text()
+    assert "nothing to replace" in operator.run("trust", "--renew", "n1").stderr
+    operator.run("trust", "--renew", "n9", exit_code=2)
+    forget(known_hosts, 1)
+    assert "tfdeploy trust --limit n1" in operator.run("trust", "--renew", "n1", "--yes", exit_code=4).stderr
+    known_hosts.write_text(before + f"@revoked * {before.split(maxsplit=3)[1]} {before.split(maxsplit=3)[2]}\n")
+    for words in (("trust", "--renew", "n1", "--yes"), ("trust", "--yes"), ("exec", "--", "true")):
+        assert "revoked" in operator.run(*words, exit_code=4).stderr
+    exchange(known_hosts)
+    listed = operator.home / "prints"
+    listed.write_text(f"n2 {fingerprint(operator.lab, 'n3')}\n")
+    assert "not recorded" in operator.run("trust", "--renew", "n2", "--fingerprints", str(listed), exit_code=4).stderr
+    listed.write_text(f"n2 {fingerprint(operator.lab, 'n2')}\n")
+    operator.run("trust", "--renew", "n2", "--fingerprints", str(listed))

@@ -12,7 +12,6 @@ from tfdeploy.errors import UsageError
 
 COLORS = ("auto", "always", "never")
 NOT_BUILT = {  # flags of the contract, by verb
-    "trust": ("--renew",),
     "sync": ("--dry-run", "--via", "--bwlimit"),
     "launch": ("--via", "--bwlimit"),
     "setup": ("--bwlimit",),

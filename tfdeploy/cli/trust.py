@@ -1,4 +1,4 @@
-"""`tfdeploy trust`: shows the host keys of hosts not yet known, asks, records."""
+"""`tfdeploy trust`: shows the host keys of hosts not yet known, asks, records; with --renew it replaces a changed one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,41 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 if TYPE_CHECKING:
+    from tfdeploy.model.inventory import Inventory
     from tfdeploy.model.rows import TrustRow
     from tfdeploy.operations.trust import ScanResult
+
+_ABOUT = """\
+Shows the host keys of hosts not yet known, and records them after a yes. Compare the fingerprints with the hosts' own
+first: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host's console.
+
+--renew HOST is for a host that was set up again and shows another key: it shows both fingerprints and asks, then the new
+key stands in the place of the old. HOST is a host of the inventory, or a jump host on the way to one. Lines that also name
+other hosts keep them, and files below /etc/ssh are never written.
+
+Names are hidden in known_hosts where the file has hidden names, or ssh's HashKnownHosts says so. Certificates of hosts
+(@cert-authority) are not checked: record the host's own key. A key marked as @revoked is refused always.
+Exit codes: 0 all are known; 1 the old key still stands in a file that tfdeploy does not write; 2; 4 some are not known.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     fingerprints: str | None = None
+    renew: str | None = None
 
 
 def add(subparsers: Any) -> None:
+    import argparse
+
     parser = subparsers.add_parser(
         "trust",
         help="record the host keys of hosts not yet known",
-        description="Shows the host keys of hosts not yet known and records them after a yes. Never replaces a key.",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--fingerprints", metavar="FILE", help="record exactly the keys whose `host SHA256:...` stands in FILE")
+    parser.add_argument("--fingerprints", metavar="FILE", help="take exactly the keys whose `host SHA256:...` stands in FILE")
+    parser.add_argument("--renew", metavar="HOST", help="replace the key of one host that has changed")
     finish_parser(parser, Flags, run)
 
 
@@ -36,28 +55,56 @@ def run(flags: Flags) -> int:
     from tfdeploy.operations.trust import record, scan
 
     inventory = context.inventory_here(flags)
+    if flags.renew is not None:
+        return _renew(flags, flags.renew, inventory)
     found = scan(inventory.hosts, parallel=flags.parallel)
     wanted, refused = _wanted(flags, [key for key in found if key.state == "new"])
     if not flags.json:
         _show(flags, found)
     if wanted and not (flags.yes or flags.fingerprints):
-        wanted = wanted if _ask(len(wanted)) else []
+        wanted = wanted if _ask(f"{len(wanted)} host keys are not known", "Record these keys?") else []
     recorded = record(wanted)
     unrecorded = [key for key in found if key.state == "new" and key.host not in {done.host for done in recorded}]
-    if flags.json:
-        print(json.dumps({"ok": not unrecorded, "hosts": [_row(key, recorded) for key in found]}))
-    else:
-        for key in refused:
-            print(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded", file=sys.stderr)
-        print(f"{len(recorded)} recorded, {len(unrecorded)} left out", file=sys.stderr)
     codes = [key.found.exit_code for key in found if isinstance(key.found, TfdeployError)]
-    return worst([*codes, *(4 for key in found if key.state == "changed"), *(4 for _ in unrecorded)])
+    code = worst([*codes, *(4 for key in found if key.state in ("changed", "revoked")), *(4 for _ in unrecorded)])
+    if flags.json:
+        print(json.dumps({"ok": code == 0, "hosts": [_row(key, recorded) for key in found]}))
+    else:
+        _say_refused(flags, refused)
+        print(f"{len(recorded)} recorded, {len(unrecorded)} left out", file=sys.stderr)
+    return code
 
 
-def _wanted(flags: Flags, new: list[ScanResult]) -> tuple[list[ScanResult], list[ScanResult]]:
+def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
+    from tfdeploy.errors import TfdeployError, UsageError
+    from tfdeploy.operations.trust import find_machine, renew
+    from tfdeploy.ui.host_keys import change, staying
+
+    one = find_machine(inventory.hosts, name)
+    if one is None:
+        raise UsageError(f"no host {name!r} in the inventory", where=inventory.source, next="tfdeploy inventory lists the hosts")
+    wanted, refused = _wanted(flags, [one] if one.state == "changed" else [])
+    if not flags.json:
+        _show_renewal(flags, _row(one, []))
+        _say_refused(flags, refused)
+    if wanted and not (flags.yes or flags.fingerprints):
+        wanted = wanted if _ask(change(_row(one, [])), "Replace the key on record?") else []
+    for each in wanted:
+        renew(each)
+    row = _row(one, wanted, done="renewed")
+    if flags.json:
+        print(json.dumps({"ok": row["state"] in ("known", "renewed") and not staying(row), "hosts": [row]}))
+    elif wanted:
+        print(f"[{one.host}] the new key is recorded", file=sys.stderr)
+    if isinstance(one.found, TfdeployError):
+        return one.found.exit_code
+    return int(bool(wanted and staying(row))) if wanted or one.state == "known" else 4
+
+
+def _wanted(flags: Flags, asked: list[ScanResult]) -> tuple[list[ScanResult], list[ScanResult]]:
     """(keys that may be recorded, keys that --fingerprints contradicts)."""
     if not flags.fingerprints:
-        return new, []
+        return asked, []
     from tfdeploy.errors import UsageError
     from tfdeploy.operations.trust import read_fingerprints
 
@@ -65,52 +112,76 @@ def _wanted(flags: Flags, new: list[ScanResult]) -> tuple[list[ScanResult], list
         known = read_fingerprints(Path(flags.fingerprints).read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot be read: {error}", where=flags.fingerprints, next="lines of `host SHA256:...`") from error
-    good = [key for key in new if _fingerprint(key) in (known.get(key.host), known.get(getattr(key.found, "name", "")))]
-    return good, [key for key in new if key not in good]
+    good = [key for key in asked if _named_in(known, key)]
+    return good, [key for key in asked if key not in good]
 
 
-def _fingerprint(key: ScanResult) -> str | None:
-    return getattr(key.found, "fingerprint", None)
+def _named_in(known: dict[str, str], key: ScanResult) -> bool:
+    from tfdeploy.errors import TfdeployError
+
+    found = key.found
+    return not isinstance(found, TfdeployError) and found.fingerprint in (known.get(key.host), known.get(found.name))
 
 
-def _ask(count: int) -> bool:
+def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
+    for key in refused:
+        print(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded", file=sys.stderr)
+
+
+def _ask(what: str, question: str) -> bool:
     """Whether the operator agrees. Raises UsageError where there is no terminal to ask on."""
     from tfdeploy.errors import UsageError
 
     if not sys.stdin.isatty():
         raise UsageError(
-            f"{count} host keys are not known, and there is no terminal to ask on",
+            f"{what}, and there is no terminal to ask on",
             where="tfdeploy trust",
-            next="compare the fingerprints above with the hosts' own, then `tfdeploy trust --yes` or --fingerprints FILE",
+            next="compare the fingerprints with the hosts' own, then the same with --yes or --fingerprints FILE",
         )
-    print("Record these keys? Compare them with the hosts' own first (yes/no) ", end="", file=sys.stderr, flush=True)
+    print(f"{question} Compare with the hosts' own first (yes/no) ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _row(key: ScanResult, recorded: list[ScanResult]) -> TrustRow:
+def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
     from tfdeploy.errors import TfdeployError
 
-    error = key.found.what if isinstance(key.found, TfdeployError) else None
-    done = key.host in {each.host for each in recorded}
+    found = key.found
+    if isinstance(found, TfdeployError):
+        return {"host": key.host, "state": key.state, "fingerprint": None, "keytype": None, "on_record": [], "error": found.what}
     return {
         "host": key.host,
-        "state": "recorded" if done else key.state,
-        "fingerprint": _fingerprint(key),
-        "keytype": getattr(key.found, "keytype", None),
-        "error": error,
+        "state": done if key.host in {each.host for each in recorded} else key.state,
+        "fingerprint": found.fingerprint,
+        "keytype": found.keytype,
+        "on_record": [
+            {
+                "keytype": entry.keytype,
+                "fingerprint": entry.fingerprint,
+                "place": entry.source,
+                "marker": entry.marker or None,
+                "writable": entry.file in found.files,
+            }
+            for entry in found.entries
+        ],
+        "error": None,
     }
 
 
 def _show(flags: Flags, found: list[ScanResult]) -> None:
+    from dataclasses import replace
+
+    from tfdeploy.ui.host_keys import note
     from tfdeploy.ui.tables import show_rows
     from tfdeploy.ui.terminal import terminal_of
 
-    rows = []
-    for key in found:
-        row = _row(key, [])
-        note = row["error"] or ""
-        if key.state == "changed":
-            places = ", ".join(getattr(key.found, "sources", ()))
-            note = f"another key is on record at {places}: remove that line if the change is real"
-        rows.append((row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", note))
-    show_rows(terminal_of(sys.stderr, flags.color), ["host", "state", "type", "fingerprint", ""], rows)
+    rows = [_row(key, []) for key in found]
+    cells = [(row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", flags.typed(note(row))) for row in rows]
+    uncut = replace(terminal_of(sys.stderr, flags.color), width=None)
+    show_rows(uncut, ["host", "state", "type", "fingerprint", ""], cells)
+
+
+def _show_renewal(flags: Flags, row: TrustRow) -> None:
+    from tfdeploy.ui.host_keys import renewal_lines
+    from tfdeploy.ui.terminal import terminal_of
+
+    terminal_of(sys.stderr, flags.color).write(flags.typed("\n".join(renewal_lines(row))) + "\n")

@@ -101,10 +101,21 @@ class StopRow(OkRow):
     survivors: list[Survivor]
 
 
+class KnownKeyRow(TypedDict):
+    """A line of known_hosts that names the host."""
+
+    keytype: str
+    fingerprint: str
+    place: str  # file:line
+    marker: str | None  # @revoked, @cert-authority
+    writable: bool  # tfdeploy may write the file
+
+
 class TrustRow(HostRow):
-    state: str
+    state: str  # known, new, recorded, changed, renewed, revoked, unreachable
     fingerprint: str | None
     keytype: str | None
+    on_record: list[KnownKeyRow]
 
 
 class _RunRow(TypedDict):

@@ -1,6 +1,6 @@
 """`tfdeploy trust`: shows the fingerprints of unknown host keys, and records the keys that the user confirms.
 
-It never replaces a key: a changed key is reported, and the user removes the old line.
+A changed key is reported; only `renew`, for one machine that the user names, replaces it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.ssh import known_hosts
+from tfdeploy.transport.ssh import recording
 from tfdeploy.transport.ssh.connect import Connector
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
@@ -29,7 +29,7 @@ class ScanResult:
 
     @property
     def state(self) -> str:
-        """known, new, changed or unreachable."""
+        """known, new, changed, revoked or unreachable."""
         return self.found.state if isinstance(self.found, HostKey) else "unreachable"
 
 
@@ -51,11 +51,7 @@ def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[ScanResult]:
     connector = Connector()
 
     def ask(asked: tuple[str, Target | TfdeployError]) -> ScanResult:
-        name, target = asked
-        try:
-            return ScanResult(name, target if isinstance(target, TfdeployError) else scan_one(name, target, connector))
-        except TfdeployError as error:
-            return ScanResult(name, error)
+        return _ask(*asked, connector)
 
     try:
         with ThreadPoolExecutor(parallel) as pool:
@@ -67,18 +63,56 @@ def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL) -> list[ScanResult]:
         connector.close()
 
 
+def find_machine(hosts: tuple[Host, ...], name: str) -> ScanResult | None:
+    """The host key of one host, or of the jump host of that name. None: there is no such machine."""
+    behind = (host for host in hosts if any(name in (hop.name, hop.hostname) for hop in targets(host)[:-1]))
+    asked = next((host for host in hosts if host.name == name), None) or next(behind, None)
+    if asked is None:
+        return None
+    hops = targets(asked)
+    target = hops[-1] if asked.name == name else next(hop for hop in hops if name in (hop.name, hop.hostname))
+    connector = Connector()
+    try:
+        return _ask(name, target, connector)
+    finally:
+        connector.close()
+
+
 def record(found: Iterable[ScanResult]) -> list[ScanResult]:
     """Records the new keys among `found`, each once; returns those. Raises HostFailed where a file cannot be written."""
     written: dict[tuple[str, str, bytes], ScanResult] = {}
     for one in found:
         key = one.found
-        if not isinstance(key, HostKey) or key.state != "new" or (key.file, key.name, key.key) in written:
+        if not isinstance(key, HostKey) or key.state != "new":
             continue
-        if not key.file:
-            raise HostFailed("there is no known_hosts file to record it in", where=one.host, next="set `known_hosts:`")
-        known_hosts.record(key.file, key.name, key.keytype, key.key)
-        written[(key.file, key.name, key.key)] = one
+        place = (_file_of(one, key), key.name, key.key)
+        if place not in written:
+            recording.append(place[0], key.name, key.line())
+            written[place] = one
     return list(written.values())
+
+
+def renew(one: ScanResult) -> None:
+    """Replaces the keys that the user has seen by the one that the machine showed. Raises HostFailed."""
+    key = one.found
+    assert isinstance(key, HostKey)
+    _file_of(one, key)
+    recording.replace(key.files, key.name, key.line(), [entry.key for entry in key.recorded])
+
+
+def _file_of(one: ScanResult, key: HostKey) -> str:
+    if not key.files:
+        raise HostFailed(
+            "there is no known_hosts file of yours to record it in", where=one.host, next="set `known_hosts:` in the inventory"
+        )
+    return key.files[0]
+
+
+def _ask(name: str, target: Target | TfdeployError, connector: Connector) -> ScanResult:
+    try:
+        return ScanResult(name, target if isinstance(target, TfdeployError) else scan_one(name, target, connector))
+    except TfdeployError as error:
+        return ScanResult(name, error)
 
 
 def read_fingerprints(text: str) -> dict[str, str]:

@@ -49,6 +49,12 @@ def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
         assert words[words.index(setting) - 1] == "-o"
 
 
+def test_no_file_of_known_hosts_is_said_so_that_every_ssh_reads_none() -> None:
+    """An older one would read `none` as the name of a file in the working directory."""
+    words = ssh_argv(Target(hostname="a", port=22, user="u"))
+    assert {"UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null", "CheckHostIP=no"} <= set(words)
+
+
 def test_jumps_nest_and_percent_signs_survive_each_level() -> None:
     first = Target(hostname="a", port=22, user="u", identity_files=("/k/100%",))
     second = Target(hostname="fe80::1", port=23, user="v", jump=first)

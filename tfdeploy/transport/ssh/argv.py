@@ -1,4 +1,4 @@
-"""The arguments of an OpenSSH command for a target. Pure.
+"""The arguments of an OpenSSH command for a target. Only known_hosts is read, for the order of host key algorithms.
 
 `-F none`: the target already has what the user's configuration says. No value in it can begin with `-`.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import shlex
 
 from tfdeploy.transport.quoting import command_line
+from tfdeploy.transport.ssh import host_keys
 from tfdeploy.transport.ssh.target import Target
 
 _ALWAYS = (
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
+    "CheckHostIP=no",  # the default since OpenSSH 8.5
     "UpdateHostKeys=no",
     "PreferredAuthentications=publickey",
     "ConnectTimeout=10",
@@ -40,7 +42,10 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
         f"IdentityAgent={_value(target.agent) if target.agent else 'none'}",
         "UserKnownHostsFile=" + _values(target.user_known_hosts),
         "GlobalKnownHostsFile=" + _values(target.global_known_hosts),
+        "HostKeyAlgorithms=" + ",".join(host_keys.algorithms(target)),
     ]
+    if target.revoked_keys is not None:
+        settings.append(f"RevokedHostKeys={_value(target.revoked_keys)}")
     if target.host_key_alias:
         settings.append(f"HostKeyAlias={target.host_key_alias}")
     if target.jump is not None:
@@ -75,8 +80,8 @@ def _percent(text: str) -> str:
 
 def _value(path: str) -> str:
     escaped = _percent(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"' if any(sign in path for sign in ' \t"\\#') else escaped
+    return f'"{escaped}"' if any(sign in path for sign in " \t\"'\\#") else escaped
 
 
 def _values(paths: tuple[str, ...]) -> str:
-    return " ".join(_value(path) for path in paths) or "none"
+    return " ".join(_value(path) for path in paths) or "/dev/null"  # an older ssh reads `none` as a file's name

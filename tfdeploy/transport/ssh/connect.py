@@ -16,7 +16,7 @@ import fabric
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, keepalive
+from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, host_keys, keepalive
 from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
 from tfdeploy.transport.ssh.errors import copied
 from tfdeploy.transport.ssh.identities import Offer
@@ -209,15 +209,11 @@ def _connect_kwargs(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
 
 
 def tuned_transport(target: Target, sock: Any, disabled_algorithms: Any = None) -> paramiko.Transport:
-    """A transport with our algorithms that prefers the host key types known_hosts has for this target."""
+    """A transport with our algorithms, asking for host keys in the order that rsync's ssh has."""
     transport = _Transport(sock, packetizer_class=_Packetizer)
     options = transport.get_security_options()
     options.ciphers = CIPHERS
-    kinds: list[str] = []
-    for known in errors.known_keys(target):
-        kinds += ("rsa-sha2-512", "rsa-sha2-256") if known.keytype == "ssh-rsa" else (known.keytype,)
-    wanted = [kind for kind in dict.fromkeys(kinds) if kind in options.key_types]
-    options.key_types = (*wanted, *(kind for kind in options.key_types if kind not in wanted))
+    options.key_types = host_keys.algorithms(target)
     return transport
 
 

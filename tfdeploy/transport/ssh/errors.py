@@ -9,6 +9,7 @@ import paramiko
 
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import known_hosts
+from tfdeploy.transport.ssh.host_keys import Judgement, judge
 from tfdeploy.transport.ssh.target import Target
 
 
@@ -49,43 +50,40 @@ class KnownOnly(paramiko.RejectPolicy):
         self._host, self._target = host, target
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:  # type: ignore[override]
-        known = known_keys(self._target)
-        given = key.asbytes()
-        if any(entry.revoked and entry.key == given for entry in known):
-            raise HostKeyRefused(_revoked(self._host, self._target, given))
-        if any(entry.key == given for entry in known):
-            return
-        raise HostKeyRefused(refused_key(self._host, self._target, key.get_name(), given, known))
+        try:
+            judged = judge(self._target, key.asbytes())
+        except HostUnreachable as error:
+            error.where = self._host
+            raise
+        if judged.state != "known":
+            raise HostKeyRefused(refused_key(self._host, self._target, key.get_name(), key.asbytes(), judged))
 
 
-def known_keys(target: Target) -> list[known_hosts.KnownKey]:
-    """As ssh looks them up: by `[host]:port`, and where that is not there by the bare name."""
-    found = known_hosts.find(target.known_hosts, target.known_name)
-    if not found and target.port != 22 and not target.host_key_alias:
-        found = known_hosts.find(target.known_hosts, target.hostname.lower())
-    return found
-
-
-def refused_key(host: str, target: Target, keytype: str, key: bytes, known: list[known_hosts.KnownKey]) -> HostUnreachable:
+def refused_key(host: str, target: Target, keytype: str, key: bytes, judged: Judgement) -> HostUnreachable:
     now = f"{keytype} {known_hosts.fingerprint(key)}"
-    old = [entry for entry in known if entry.keytype == keytype] or known
-    trust = f"tfdeploy trust --limit {host}"
-    if not old:
-        return HostUnreachable(f"the host key of {target.known_name} is not known: {now}", where=host, next=trust, retries=0)
-    was = ", ".join(f"{entry.keytype} {known_hosts.fingerprint(entry.key)} ({entry.source})" for entry in old[:3])
-    file = old[0].source.rpartition(":")[0]
-    return HostUnreachable(
-        f"the host key of {target.known_name} has changed: known is {was}, now it shows {now}; "
-        "someone may be in between, or the machine was set up again",
-        where=host,
-        next=f"only if you know why: ssh-keygen -f {file} -R '{target.known_name}', then {trust}",
-        retries=0,
-    )
+    what, next_ = {"new": _unknown, "changed": _changed, "revoked": _revoked}[judged.state](host, target, judged, now)
+    return HostUnreachable(f"the host key of {target.known_name} {what}", where=host, next=next_, retries=0)
 
 
-def _revoked(host: str, target: Target, key: bytes) -> HostUnreachable:
-    what = f"the host key of {target.known_name} is marked as revoked: {known_hosts.fingerprint(key)}"
-    return HostUnreachable(what, where=host, retries=0)
+def _unknown(host: str, target: Target, judged: Judgement, now: str) -> tuple[str, str]:
+    what = f"is not known: {now}"
+    if judged.authorities:
+        what += f"; {judged.authorities[0].source} has a @cert-authority for it, but tfdeploy checks no host certificates"
+    return what, f"tfdeploy trust --limit {host}"
+
+
+def _changed(host: str, target: Target, judged: Judgement, now: str) -> tuple[str, str]:
+    kind = now.partition(" ")[0]
+    old = [entry for entry in judged.recorded if entry.keytype == kind] or list(judged.recorded)
+    was = ", ".join(f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in old[:3])
+    what = f"has changed: known is {was}, now it shows {now}; someone may be in between, or the machine was set up again"
+    return what, f"only if you know why: tfdeploy trust --renew {target.name or host}"
+
+
+def _revoked(host: str, target: Target, judged: Judgement, now: str) -> tuple[str, str]:
+    place = next(entry.source for entry in judged.entries if entry.revoked and entry.fingerprint == now.split()[1])
+    mend = f"give the machine a new host key, then tfdeploy trust --renew {target.name or host}"
+    return f"is marked as revoked: {now} ({place})", mend
 
 
 def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:

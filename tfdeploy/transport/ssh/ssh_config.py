@@ -11,6 +11,7 @@ import os
 import pwd
 import shutil
 import subprocess
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,7 +27,7 @@ _HARMLESS_WORDS = """
 """
 _TAKEN_WORDS = """
     hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
-    hostkeyalias identityagent certificatefile pkcs11provider
+    hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider revokedhostkeys
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 _TAKEN = frozenset(_TAKEN_WORDS.split())
@@ -44,8 +45,18 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
 
     Raises ConfigError with ssh's own words where the configuration is broken.
     """
-    if not _matters(user_config(), SYSTEM_CONFIG):
-        return {}
+    return read_answers(_asked(address, port, user)) if _matters(user_config(), SYSTEM_CONFIG) else {}
+
+
+@lru_cache(maxsize=4096)
+def hashes_names(address: str) -> bool:
+    """Whether ssh would hide the host's name in known_hosts. Raises ConfigError."""
+    if shutil.which("ssh") is None:
+        return False
+    return "hashknownhosts yes" in _asked(address, None, None).splitlines()
+
+
+def _asked(address: str, port: int | None, user: str | None) -> str:
     words = ["ssh", "-G", *_config_option()]
     words += ["-p", str(port)] if port is not None else []
     words += ["-l", user] if user is not None else []
@@ -60,7 +71,7 @@ def ask(address: str, port: int | None, user: str | None) -> Answers:
             where=user_config(),
             next=f"ssh -G {address}",
         )
-    return read_answers(done.stdout.decode(errors="surrogateescape"))
+    return done.stdout.decode(errors="surrogateescape")
 
 
 def read_answers(text: str) -> Answers:
@@ -73,14 +84,18 @@ def read_answers(text: str) -> Answers:
     return {key: tuple(values) for key, values in found.items()}
 
 
-def _config_option() -> list[str]:
-    """ssh reads the passwd entry's home; where $HOME differs, tfdeploy uses $HOME everywhere."""
-    mine = user_config()
+def in_own_home(paths: Iterable[str]) -> str:
+    """The paths as ssh has them: it takes `~` from the passwd entry. Where $HOME differs, tfdeploy uses $HOME everywhere."""
     try:
-        own = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".ssh/config")
+        home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
-        own = ""
-    return ["-F", mine] if mine != own and os.path.exists(mine) else []
+        home = ""
+    return " ".join(path.replace("~", home, 1) for path in paths)
+
+
+def _config_option() -> list[str]:
+    mine = user_config()
+    return ["-F", mine] if mine != in_own_home(["~/.ssh/config"]) and os.path.exists(mine) else []
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shlex
 import socket
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import ssh_config
 
+ALIAS = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]{0,254}\Z")
 ADDRESS = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}\Z")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?\Z")
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
@@ -36,21 +36,28 @@ class Target:
     identities_only: bool = False
     user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first
     global_known_hosts: tuple[str, ...] = ()
+    revoked_keys: str | None = None  # the file of RevokedHostKeys
     jump: Target | None = None  # the hop before this one
     proxy_command: str | None = None  # with ssh's own %h %p %r
     host_key_alias: str | None = None
     agent: str = ""
     certificates: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    hash_names: bool | None = field(default=None, compare=False)  # HashKnownHosts; None: nobody was asked
     name: str = field(default="", compare=False)  # the inventory's, for messages
 
     @property
     def known_name(self) -> str:
         """The name by which its key stands in known_hosts: `host`, or `[host]:port`."""
         if self.host_key_alias:
-            return self.host_key_alias
+            return self.host_key_alias.lower()
         name = self.hostname.lower()
         return name if self.port == 22 else f"[{name}]:{self.port}"
+
+    @property
+    def bare_name(self) -> str | None:
+        """The name by which OpenSSH looks where `[host]:port` has no key of the host."""
+        return None if self.host_key_alias or self.port == 22 else self.hostname.lower()
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
@@ -67,7 +74,8 @@ def resolve(host: Host) -> Target:
     """The target of one host of the inventory. Raises ConfigError on words that are not addresses or users."""
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
     answers = ssh_config.ask(address, host.port, host.user)
-    hostname = _checked(ADDRESS, _last_value(answers, "hostname", address).strip("[]"), "address", ssh_config.user_config())
+    said = _checked(ADDRESS, _last_value(answers, "hostname", address).strip("[]"), "address", ssh_config.user_config())
+    hostname = _usual_form(said)
     port = host.port or int(_last_value(answers, "port", "22"))
     user = _checked(USER, host.user or _last_value(answers, "user", "") or _login(), "user", host.source or host.name)
     tokens = {"h": hostname, "n": address, "k": _last_value(answers, "hostkeyalias", address), "p": str(port), "r": user}
@@ -83,14 +91,16 @@ def resolve(host: Host) -> Target:
         identities_only=bool(host.identity_file) or (config_files and _last_value(answers, "identitiesonly", "no") == "yes"),
         user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS),
         global_known_hosts=_paths(answers, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
+        revoked_keys=next(iter(_paths(answers, "revokedhostkeys", ())), None),
         jump=jump,
         proxy_command=command,
-        host_key_alias=_last_value(answers, "hostkeyalias", "") or None,
+        host_key_alias=_alias(answers),
         agent=_agent(_last_value(answers, "identityagent", "SSH_AUTH_SOCK")),
         certificates=tuple(
             _path(_expand_tokens(name, tokens)) for name in answers.get("certificatefile", ()) if name.lower() != "none"
         ),
         unused=tuple(f"PKCS11Provider {name}" for name in answers.get("pkcs11provider", ()) if name.lower() != "none"),
+        hash_names=answers["hashknownhosts"] == ("yes",) if "hashknownhosts" in answers else None,
         name=host.name,
     )
 
@@ -164,8 +174,24 @@ def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[tu
 
 
 def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
-    words = shlex.split(_last_value(answers, key, " ".join(defaults)))
+    """`ssh -G` fills in tokens and quotes no blanks: a path begins with `/` or `~`."""
+    given = _last_value(answers, key, "")
+    words = re.split(r" (?=[/~])", given) if given and given != ssh_config.in_own_home(defaults) else defaults
     return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
+
+
+def _usual_form(hostname: str) -> str:
+    """An address as ssh writes it before it looks it up in known_hosts; a name as it stands."""
+    try:
+        found = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
+        return socket.getnameinfo(found[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
+    except (OSError, UnicodeError):
+        return hostname
+
+
+def _alias(answers: ssh_config.Answers) -> str | None:
+    alias = _last_value(answers, "hostkeyalias", "")
+    return _checked(ALIAS, alias, "HostKeyAlias", ssh_config.user_config()) if alias else None
 
 
 def _path(text: str) -> str:

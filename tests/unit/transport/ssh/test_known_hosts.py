@@ -1,86 +1,112 @@
-"""known_hosts: plain, hashed and wildcard names, revoked keys, and recording without harm."""
+"""known_hosts: lines read as OpenSSH reads them, and each key with its file and line."""
 
 from __future__ import annotations
 
 import base64
-import threading
+import struct
 from pathlib import Path
 
 import pytest
 
-from tfdeploy.errors import HostFailed
 from tfdeploy.transport.ssh import known_hosts
-
-KEY = base64.b64encode(b"key one").decode()
-OTHER = base64.b64encode(b"key two").decode()
-# ssh-keygen -H of "[127.0.0.1]:2200": salt and digest of HMAC-SHA1
+from tfdeploy.transport.ssh.known_lines import hashed_name
 
 
-def hashed(name: str) -> str:
-    import hashlib
-    import hmac
+def packed(*fields: bytes) -> bytes:
+    return b"".join(struct.pack("!I", len(field)) + field for field in fields)
 
-    salt = b"0123456789abcdefghij"
-    digest = hmac.new(salt, name.encode(), hashlib.sha1).digest()
-    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
+
+KEY = packed(b"ssh-ed25519", b"1" * 32)
+RSA = packed(b"ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 256)
+SHORT_RSA = packed(b"ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 96)
+ED = f"ssh-ed25519 {base64.b64encode(KEY).decode()}"
+SALT = b"0123456789abcdefghij"
+
+
+def line_of(names: str, keytype: str, key: bytes) -> str:
+    return f"{names} {keytype} {base64.b64encode(key).decode()}"
 
 
 @pytest.mark.parametrize(
     ("line", "name", "found"),
     [
-        (f"n1 ssh-ed25519 {KEY}", "n1", True),
-        (f"n1 ssh-ed25519 {KEY}", "n2", False),
-        (f"N1,[10.0.0.1]:2200 ssh-ed25519 {KEY} comment", "[10.0.0.1]:2200", True),
-        (f"*.lab,!bad.lab ssh-ed25519 {KEY}", "good.lab", True),
-        (f"*.lab,!bad.lab ssh-ed25519 {KEY}", "bad.lab", False),
-        (f"[*.lab]:2200 ssh-ed25519 {KEY}", "[a.lab]:2200", True),
-        (f"{hashed('[127.0.0.1]:2200')} ssh-ed25519 {KEY}", "[127.0.0.1]:2200", True),
-        (f"{hashed('n1')} ssh-ed25519 {KEY}", "n2", False),
-        (f"@cert-authority n1 ssh-ed25519 {KEY}", "n1", False),
+        (f"n1 {ED}", "n1", True),
+        (f"n1 {ED}", "n2", False),
+        (f" \t n1 \t {ED} comment", "n1", True),
+        (f"N1,[10.0.0.1]:2200 {ED} comment", "[10.0.0.1]:2200", True),
+        (f"*.lab,!bad.lab {ED}", "good.lab", True),
+        (f"*.lab,!bad.lab {ED}", "bad.lab", False),
+        (f"!bad.lab,*.lab {ED}", "bad.lab", False),
+        (f"[*.lab]:2200 {ED}", "[a.lab]:2200", True),
+        (f"n? {ED}", "n1", True),
+        (f"n[12] {ED}", "n1", False),
+        (f"{hashed_name('[127.0.0.1]:2200', SALT)} {ED}", "[127.0.0.1]:2200", True),
+        (f"{hashed_name('n1', SALT)} {ED}", "n2", False),
+        (f"{hashed_name('n1', b'short')} {ED}", "n1", False),
+        (f"n1 {ED}\r", "n1", True),
+        (f"n1 {ED}\0", "n1", True),
+        (f"n1\0 {ED}", "n1", True),  # as OpenSSH, by accident
+        (f"n\x001 {ED}", "n1", False),
+        (f"n1\x0b{ED}", "n1", False),  # only blanks and tabs part words
+        (f"n1\xa0{ED}", "n1", False),
+        (f"{'x' * 1100},n1 {ED}", "n1", False),
+        (f"{'x,' * 500_000}n1 {ED}", "n1", True),
+        (f"\u212a {ED}", "k", False),  # a Kelvin sign, whose small letter is k
         ("n1 ssh-ed25519 not-base64!", "n1", False),
-        ("# n1 ssh-ed25519", "n1", False),
+        (f"n1 {ED[:-1]}", "n1", False),
+        (line_of("n1", "ssh-rsa", RSA), "n1", True),
+        (line_of("n1", "rsa-sha2-512", RSA), "n1", True),
+        (line_of("n1", "ssh-rsa", SHORT_RSA), "n1", False),
+        (line_of("n1", "ssh-rsa", KEY), "n1", False),
+        (line_of("n1", "ssh-ed25519", KEY + b"x"), "n1", False),
+        (line_of("n1", "ssh-foo", packed(b"ssh-foo", b"1")), "n1", False),
+        (f"@revoked n1 {ED}", "n1", True),
+        (f"@revoked\tn1 {ED}", "n1", False),  # as OpenSSH: a blank ends the marker
+        (f"@other n1 {ED}", "n1", False),
+        (f"@revoked @revoked n1 {ED}", "n1", False),
+        (f"# n1 {ED}", "n1", False),
         ("n1", "n1", False),
+        ("@revoked", "n1", False),
+        ("@", "n1", False),
+        ("", "n1", False),
     ],
 )
-def test_names_are_matched_as_openssh_does(line: str, name: str, found: bool) -> None:
-    assert bool(known_hosts.read_lines([line], "f").find(name)) is found
+def test_lines_are_read_as_openssh_reads_them(line: str, name: str, found: bool) -> None:
+    assert bool(known_hosts.read_lines([line.encode("utf-8")], "f").find(name)) is found
 
 
-def test_each_key_knows_its_line_and_whether_it_is_revoked() -> None:
-    keys = known_hosts.read_lines(["", f"n1 ssh-ed25519 {KEY}", f"@revoked n1 ssh-rsa {OTHER}"], "/f").find("n1")
-    assert [(key.source, key.keytype, key.key, key.revoked) for key in keys] == [
-        ("/f:2", "ssh-ed25519", b"key one", False),
-        ("/f:3", "ssh-rsa", b"key two", True),
+def test_each_key_knows_its_line_and_its_marker() -> None:
+    lines = ["", f"n* {ED}", f"@revoked n1 {ED}", f"n1 {ED}", f"@cert-authority * {ED}"]
+    keys = known_hosts.read_lines([line.encode() for line in lines], "/f").find("n1")
+    assert [(key.source, key.marker) for key in keys] == [
+        ("/f:2", ""),
+        ("/f:3", "@revoked"),
+        ("/f:4", ""),
+        ("/f:5", "@cert-authority"),
     ]
+    assert {(key.keytype, key.key) for key in keys} == {("ssh-ed25519", KEY)}
 
 
-def test_recorded_keys_are_found_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "known_hosts"
-    path.parent.mkdir()
-    path.write_text(f"old ssh-ed25519 {KEY}")  # no newline at the end
-    threads = [
-        threading.Thread(target=known_hosts.record, args=(str(path), f"[n{i}]:22{i:02}", "ssh-ed25519", b"key two"))
-        for i in range(20)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert known_hosts.find([str(path)], "old")[0].key == b"key one"
-    assert all(known_hosts.find([str(path)], f"[n{i}]:22{i:02}")[0].key == b"key two" for i in range(20))
+def test_a_file_is_read_again_when_another_stands_in_its_place(tmp_path: Path) -> None:
+    path, other = tmp_path / "known_hosts", tmp_path / "other"
+    path.write_text(f"n1 {ED}\n")
+    facts = path.stat()
+    assert known_hosts.find([str(path)], "n1")
+    other.write_text(f"n2 {ED}\n")
+    other.rename(path)
+    import os
+
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # the same size, the same time
+    assert not known_hosts.find([str(path)], "n1")
 
 
-def test_a_missing_file_is_made_private_and_a_folder_in_the_way_is_named(tmp_path: Path) -> None:
-    path = tmp_path / ".ssh" / "known_hosts"
-    known_hosts.record(str(path), "n1", "ssh-ed25519", b"k")
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(HostFailed) as caught:
-        known_hosts.record(str(tmp_path), "n1", "ssh-ed25519", b"k")
-    assert caught.value.where == str(tmp_path)
+def test_what_is_no_file_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in (".", "none", "loop"):
+        assert known_hosts.find([str(tmp_path / name)], "n1") == []
 
 
 def test_a_thousand_hosts_are_found() -> None:
-    lines = [f"[10.0.0.{i % 250}]:{i} ssh-ed25519 {KEY}" for i in range(1000)]
+    lines = [f"[10.0.0.{i % 250}]:{i} {ED}".encode() for i in range(1000)]
     found = known_hosts.read_lines(lines, "f")
     assert all(found.find(f"[10.0.0.{i % 250}]:{i}") for i in range(1000))

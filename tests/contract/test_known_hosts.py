@@ -1,0 +1,387 @@
+"""What OpenSSH says of a host key, tfdeploy's session and the ssh that rsync starts say too: one sshd, many known_hosts files.
+
+The session and rsync's ssh never disagree. The user's own ssh says the same, but where it knows a host by a certificate
+alone: both of ours refuse that host in words.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostUnreachable
+from tfdeploy.transport.ssh import known_hosts, ssh_config
+from tfdeploy.transport.ssh.argv import ssh_argv
+from tfdeploy.transport.ssh.connect import Connector
+from tfdeploy.transport.ssh.known_lines import hashed_name
+from tfdeploy.transport.ssh.target import Target, resolve
+
+LINES = int(os.environ.get("TFDEPLOY_SOAK_KNOWN_LINES", "4000"))
+KINDS = ("ed25519", "ecdsa", "rsa")
+SAID = (
+    ("cannot be read", "revoked"),
+    ("Error checking", "revoked"),
+    ("revoked", "revoked"),
+    ("HAS CHANGED", "changed"),
+    ("has changed", "changed"),
+    ("No ", "new"),
+    ("is not known", "new"),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Sshds by what they show: `all` kinds of key, `rsa` alone, `older` kinds, `certified`.
+
+    `keys`: theirs, `wrong` ones and the authority's, as words of known_hosts.
+    """
+
+    hosts: dict[str, Any]
+    keys: dict[str, str]
+    folder: Path
+
+
+def _key(folder: Path, name: str, kind: str) -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(folder / name)], check=True)
+    return " ".join((folder / f"{name}.pub").read_text().split()[:2])
+
+
+@pytest.fixture(scope="module")
+def shown(lasting: Any) -> Shown:
+    folder = lasting.root
+    names = {**{kind: kind for kind in KINDS}, **{f"wrong_{kind}": kind for kind in KINDS}, "ca": "ed25519"}
+    keys = {name: _key(folder, name, kind) for name, kind in names.items()}
+    sign = ["ssh-keygen", "-q", "-s", str(folder / "ca"), "-h", "-I", "host", str(folder / "ed25519.pub")]
+    subprocess.run(sign, check=True)
+    options = [f"HostKey {folder / kind}" for kind in KINDS]
+    hosts = {
+        "all": lasting.host("of-all-kinds", *options),
+        "older": lasting.host("older", *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"),
+        "certified": lasting.host("certified", *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"),
+        "rsa": lasting.host("of-rsa", options[2], "HostKeyAlgorithms rsa-sha2-512"),
+    }
+    return Shown(hosts, keys, folder)
+
+
+# name -> (lines of known_hosts, which sshd, what OpenSSH says). {at}: [127.0.0.1]:port; {hash}: the same hidden
+CASES = {
+    "plain": ("{at} {ed25519}", "all", "known"),
+    "wrong": ("{at} {wrong_ed25519}", "all", "changed"),
+    "empty": ("", "all", "new"),
+    "another host": ("other {ed25519}", "all", "new"),
+    "hashed": ("{hash} {ed25519}", "all", "known"),
+    "hashed wrong": ("{hash} {wrong_ed25519}", "all", "changed"),
+    "hashed without its port": ("{bare_hash} {rsa}", "rsa", "known"),
+    "hash of another form": ("|1|YWJj|YWJj {ed25519}", "all", "new"),
+    "bare name": ("127.0.0.1 {ed25519}", "all", "known"),
+    "bare name, wrong": ("127.0.0.1 {wrong_ed25519}", "all", "new"),
+    "bare name, another kind is asked for": ("127.0.0.1 {rsa}", "all", "new"),
+    "bare name beside a wrong one": ("{at} {wrong_ed25519}\n127.0.0.1 {ed25519}", "all", "changed"),
+    "bare name beside a revoked one": ("@revoked {at} {wrong_ed25519}\n127.0.0.1 {ed25519}", "all", "known"),
+    "bare name, revoked": ("@revoked 127.0.0.1 {ed25519}\n127.0.0.1 {ed25519}", "all", "revoked"),
+    "pattern": ("[127.0.0.?]:* {ed25519}", "all", "known"),
+    "pattern of another port": ("[127.0.0.*]:1 {ed25519}", "all", "new"),
+    "negation": ("!{at},[* {ed25519}", "all", "new"),
+    "negation behind": ("[*,!{at} {ed25519}", "all", "new"),
+    "negation of another": ("!other,* {ed25519}", "all", "known"),
+    "negation of one name": ("!{at},* {ed25519}", "all", "known"),  # by the bare name
+    "two exclamation marks": ("!!{at},* {ed25519}", "all", "known"),
+    "several names": ("a,b,{at} {ed25519} comment", "all", "known"),
+    "wrong, then right": ("{at} {wrong_ed25519}\n{at} {ed25519}", "all", "known"),
+    "rsa alone": ("{at} {rsa}", "all", "known"),
+    "rsa, named otherwise": ("{at} rsa-sha2-256 {rsa_blob}", "all", "known"),
+    "ecdsa alone": ("{at} {ecdsa}", "all", "known"),
+    "rsa right, ed25519 wrong": ("{at} {rsa}\n{at} {wrong_ed25519}", "all", "changed"),
+    "rsa right, ecdsa wrong": ("{at} {rsa}\n{at} {wrong_ecdsa}", "all", "changed"),
+    "ed25519 known, rsa shown": ("{at} {ed25519}", "rsa", "changed"),
+    "ed25519 and rsa known, rsa shown": ("{at} {ed25519}\n{at} {rsa}", "rsa", "known"),
+    "ed25519 and rsa known, ecdsa and rsa shown": ("{at} {ed25519}\n{at} {rsa}", "older", "changed"),
+    "revoked": ("@revoked {at} {ed25519}\n{at} {ed25519}", "all", "revoked"),
+    "revoked everywhere": ("{at} {ed25519}\n@revoked * {ed25519}", "all", "revoked"),
+    "another is revoked": ("{at} {ed25519}\n@revoked * {rsa}", "all", "known"),
+    "the one kind is revoked": ("{at} {rsa}\n@revoked * {rsa}", "all", "changed"),
+    "revoked behind a tab": ("@revoked\t{at} {ed25519}\n{at} {ed25519}", "all", "known"),
+    "revoked on another host": ("@revoked other {ed25519}\n{at} {ed25519}", "all", "known"),
+    "marker unknown": ("@trusted {at} {ed25519}", "all", "new"),
+    "certificate": ("@cert-authority * {ca}", "certified", "a certificate"),
+    "certificate of another authority": ("@cert-authority * {wrong_ed25519}", "certified", "new"),
+    "certificate and key": ("@cert-authority * {ca}\n{at} {ed25519}", "certified", "known"),
+    "certificate and rsa": ("@cert-authority * {ca}\n{at} {rsa}", "certified", "known"),
+    "certificate, and a wrong key": ("@cert-authority * {ca}\n{at} {wrong_ed25519}", "certified", "a certificate, else changed"),
+    "certificate where there is none": ("@cert-authority * {ca}", "rsa", "new"),
+    "the authority is revoked": ("@cert-authority * {ca}\n@revoked * {ca}\n{at} {ed25519}", "certified", "a revoked certificate"),
+    "CRLF": ("# x\r\n{at} {ed25519}\r\n", "all", "known"),
+    "CR alone": ("x\r{at} {ed25519}", "all", "new"),
+    "no newline, tabs, blanks before": ("\t {at}\t{ed25519}", "all", "known"),
+    "blanks of other kinds": ("{at}\x0b{ed25519}", "all", "new"),
+    "garbage before": ("\x00\xff\xfe\n{at}\n{at} ssh-ed25519\n{at} ssh-ed25519 %%%\n@\n|1|\n{at} {ed25519}", "all", "known"),
+    "garbage alone": ("{at} ssh-ed25519 {rsa_blob}", "all", "new"),
+    "a key cut short": ("{at} {cut}", "all", "new"),
+    "a line of 1 MB": ("x,{long}{at} {ed25519}\n", "all", "known"),
+    "a line of 1 MB before": ("{long}\n{at} {ed25519}\n", "all", "known"),
+    "a name of 2,000 letters": ("{word},{at} {ed25519}", "all", "new"),
+}
+CERTIFIED = {
+    "a certificate": ("new", "new", "known"),
+    "a certificate, else changed": ("changed", "changed", "known"),
+    "a revoked certificate": ("known", "known", "revoked"),
+}
+
+
+def lines_of(text: str, shown: Shown, port: int) -> bytes:
+    at = f"[127.0.0.1]:{port}"
+    words = {
+        "at": at,
+        "hash": hashed_name(at, b"s" * 20),
+        "bare_hash": hashed_name("127.0.0.1", b"t" * 20),
+        "rsa_blob": shown.keys["rsa"].split()[1],
+        "cut": shown.keys["ed25519"][:-8],
+        "long": "n1.example.org," * 70_000,
+        "word": "x" * 2_000,
+    }
+    return text.format_map({**shown.keys, **words}).encode("latin-1")
+
+
+def session_says(host: Any) -> tuple[str, str]:
+    """(state, all that it said)."""
+    connector = Connector()
+    try:
+        connector.connect(host.name, resolve(host)).close()
+    except HostUnreachable as error:
+        return next(state for word, state in SAID if word in error.what), error.what
+    finally:
+        connector.close()
+    return "known", ""
+
+
+def ssh_says(words: list[str], folder: Path | None = None) -> str:
+    """`folder`: where it runs."""
+    words = [*words, "true"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 0:
+        return "known"
+    return next((state for word, state in SAID if word in done.stderr), done.stderr)
+
+
+def rsync_s_ssh(target: Target) -> list[str]:
+    return [*ssh_argv(target), "--", "target"]
+
+
+def users_ssh(target: Target) -> list[str]:
+    """What the user would type, with these files and strict checks."""
+    files = [f"UserKnownHostsFile={' '.join(target.user_known_hosts)}", "GlobalKnownHostsFile=/dev/null"]
+    options = [*files, "StrictHostKeyChecking=yes", "BatchMode=yes", "IdentitiesOnly=yes", "UpdateHostKeys=no"]
+    options.append("KexAlgorithms=curve25519-sha256")  # the default costs three times as much
+    words = ["ssh", "-F", "none", "-p", str(target.port), "-l", target.user, "-i", target.identity_files[0]]
+    return [*words, *(word for option in options for word in ("-o", option)), "127.0.0.1"]
+
+
+def all_say(host: Any) -> tuple[str, str, str]:
+    """What the session, rsync's ssh and the user's ssh say."""
+    target = resolve(host)
+    return session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says(users_ssh(target))
+
+
+def test_every_known_hosts_file_means_the_same_to_all(shown: Shown, tmp_path: Path) -> None:
+    def ask(number: int, text: str, which: str) -> tuple[str, str, str]:
+        host = shown.hosts[which].host
+        path = tmp_path / f"known-{number}"
+        path.write_bytes(lines_of(text, shown, host.port))
+        return all_say(replace(host, known_hosts=str(path)))
+
+    with ThreadPoolExecutor(4) as pool:
+        said = dict(
+            zip(CASES, pool.map(ask, range(len(CASES)), *zip(*((c[0], c[1]) for c in CASES.values()), strict=True)), strict=True)
+        )
+    wanted = {name: CERTIFIED.get(state, (state,) * 3) for name, (_, _, state) in CASES.items()}
+    assert said == wanted
+
+
+def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(shown: Shown, tmp_path: Path) -> None:
+    host = shown.hosts["all"].host
+    right = lines_of("{at} {ed25519}\n", shown, host.port)
+    for name in ("writable", "unreadable", "target of a link"):
+        (tmp_path / name).write_bytes(right)
+    (tmp_path / "writable").chmod(0o666)
+    (tmp_path / "unreadable").chmod(0)
+    (tmp_path / "link").symlink_to("target of a link")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    files = {"writable": "known", "link": "known", "target of a link": "known", "loop": "new", "folder": "new", "missing": "new"}
+    files["writable/below a file"] = "new"
+    files["unreadable"] = "known" if os.geteuid() == 0 else "new"
+    for name, state in files.items():
+        made = replace(host, known_hosts=str(tmp_path / name))
+        assert (session_says(made)[0], ssh_says(rsync_s_ssh(resolve(made)))) == (state, state), name
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "state"),
+    [
+        ("127.1", "127.0.0.1", "known"),  # ssh writes every address in its usual form before it looks it up
+        ("127.1", "127.1", "new"),
+        ("::FFFF:7f00:1", "::ffff:127.0.0.1", "known"),
+        ("::FFFF:7f00:1", "::ffff:7f00:1", "new"),
+        ("LocalHost", "localhost", "known"),
+    ],
+)
+def test_an_address_is_looked_up_in_its_usual_form(shown: Shown, tmp_path: Path, address: str, name: str, state: str) -> None:
+    sshd = shown.hosts["all"].host
+    (tmp_path / "known").write_text(f"[{name}]:{sshd.port} {shown.keys['ed25519']}\n")
+    host = replace(sshd, address=address, known_hosts=str(tmp_path / "known"))
+    target = resolve(host)
+    assert (session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says([*users_ssh(target)[:-1], address])) == (state,) * 3
+
+
+NAMES = [
+    b"n1",
+    b"N1",
+    b"n2",
+    b"n*",
+    b"*",
+    b"!n1",
+    b"!n2",
+    b"!!n1",
+    b"n?",
+    b"n[1]",
+    b"[n1]:22",
+    b"",
+    b"n1\x0b",
+    b"**",
+    b"#n1",
+    b"@n1",
+    b"|n1",
+]
+LONG_NAMES = [bang + b"a" * count for bang in (b"", b"!") for count in (1021, 1022, 1023, 1024)]
+BLANKS = [b" "] * 5 + [b"\t", b"  ", b" \t ", b"\x0b", b"\xa0", b"\r", b""]
+STARTS = [b""] * 5 + [
+    b" ",
+    b"\t",
+    b"#",
+    b"\r",
+    b"@",
+    b"@x ",
+    b"@revoked ",
+    b"@revoked\t",
+    b"@cert-authority  ",
+    b"@revoked @revoked ",
+]
+KINDS_OF_KEY = [b"ssh-rsa", b"ssh-ed25519", b"rsa-sha2-256", b"ecdsa-sha2-nistp384", b"foo", b"SSH-RSA", b"1024"]
+INSIDE = [b"\r", b"\x0b", b"=", b"%", b"\0", b"A", b"AA==", b"AAAA", b",", b"|"]
+ENDS = [b""] * 3 + [b" comment", b"\r", b" c\0d", b"\t", b"#"]
+
+
+def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
+    """A line of known_hosts, or something near one. No letter of a key is exchanged: only ssh sees a point on no curve."""
+    kind, key = chance.choice(keys).split()
+    kind = chance.choice(KINDS_OF_KEY) if chance.random() < 0.15 else kind
+    names = b",".join(chance.choices(NAMES + LONG_NAMES, k=chance.choice([1, 1, 2, 3, 4])))
+    if chance.random() < 0.25:
+        names = hashed_name(chance.choice(["n1", "n2"]), b"s" * chance.choice([19, 20, 20, 20, 21])).encode()
+    words = [names, chance.choice(BLANKS), kind, chance.choice(BLANKS), key]
+    if chance.random() < 0.4:
+        which = chance.choice([0, 4])
+        at = chance.randrange(len(words[which]) + 1)
+        words[which] = words[which][:at] + chance.choice(INSIDE) + words[which][at + chance.choice([0, 900]) :]
+    return b"".join([chance.choice(STARTS), *words, chance.choice(ENDS)])
+
+
+def test_random_lines_are_read_as_ssh_keygen_reads_them(shown: Shown, tmp_path: Path) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    chance, path = random.Random(seed), tmp_path / "known"
+    keys = [key.encode() for key in shown.keys.values()]
+    lines = [random_line(chance, keys) for _ in range(LINES)]
+    path.write_bytes(b"\n".join(lines))
+    words = ["ssh-keygen", "-l", "-F", "n1", "-f", str(path)]
+    said = subprocess.run(words, capture_output=True, timeout=60, check=False).stdout
+    theirs = {int(number) for number in re.findall(rb"^# Host n1 found: line (\d+)", said, re.MULTILINE)}
+    ours = {key.line for key in known_hosts.find([str(path)], "n1")}
+    assert len(theirs) > LINES // 50
+    assert [lines[number - 1] for number in theirs ^ ours] == [], f"seed {seed}"
+
+
+def test_a_host_with_a_certificate_alone_is_refused_in_words(shown: Shown, tmp_path: Path) -> None:
+    host = shown.hosts["all"].host
+    (tmp_path / "known").write_bytes(lines_of("@cert-authority * {ca}", shown, host.port))
+    said = session_says(replace(host, known_hosts=str(tmp_path / "known")))[1]
+    assert f"{tmp_path}/known:1 has a @cert-authority for it, but tfdeploy checks no host certificates" in said
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Writes the `~/.ssh/config` of an operator who has nothing else."""
+    (tmp_path / ".ssh").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KNOWN", "of-the-environment")
+
+    def write(text: str) -> None:
+        (tmp_path / ".ssh/config").write_text(f"Host *\n{text}\n")
+        ssh_config.ask.cache_clear()
+        ssh_config._matters.cache_clear()
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "line", "state"),
+    [
+        ("UserKnownHostsFile {home}/one {home}/two", "two", "{at} {ed25519}", "known"),
+        ('UserKnownHostsFile "{home}/a b" {home}/c', "a b", "{at} {ed25519}", "known"),
+        ('UserKnownHostsFile "{home}/a b" {home}/c', "c", "{at} {ed25519}", "known"),
+        ('UserKnownHostsFile "{home}/o\'brien"', "o'brien", "{at} {ed25519}", "known"),
+        ("UserKnownHostsFile {home}/%h-%p", "127.0.0.1-{port}", "{at} {ed25519}", "known"),
+        ("UserKnownHostsFile {home}/${{KNOWN}}", "of-the-environment", "{at} {ed25519}", "known"),
+        ("UserKnownHostsFile none\nGlobalKnownHostsFile {home}/global", "global", "{at} {ed25519}", "known"),
+        ("UserKnownHostsFile none", ".ssh/known_hosts", "{at} {ed25519}", "new"),
+        ("UserKnownHostsFile none", "none", "{at} {ed25519}", "new"),
+        ("UserKnownHostsFile /dev/null\nStrictHostKeyChecking no", ".ssh/known_hosts", "{at} {ed25519}", "new"),
+        ("StrictHostKeyChecking accept-new", ".ssh/known_hosts", "", "new"),
+        ("StrictHostKeyChecking off", ".ssh/known_hosts", "{at} {wrong_ed25519}", "changed"),
+        ("CheckHostIP yes", ".ssh/known_hosts", "{at} {ed25519}\n127.0.0.1 {wrong_ed25519}", "known"),
+        ("HostKeyAlias Gate", ".ssh/known_hosts", "gate {ed25519}", "known"),
+        ("HostKeyAlias gate", ".ssh/known_hosts", "{at} {ed25519}", "new"),
+        ("HostKeyAlias [gate]:7", ".ssh/known_hosts", "[gate]:7 {ed25519}", "known"),
+        ("HostKeyAlias gate", ".ssh/known_hosts", "gate {wrong_ed25519}", "changed"),
+        ("VerifyHostKeyDNS yes\nNoHostAuthenticationForLocalhost yes", ".ssh/known_hosts", "", "new"),
+    ],
+)
+def test_settings_of_ssh_mean_the_same_to_both_stacks_and_accept_nothing_unknown(
+    shown: Shown, tmp_path: Path, configured: Callable[[str], None], config: str, file: str, line: str, state: str
+) -> None:
+    host = replace(shown.hosts["all"].host, known_hosts=None)
+    (tmp_path / file.format(port=host.port)).write_bytes(lines_of(line, shown, host.port))
+    configured(config.format(home=tmp_path))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert (session_says(host)[0], ssh_says(rsync_s_ssh(resolve(host)), tmp_path)) == (state, state)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_revoked_host_keys_of_the_configuration_are_refused_by_both(
+    shown: Shown, tmp_path: Path, configured: Callable[[str], None]
+) -> None:
+    host = shown.hosts["all"].host
+    known, lists = (
+        tmp_path / "known",
+        {name: tmp_path / name for name in ("keys", "others", "krl", "other-krl", "garbage", "missing")},
+    )
+    known.write_bytes(lines_of("{at} {ed25519}", shown, host.port))
+    lists["keys"].write_text(f"# gone\n\n{shown.keys['rsa']}\n {shown.keys['ed25519']} me\n")
+    lists["others"].write_text(f"{shown.keys['rsa']}\n")
+    lists["garbage"].write_text("no key\n")
+    for name, key in (("krl", "ed25519"), ("other-krl", "rsa")):
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(lists[name]), str(shown.folder / f"{key}.pub")], check=True)
+    for name, path in lists.items():
+        configured(f"  RevokedHostKeys {path}")
+        made = replace(host, known_hosts=str(known))
+        state = "known" if "other" in name else "revoked"
+        assert (session_says(made)[0], ssh_says(rsync_s_ssh(resolve(made)))) == (state, state), name
+        assert str(path) in session_says(made)[1] or state == "known"

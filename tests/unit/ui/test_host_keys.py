@@ -1,0 +1,61 @@
+"""Host keys as text: both fingerprints whole, and nothing of a foreign name reaches the terminal."""
+
+from __future__ import annotations
+
+from tfdeploy.model.rows import KnownKeyRow, TrustRow
+from tfdeploy.ui import host_keys
+
+OLD, NEW = "SHA256:" + "o" * 43, "SHA256:" + "n" * 43
+
+
+def entry(place: str, *, marker: str | None = None, writable: bool = True, fingerprint: str = OLD) -> KnownKeyRow:
+    return {"keytype": "ssh-rsa", "fingerprint": fingerprint, "place": place, "marker": marker, "writable": writable}
+
+
+def row(state: str, *entries: KnownKeyRow, error: str | None = None) -> TrustRow:
+    return {
+        "host": "n1",
+        "state": state,
+        "fingerprint": None if error else NEW,
+        "keytype": None if error else "ssh-ed25519",
+        "on_record": list(entries),
+        "error": error,
+    }
+
+
+def test_both_fingerprints_stand_whole_one_below_the_other() -> None:
+    first, on_record, shown = host_keys.renewal_lines(row("changed", entry("/k:2")))
+    assert first == "[n1] its key has changed"
+    assert on_record.split() == ["on", "record", "ssh-rsa", OLD, "/k:2"]
+    assert shown.split() == ["shown", "now", "ssh-ed25519", NEW]
+    assert on_record.index(OLD) == shown.index(NEW)
+
+
+def test_a_sentence_has_both_fingerprints() -> None:
+    assert host_keys.change(row("changed", entry("/k:2"), entry("/k:3"))) == f"the host key of n1 has changed from {OLD} to {NEW}"
+
+
+def test_an_old_key_that_stays_is_named_and_the_new_one_is_not() -> None:
+    one = row("changed", entry("/k:2"), entry("/g:1", writable=False), entry("/g:2", writable=False, fingerprint=NEW))
+    assert host_keys.staying(one) == ["/g:1"]
+    assert "  /g:1 stays: tfdeploy does not write that file" in host_keys.renewal_lines(one)
+
+
+def test_what_is_not_renewed_says_why() -> None:
+    said = {state: host_keys.renewal_lines(row(state))[0] for state in ("known", "new")}
+    assert "nothing to replace" in said["known"] and "tfdeploy trust --limit n1" in said["new"]
+    assert host_keys.renewal_lines(row("unreachable", error="no route")) == ["[n1] no route"]
+    revoked = host_keys.renewal_lines(row("revoked", entry("/k:7", marker="@revoked")))
+    assert revoked[0] == "[n1] marked as revoked at /k:7"
+
+
+def test_a_certificate_authority_is_named_where_no_key_is_on_record() -> None:
+    assert "/k:1 has a @cert-authority" in host_keys.note(row("new", entry("/k:1", marker="@cert-authority")))
+    assert host_keys.note(row("known", entry("/k:1", marker="@cert-authority"), entry("/k:2"))) == ""
+
+
+def test_escapes_in_names_and_errors_do_not_reach_the_terminal() -> None:
+    hostile = "\x1b]0;x\x07\x1b[2K\r\u202e/k"
+    lines = host_keys.renewal_lines(row("changed", entry(hostile, writable=False)))
+    lines += host_keys.renewal_lines(row("unreachable", error=hostile))
+    assert all(line.isprintable() and "\u202e" not in line for line in lines)

@@ -1,0 +1,145 @@
+"""Writes known_hosts files: a new key is appended, a changed one takes the place of the old.
+
+Every other byte of a file stays as it is, and so do its mode, its owner and a symbolic link that leads to it. A file is
+rewritten beside itself and renamed. Files below /etc/ssh are the administrator's: they are never written.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from tfdeploy.errors import HostFailed
+from tfdeploy.transport.ssh.known_hosts import find
+from tfdeploy.transport.ssh.known_lines import SALT_BYTES, hashed_name, matches, read_line, without_name
+
+_SYSTEM = "/etc/ssh"
+_NEW = ".tfdeploy-new"  # behind the file's name, while it is rewritten
+
+
+def is_ours(path: str) -> bool:
+    """Whether tfdeploy may write the file."""
+    return not os.path.realpath(path).startswith(_SYSTEM + os.sep)
+
+
+def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
+    """The line that records the key. `hashed`: without the name being readable."""
+    shown = hashed_name(name, os.urandom(SALT_BYTES)) if hashed else name
+    return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
+
+
+def append(path: str, name: str, line: bytes) -> None:
+    """Appends the line, as a whole, under a lock; makes the file and its folder (0600, 0700) where missing.
+
+    Raises HostFailed (of this machine) where the file cannot be written, or has got another key of `name` meanwhile.
+    """
+    with _failures(path), _locked(path) as handle:
+        _refuse_others(path, name, [known.key for known in [read_line(line)] if known is not None])
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        os.write(handle, line)
+        os.fsync(handle)
+
+
+def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
+    """Takes `name` out of every line of the files that has a key of the host, and puts `line` in the place of the first.
+
+    `seen`: the keys that the user agreed to lose; another one there is an error. The file that gets `line` is written last:
+    until then a second try finds the key still changed. Raises HostFailed (of this machine).
+    """
+    real = list(dict.fromkeys(map(os.path.realpath, paths)))
+    first, *others = [path for path in real if _keys_of(path, name)] or real[:1]
+    for path in (*others, first):
+        with _failures(path), _locked(path) as handle:
+            _refuse_others(path, name, seen)
+            _rewrite(path, handle, replaced(Path(path).read_bytes(), name, line if path == first else b""))
+
+
+def replaced(text: bytes, name: str, line: bytes) -> bytes:
+    """Pure. `line` (b"": none) stands where the first line was that had a key of `name`, else at the end."""
+    made: list[bytes] = []
+    for each in text.split(b"\n"):
+        known = read_line(each)
+        if known is None or known.marker or not matches(known.names, name):
+            made.append(each)
+            continue
+        left = without_name(each, known, name)
+        made += [new for new in (left, line.rstrip(b"\n")) if new]
+        line = b""
+    if line:
+        made[-1:] = [*filter(None, made[-1:]), line]  # the last is empty where the text ends with a newline
+    return b"\n".join(made)
+
+
+def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
+    if not _keys_of(path, name) <= set(seen):
+        what = f"the file has got another key of {name} meanwhile"
+        raise HostFailed(what, where=path, next="look at it, then type the same again")
+
+
+def _keys_of(path: str, name: str) -> set[bytes]:
+    return {entry.key for entry in find((path,), name) if not entry.marker}
+
+
+def _rewrite(path: str, handle: int, text: bytes) -> None:
+    """`handle`: the file itself, locked. Raises OSError, HostFailed."""
+    before, new = os.fstat(handle), path + _NEW
+    if before.st_nlink > 1:
+        what = "the file has several names (hard links), and only one would get the new key"
+        raise HostFailed(what, where=path, next="replace the line in it by hand")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)  # left by a tfdeploy that was killed
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        _copy_facts(path, new, before)
+        now = os.stat(path)
+        if (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns):
+            raise HostFailed("the file is being changed by another program", where=path, next="type the same again")
+        os.rename(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
+    """Owner, mode and extended attributes, but not the time: readers tell a new file by it."""
+    made = os.stat(new)
+    if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):
+        os.chown(new, facts.st_uid, facts.st_gid)
+    shutil.copystat(path, new)
+    os.utime(new)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[int]:
+    """The file, open and locked; made where it is missing. One that was replaced during the wait is opened again."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = -1
+    while handle < 0:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if not (os.path.exists(path) and os.path.samestat(os.fstat(handle), os.stat(path))):
+            os.close(handle)
+            handle = -1
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _failures(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HostFailed(f"the key cannot be recorded: {error.strerror}", where=path) from error

@@ -1,0 +1,56 @@
+"""Host keys as text: what was shown beside what is on record. No fingerprint is ever cut: half of one proves nothing."""
+
+from __future__ import annotations
+
+from tfdeploy.model.rows import KnownKeyRow, TrustRow
+from tfdeploy.ui.sanitise import clean
+
+
+def note(row: TrustRow) -> str:
+    """What the table says beside the fingerprint."""
+    if row["error"]:
+        return row["error"]
+    places = ", ".join(each["place"] for each in own_keys(row))
+    if row["state"] == "changed":
+        return f"another key is on record at {places}: if the change is real, tfdeploy trust --renew {row['host']}"
+    if row["state"] == "revoked":
+        return "marked as revoked at " + ", ".join(_marked(row, "@revoked"))
+    if row["state"] == "new" and (authorities := _marked(row, "@cert-authority")):
+        return f"{authorities[0]} has a @cert-authority for it, but tfdeploy checks no host certificates"
+    return ""
+
+
+def change(row: TrustRow) -> str:
+    """Both fingerprints in one sentence."""
+    old = ", ".join(dict.fromkeys(each["fingerprint"] for each in own_keys(row)))
+    return f"the host key of {row['host']} has changed from {old} to {row['fingerprint']}"
+
+
+def own_keys(row: TrustRow) -> list[KnownKeyRow]:
+    """The keys of the host itself that are on record."""
+    return [each for each in row["on_record"] if each["marker"] is None]
+
+
+def staying(row: TrustRow) -> list[str]:
+    """Where an old key stands that a renewal leaves there, because tfdeploy does not write that file."""
+    return [each["place"] for each in own_keys(row) if not each["writable"] and each["fingerprint"] != row["fingerprint"]]
+
+
+def renewal_lines(row: TrustRow) -> list[str]:
+    """Both fingerprints, one below the other, and what becomes of them."""
+    pairs = [("on record", each["keytype"], each["fingerprint"], f"  {each['place']}") for each in own_keys(row)]
+    if row["fingerprint"]:
+        pairs.append(("shown now", row["keytype"] or "", row["fingerprint"], ""))
+    widest = max((len(kind) for _, kind, _, _ in pairs), default=0)
+    lines = [f"  {what}  {kind:{widest}}  {mark}{place}" for what, kind, mark, place in pairs]
+    if row["state"] == "changed":
+        lines += [f"  {place} stays: tfdeploy does not write that file" for place in staying(row)]
+    said = {
+        "known": "its key is on record: nothing to replace",
+        "new": f"no key of it is on record: tfdeploy trust --limit {row['host']} records this one",
+    }.get(row["state"], note(row) if row["state"] != "changed" else "its key has changed")
+    return [clean(line) for line in (f"[{row['host']}] {said}", *lines)]
+
+
+def _marked(row: TrustRow, marker: str) -> list[str]:
+    return [each["place"] for each in row["on_record"] if each["marker"] == marker]
