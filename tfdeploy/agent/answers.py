@@ -306,3 +306,25 @@ class LogEnd(TypedDict):
     left: bool
     cursors: Dict[str, int]
     ends: Dict[str, int]
+
+
+# --- audit
+
+
+class LeftHere(TypedDict):
+    kind: str
+    path: str
+
+
+class HeldSecrets(TypedDict):
+    """The secrets of a run lie here, in the folder of `host`."""
+
+    job: str
+    run: str
+    host: str
+
+
+class AuditHere(TypedDict):
+    left: List[LeftHere]
+    held: List[HeldSecrets]
+    tensorflow: Optional[str]
