@@ -111,10 +111,8 @@ def _faults(line: _Line, before: _Line | None) -> Iterator[ChainFault]:
         what = f"{line.entry.missed} entries before it could not be written: {line.entry.host}'s disk was full or refused them"
         yield ChainFault(line.place, what, harmless=True)
     yield from _beginning(line, line.entry) if before is None or line.first else ()
-    if before is not None and line.entry.prev != before.hash:
-        yield ChainFault(
-            line.place if before.entry is None else _broken(line.entry, before.entry, line, before), _gap(line, before)
-        )
+    if before is not None and before.entry is not None and line.entry.prev != before.hash:
+        yield _gap(line, line.entry, before, before.entry)
 
 
 def _beginning(line: _Line, entry: Entry) -> Iterator[ChainFault]:
@@ -127,17 +125,13 @@ def _beginning(line: _Line, entry: Entry) -> Iterator[ChainFault]:
         yield ChainFault(line.place, "the first entry goes on from another: it was edited")
 
 
-def _broken(entry: Entry, before: Entry, line: _Line, previous: _Line) -> str:
-    return previous.place if entry.n == before.n + 1 else line.place
-
-
-def _gap(line: _Line, before: _Line) -> str:
-    if line.entry is None or before.entry is None:
-        return "does not go on from the line before it"
-    lacking = line.entry.n - before.entry.n - 1
+def _gap(line: _Line, entry: Entry, previous: _Line, before: Entry) -> ChainFault:
+    lacking = entry.n - before.n - 1
     if lacking == 0:
-        return "edited: its hash is not the one that the next entry has"
-    return f"{lacking} entries before it were removed" if lacking > 0 else "does not go on from the line before it"
+        return ChainFault(previous.place, "edited: its hash is not the one that the next entry has")
+    if lacking > 0:
+        return ChainFault(line.place, f"{lacking} entries before it were removed")
+    return ChainFault(line.place, "does not go on from the line before it")
 
 
 def _since(hashes: dict[int, str], tail: Tail | None, remembered: Tail | None) -> Iterable[ChainFault]:

@@ -43,11 +43,11 @@ def note(call: Call, verb: str, outcome: str) -> None:
     done = (verb, entry["job"], entry["run"], outcome)
     if done in context.noted:
         return
-    context.noted.append(done)
     if context.missed:
         entry["missed"] = context.missed
     try:
         append(context.workdir, entry)
+        context.noted.append(done)
         context.missed = 0
     except (OSError, VerbError) as error:
         context.missed += 1
