@@ -25,7 +25,21 @@ from tfdeploy.store.places import state_root
 from tfdeploy.store.runs import RunStore
 from tfdeploy.ui import reports
 
-HONOUR = ("inventory", "trust", "sync", "setup", "launch", "logs", "status", "runs", "fetch", "tensorboard", "exec", "ssh")
+HONOUR = (
+    "inventory",
+    "trust",
+    "sync",
+    "setup",
+    "launch",
+    "logs",
+    "status",
+    "runs",
+    "audit",
+    "fetch",
+    "tensorboard",
+    "exec",
+    "ssh",
+)
 REFUSE = ("stop", "docs", "init", "lab")
 WORDS = {"ssh": ["n1"], "lab": ["up", "3"], "exec": ["--", "true"]}  # what a verb cannot do without
 PLAN = Plan(

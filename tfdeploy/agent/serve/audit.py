@@ -95,12 +95,10 @@ def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
 
 
 def _is_busy(paths: RunPaths) -> bool:
-    """A launch is preparing it, or it is alive."""
-    if is_locked(paths.minder_lock):
-        return True
+    """A launch is preparing it, or it is alive. A minder that stays to tell its peers of the end needs nothing more of it."""
     if check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
-        return in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
-    return liveness.is_live(paths)
+        return is_locked(paths.minder_lock) or (in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job))
+    return paths.state().phase != "ended" and (is_locked(paths.minder_lock) or liveness.is_live(paths))
 
 
 def _is_locked(workdir: str, job: str) -> bool:
