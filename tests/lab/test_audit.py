@@ -193,7 +193,7 @@ def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
     one = found["entries"][0]
     assert one["operator"].endswith(f"@{os.uname().nodename}") and one["key"].startswith("SHA256:") and one["from"]
     assert {row["protect"] for row in found["ports"]} and {row["host"] for row in found["versions"]["hosts"]} == set(by_host)
-    folder, log = "~/tfdeploy/canary/runs/canary-live/hosts", "~/tfdeploy/.audit/log.jsonl"
+    folder, log = "~/tfdeploy/canary/runs/canary-live/hosts", "~/tfdeploy/.audit/*/log.jsonl"
     on_host(operator.lab, "n3", f"cp -p {folder}/n3/part.json {folder}/n3/env.json; touch {folder}/../strange")
     left = operator.json("audit", found["run"], exit_code=1)
     assert {(row["host"], row["kind"]) for row in left["left"]} == {("n3", "secret"), ("n3", "foreign")}
@@ -201,11 +201,11 @@ def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
     on_host(operator.lab, "n3", f"rm {folder}/n3/env.json {folder}/../strange")
     on_host(operator.lab, "n2", f'cp -p {log} /tmp/kept && sed -i \'2s/"operator":"[^"]*"/"operator":"you@there"/\' {log}')
     changed = operator.json("audit", exit_code=1)
-    on_host(operator.lab, "n2", f"cp -p /tmp/kept {log}")
+    on_host(operator.lab, "n2", f"for log in {log}; do cp -p /tmp/kept $log; done")
     assert [(row["host"], row["line"]) for row in changed["faults"] if not row["harmless"]] == [("n2", "log.jsonl:2")]
-    on_host(operator.lab, "n2", f"head -n 1 /tmp/kept > {log}")
+    on_host(operator.lab, "n2", f"sed -i 2,\\$d {log}")
     cut = operator.json("audit", exit_code=1)
-    on_host(operator.lab, "n2", f"cp -p /tmp/kept {log}")
+    on_host(operator.lab, "n2", f"for log in {log}; do cp -p /tmp/kept $log; done")
     assert [(row["host"], "cut off" in row["what"]) for row in cut["faults"] if not row["harmless"]] == [("n2", True)]
 
 

@@ -8,7 +8,7 @@
 <workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal minder.*
 <workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal out.log index ...
 <workdir>/.indoubt/<job>@<run>@<host>       a run that is prepared, and neither committed nor ended
-<workdir>/.audit/log.jsonl                  who did what here, as a chain of hashes; log.1.jsonl: the part before it
+<workdir>/.audit/<hostname>/log.jsonl       who did what there, as a chain of hashes; log.1.jsonl: the part before it
 <workdir>/.envs/<hash>/                     an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
 
 Names are per host, so that all hosts can share one workdir (NFS).

@@ -198,7 +198,7 @@ _From = TypedDict("_From", {"from": Optional[str]})  # the client's address, as 
 
 
 class AuditEntry(_AuditEntry, _From, total=False):
-    """A line of .audit/log.jsonl."""
+    """A line of an audit log: serve/audit_log.py."""
 
     missed: int  # entries of this session before it that could not be written
     torn: str  # sha256 of what a power cut left of the line before

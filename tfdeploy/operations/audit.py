@@ -97,7 +97,7 @@ def _ask(session: Session, asked: Asked, tails: AuditTails) -> HostAudit:
     contents = [_unpacked(blob, host) for _, blob in stream]
     if stream.value is None or len(contents) != 2:
         raise BadAnswer("its answer to audit has not two files of its log", where=host)
-    path = tails.path(session.host_key, agent.hello.workdir)
+    path = tails.path(session.host_key, agent.hello.workdir, agent.hello.hostname)
     remembered = tails.read(path)
     chain = check_chain(contents[0], contents[1], remembered)
     if chain.tail is not None and all(fault.harmless for fault in chain.faults):

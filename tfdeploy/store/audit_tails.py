@@ -18,9 +18,9 @@ class AuditTails:
     def __init__(self, root: Path) -> None:
         self.root = root / "audit"
 
-    def path(self, host_key: str, workdir: str) -> Path:
-        """The file about the log in that workdir, of the host with that key: its address and its name may change."""
-        return self.root / hashlib.sha256(f"{host_key} {workdir}".encode(errors="surrogateescape")).hexdigest()[:32]
+    def path(self, host_key: str, workdir: str, hostname: str) -> Path:
+        """The file about the log of that machine in that workdir, on the host with that key: its address may change."""
+        return self.root / hashlib.sha256(f"{host_key} {hostname} {workdir}".encode(errors="surrogateescape")).hexdigest()[:32]
 
     def read(self, path: Path) -> Tail | None:
         try:

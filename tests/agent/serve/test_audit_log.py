@@ -42,7 +42,7 @@ def filled(context: Context, count: int) -> None:
 
 
 def log(context: Context) -> Path:
-    return Path(context.workdir, ".audit/log.jsonl")
+    return Path(context.workdir, ".audit", os.uname().nodename, "log.jsonl")
 
 
 def chain(context: Context, remembered: Tail | None = None) -> Chain:
@@ -209,7 +209,7 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(context: Conte
     note(context)
     assert context.missed == 1 and os.listdir(elsewhere) == []
     Path(context.workdir, ".audit").unlink()
-    Path(context.workdir, ".audit").mkdir(mode=0o700)
+    log(context).parent.mkdir(mode=0o700, parents=True)
     (tmp_path / "file").write_text("")
     log(context).symlink_to(tmp_path / "file")
     note(context)

@@ -1,4 +1,4 @@
-"""The audit log of this host, .audit/log.jsonl in the workdir: a line for each act of an operator, with the hash of the last one.
+"""The audit log of this host, .audit/<hostname>/log.jsonl: a line for each act of an operator, with the hash of the last one.
 
 Only verbs that act load this module. The control side checks the chain (model/audit_chain.py). The log is bounded: at MOST_BYTES
 it becomes log.1.jsonl, in the place of the older one, and the chain goes on in a new file.
@@ -57,8 +57,7 @@ def note(call: Call, verb: str, outcome: str) -> None:
 def append(workdir: str, entry: AuditEntry) -> None:
     """Under a lock, in one write. The same entry as the last one, of a command that was repeated, is not written again.
     Raises OSError; nothing of the entry is written then."""
-    check(workdir, layout.AUDIT)
-    folder = os.path.join(workdir, layout.AUDIT)
+    folder = _folder(workdir)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     lock = _locked(os.path.join(folder, layout.AUDIT_LOCK))
     try:
@@ -84,8 +83,7 @@ def append(workdir: str, entry: AuditEntry) -> None:
 
 def contents(workdir: str) -> List[bytes]:
     """The older file and the newer, flushed to the disk, so that what was shown does not vanish in a power cut. b"": none."""
-    check(workdir, layout.AUDIT)
-    folder = os.path.join(workdir, layout.AUDIT)
+    folder = _folder(workdir)
     try:
         lock = _locked(os.path.join(folder, layout.AUDIT_LOCK))
     except FileNotFoundError:
@@ -94,6 +92,14 @@ def contents(workdir: str) -> List[bytes]:
         return [_content(os.path.join(folder, name)) for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)]
     finally:
         os.close(lock)
+
+
+def _folder(workdir: str) -> str:
+    """Hosts that share the workdir have a log each: with one for all, they would wait for each other. Raises NotOurs."""
+    name = os.uname().nodename
+    below = os.path.join(layout.AUDIT, name if NAME.match(name) else "_")
+    check(workdir, below)
+    return os.path.join(workdir, below)
 
 
 # --- an entry
