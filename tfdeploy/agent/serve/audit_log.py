@@ -6,10 +6,9 @@ it becomes log.1.jsonl, in the place of the older one, and the chain goes on in 
 
 from __future__ import annotations
 
-import base64
+import binascii
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import pwd
@@ -23,6 +22,11 @@ from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.serve.call import Call
+
+try:
+    from _sha256 import sha256  # type: ignore[import-not-found]  # hashlib would load OpenSSL: 2 ms of a session that acts
+except ImportError:  # Python 3.12 and newer
+    from hashlib import sha256
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import AuditEntry, Unchecked
@@ -72,9 +76,9 @@ def append(workdir: str, entry: AuditEntry) -> None:
         if last is not None and _is_repeated(entry, last):
             return
         entry["n"] = _number(last) + 1
-        entry["prev"] = "" if last is None else hashlib.sha256(last).hexdigest()
+        entry["prev"] = "" if last is None else sha256(last).hexdigest()
         if torn:
-            entry["torn"] = hashlib.sha256(torn).hexdigest()
+            entry["torn"] = sha256(torn).hexdigest()
         line = json.dumps(entry, separators=(",", ":")).encode("ascii") + b"\n"
         _write(path, b"\n" + line if torn and begun else line)
     finally:
@@ -160,10 +164,10 @@ def _session_key() -> Optional[str]:
     if words[:1] != ["publickey"] or len(words) < 3:
         return None
     try:
-        digest = hashlib.sha256(base64.b64decode(words[2])).digest()
+        digest = sha256(binascii.a2b_base64(words[2])).digest()
     except ValueError:
         return None
-    return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")
+    return "SHA256:" + binascii.b2a_base64(digest, newline=False).decode("ascii").rstrip("=")
 
 
 def _is_repeated(entry: AuditEntry, last: bytes) -> bool:
