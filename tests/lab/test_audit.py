@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -136,12 +135,13 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
     process = operator.start("launch", "--detach", "-v", "--name", f"canary-{number}", "--events", str(events))
     step = chance.choice(("probe", "sync", "prepare", "start", "commit"))
     begun = f'"step": "{step}"'.replace(" ", "").encode()
-    deadline = time.monotonic() + 20
-    while process.poll() is None and time.monotonic() < deadline:
-        if events.exists() and begun in events.read_bytes().replace(b" ", b""):
-            break
-        time.sleep(0.005)
-    time.sleep(chance.random() * 0.2)
+
+    def reached() -> bool:
+        return process.poll() is not None or (events.exists() and begun in events.read_bytes().replace(b" ", b""))
+
+    wait_for(reached, 20, step, poll_s=0.005)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(chance.random() * 0.2)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     said, _ = process.communicate(timeout=20)
