@@ -8,6 +8,7 @@
 <workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal minder.*
 <workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal out.log index ...
 <workdir>/.indoubt/<job>@<run>@<host>       a run that is prepared, and neither committed nor ended
+<workdir>/.audit/<hostname>/log.jsonl       who did what there, as a chain of hashes; log.1.jsonl: the part before it
 <workdir>/.envs/<hash>/                     an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
 
 Names are per host, so that all hosts can share one workdir (NFS).
@@ -25,6 +26,7 @@ PLAN = "plan.json"
 # of a run on one host: run/folder.py, for all but DECIDED and the processes' own
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = "part.json", "env.json", "mesh.json", "state.json", "knowledge.json"
 MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = "minder.lock", "minder.log", "minder.fifo", "journal", "decided"
+AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"  # serve/audit_log.py
 TOLD = "word.told"  # run.tell: mesh/told_end.py
 # of one task of it; a JOURNAL too, and what agent/log/ writes
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "supervisor.lock", "supervisor.log"

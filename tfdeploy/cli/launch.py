@@ -109,8 +109,8 @@ def asked_for(flags: Flags) -> Launch:
     job = _job(flags)
     now = time.time()
     holder = context.holder()
-    secrets = {} if flags.dry_run else config.read_secrets(job.secrets, os.environ)
-    config.refuse_secrets_in_command(job, secrets)
+    secrets = {} if flags.dry_run else config.read_secrets(job, os.environ)
+    config.refuse_shown_secrets(job, secrets, {"--name": flags.name or "", "name": job.name})
     whole = context.whole_inventory(flags, job)
     inventory = select(whole, flags.limit, flags.exclude)
     if job.keep:
@@ -146,7 +146,7 @@ def _job(flags: Flags) -> Job:
     job = context.load_job(flags)
     if flags.after is not None:
         config.check_command(tuple(flags.after), job)
-        job = replace(job, command=tuple(flags.after))
+        job = replace(job, command=tuple(flags.after), places={**job.places, "command": "the command line, behind --"})
     if flags.mode:
         job = replace(job, mode=flags.mode)
     if job.mode is None:

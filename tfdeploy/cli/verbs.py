@@ -14,6 +14,7 @@ VERBS = {
     "status": "the tasks of a run",
     "stop": "TERM, grace, KILL, verify",
     "runs": "runs so far",
+    "audit": "who did what on the hosts, and what is left there",
     "fetch": "checkpoints and logs back to this machine",
     "tensorboard": "TensorBoard on a run's files, through SSH",
     "exec": "a command on every host at once",
@@ -21,6 +22,6 @@ VERBS = {
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("audit", "clean", "report", "compare")  # verbs of the contract
+NOT_BUILT = ("clean", "report", "compare")  # verbs of the contract
 MODULES = {"exec": "execute"}  # verb -> its module, where that has another name
 NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host

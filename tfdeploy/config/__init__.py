@@ -1,8 +1,9 @@
 """Files -> values: inventories and job files, with file:line:key in every error. Opens no socket, prints nothing."""
 
 from tfdeploy.config.inventory import InventoryFile, find_inventory, load_inventory, load_inventory_file
-from tfdeploy.config.job import check_command, find_job, load_job, read_secrets, refuse_secrets_in_command
+from tfdeploy.config.job import check_command, find_job, load_job
 from tfdeploy.config.ownership import ownership_warning
+from tfdeploy.config.secret_values import read_secrets, refuse_shown_secrets
 
 __all__ = [
     "InventoryFile",
@@ -14,5 +15,5 @@ __all__ = [
     "load_job",
     "ownership_warning",
     "read_secrets",
-    "refuse_secrets_in_command",
+    "refuse_shown_secrets",
 ]

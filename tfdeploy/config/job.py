@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.config import reference
@@ -12,7 +13,7 @@ from tfdeploy.config.schema import Given, read_keys
 from tfdeploy.config.yamlfile import read_yaml, shown
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, Secret
+from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, SecretSource
 from tfdeploy.model.placeholders import check, known_names
 
 FILE = "tfdeploy.yaml"
@@ -45,7 +46,10 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
             fields[field] = _absolute(fields[field], folder, home)
     fields["data"] = {name: _absolute(source, folder, home) for name, source in fields.get("data", {}).items()}
     fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
-    job = Job(**fields, source=shown(path))
+    sources = fields.pop("secrets", {})
+    fields["secrets"] = tuple(sources)
+    fields["secret_sources"] = {name: _absolute_source(one, folder, home) for name, one in sources.items() if one.where}
+    job = Job(**fields, source=shown(path), folder=str(folder), places=_places(given))
     _check_folders(job, given)
     _check_setup(job, root, given)
     _check_words(job, given)
@@ -61,30 +65,6 @@ def check_command(words: tuple[str, ...], job: Job) -> None:
         check(word, known_names(job.data, job.keep))
 
 
-def read_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, Secret]:
-    """The values of the job's secrets. Raises UsageError that names every one that is not set."""
-    wanted = tuple(names)
-    missing = [name for name in wanted if name not in environ]
-    if missing:
-        raise UsageError(
-            f"not set in your environment: {', '.join(missing)} (named by the job's `secrets:`)",
-            where="the environment",
-            next=f"export {missing[0]}=..., or remove it from `secrets:`",
-        )
-    return {name: Secret(environ[name]) for name in wanted}
-
-
-def refuse_secrets_in_command(job: Job, secrets: Mapping[str, Secret]) -> None:
-    """Raises UsageError where the command holds a secret's value: every user of a host can read the command."""
-    for name, secret in secrets.items():
-        if any(secret.is_in(word) for word in job.command):
-            raise UsageError(
-                f"the command holds the value of the secret {name}, and every user of the hosts could read it there",
-                where="command",
-                next=f"let the program read {name} from its environment",
-            )
-
-
 def _folder_name(folder: Path, root: Node) -> str:
     name = folder.name
     if "name" not in root.keys and not NAME.match(name):
@@ -96,6 +76,17 @@ def _absolute(given: str, folder: Path, home: str) -> str:
     """The path without `..`: the check whether data lies inside the code compares the two paths as text."""
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
+
+
+def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSource:
+    return source if source.file is None else replace(source, file=_absolute(source.file, folder, home))
+
+
+def _places(given: dict[str, Given]) -> dict[str, str]:
+    """Where the command and each variable of `env` stand."""
+    of_env = given["env"].node.keys if "env" in given else {}
+    command = {"command": given["command"].node.where} if "command" in given else {}
+    return command | {f"env.{name}": node.where for name, node in of_env.items()}
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:
@@ -141,7 +132,7 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
         node = given["env"].node.keys[name]
         node.located(check, text, known)
         if name in job.secrets:
-            raise node.error(f"{name} stands in env and in secrets", "remove one of them")
+            raise node.error(f"{name} stands in env and in secrets, and env is shown", f"remove {name} from env")
 
 
 def _check_ready(job: Job, given: dict[str, Given]) -> None:

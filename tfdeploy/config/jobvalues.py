@@ -1,4 +1,4 @@
-"""Readers of the job file's structured values: command, data, keep, roles, env, secrets, metrics.
+"""Readers of the job file's structured values: command, data, keep, roles, env, metrics.
 
 Each takes a node and returns plain values; what several keys decide together is checked in job.py.
 """
@@ -144,18 +144,6 @@ def check_variable(name: str, node: Node) -> None:
         raise node.error(f"{name[:80]!r} is not the name of a variable", "write letters, digits and _")
     if name in RESERVED or name.startswith("TFDEPLOY_TASK_"):
         raise node.error(f"{name} is set by tfdeploy for each task", f"remove {name}; tfdeploy launch --dry-run shows its value")
-
-
-def secrets(node: Node) -> tuple[str, ...]:
-    """Names only; their values come from the caller's environment."""
-    found: list[str] = []
-    for item in node.list("a list of names"):
-        name = values.variable(item)
-        check_variable(name, item)
-        if name in found:
-            raise item.error(f"{name} stands twice", "name it once")
-        found.append(name)
-    return tuple(found)
 
 
 def metrics(node: Node) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfdeploy.config import jobvalues, values
+from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.schema import Key
 from tfdeploy.model.job import MODES
 from tfdeploy.model.modes import rules
@@ -87,7 +87,14 @@ JOB = (
         "the mode's",
     ),
     Key("env", "variables of every task", 'env: {TF_CPP_MIN_LOG_LEVEL: "1"}', jobvalues.env, "none"),
-    Key("secrets", "variables taken from your environment, never shown", "secrets: [WANDB_API_KEY]", jobvalues.secrets, "none"),
+    Key(
+        "secrets",
+        "variables that are never shown: from your environment, or as a source says: {file: PATH}, {command: [WORD, ...]} (no "
+        "shell, 30 s), {environment: NAME} or env; also as a mapping NAME: SOURCE",
+        "secrets: [WANDB_API_KEY, {HF_TOKEN: {file: ~/.hf/token}}, {DB: {command: [pass, show, db]}}]",
+        secret_sources.secrets,
+        "none",
+    ),
     Key(
         "setup",
         "the Python environment that `tfdeploy setup` makes on every host",

@@ -35,13 +35,24 @@ class Secret:
     def reveal(self) -> str:
         return self._text
 
-    def is_in(self, text: str) -> bool:
-        return bool(self._text) and self._text in text
+    def is_in(self, text: str, shortest: int = 1) -> bool:
+        """Whether `text` holds it; a value of less than `shortest` characters is in no text."""
+        return len(self._text) >= shortest and self._text in text
 
     def __repr__(self) -> str:
         return "Secret(***)"
 
     __str__ = __repr__
+
+
+@dataclass(frozen=True)
+class SecretSource:
+    """Where the value of a secret is read, on the operator's machine: one of the three."""
+
+    variable: str | None = None  # of the environment
+    file: str | None = None
+    command: tuple[str, ...] = ()
+    where: str = ""  # file:line:key
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,8 @@ class Job:
     cluster: Written = "planned"  # which ClusterSpec is used where the program has one written into it
     setup_requirements: str | None = None
     setup_wheels: str | None = None
-    secrets: tuple[str, ...] = ()  # names in the caller's environment
+    secrets: tuple[str, ...] = ()  # names of variables
+    secret_sources: dict[str, SecretSource] = field(default_factory=dict)  # missing: the caller's environment
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     finish_grace_s: float = 60.0
@@ -75,6 +87,8 @@ class Job:
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)  # step, loss, ...: regular expressions with one group
     source: str = ""
+    folder: str = field(default="", compare=False)  # of the job file
+    places: dict[str, str] = field(default_factory=dict, compare=False)  # key -> file:line:key, of what a secret may stand in
 
 
 DEFAULT_METRICS = {

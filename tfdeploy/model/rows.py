@@ -134,3 +134,64 @@ class RunRow(_RunRow, total=False):
 
     damaged: dict[str, str]  # host -> what is wrong with its files of the run
     differ: TfdeployError  # hosts hold different plans of it
+
+
+class _AuditEntryRow(TypedDict):
+    time: str  # ISO 8601, by the host's clock
+    host: str
+    operator: str | None  # user@machine, as that machine said
+    user: str  # the account on the host
+    key: str | None  # fingerprint
+    key_by: str | None  # which side said so: "sshd" or "operator"
+    verb: str
+    job: str | None
+    run: str | None
+    outcome: str
+    version: str
+
+
+_From = TypedDict("_From", {"from": str | None})  # the client's address, as sshd says
+
+
+class AuditEntryRow(_AuditEntryRow, _From):
+    pass
+
+
+class AuditPortRow(TypedDict):
+    host: str
+    port: int
+    task: str | None  # None: the mesh's
+    protect: str
+
+
+class AuditSecretRow(TypedDict):
+    """`delivered` and `forgotten`: None where the host did not answer."""
+
+    host: str
+    run: str
+    name: str
+    delivered: bool | None
+    forgotten: bool | None
+
+
+class AuditLeftRow(TypedDict):
+    host: str
+    kind: str
+    path: str
+
+
+class AuditFaultRow(TypedDict):
+    """What is wrong with a host's audit log. `harmless`: a crash or a full disk explains it."""
+
+    host: str
+    line: str
+    what: str
+    harmless: bool
+
+
+class AuditVersionRow(TypedDict):
+    host: str
+    tfdeploy: str
+    agent: str
+    python: str  # that the agent runs on
+    tensorflow: str | None

@@ -6,6 +6,7 @@ It starts one thread for each host that is at work. Ctrl-C ends the caller's wai
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections import deque
@@ -32,8 +33,10 @@ V = TypeVar("V")
 class SshFleet:
     """Use as a context manager, or call `close`. `each` may be called by several threads."""
 
-    def __init__(self, parallel: int = PARALLEL) -> None:
+    def __init__(self, parallel: int = PARALLEL, operator: str = "") -> None:
+        """`operator`: user@machine, for the audit logs of the hosts."""
         descriptors.raise_limit()
+        self._by = {"operator": operator, "command": os.urandom(4).hex()} if operator else {}
         self._parallel = max(1, parallel)
         self._connector = Connector(self._parallel)
         self._lock = threading.Lock()
@@ -110,6 +113,7 @@ class SshFleet:
             if entry.session is None or not entry.session.alive:
                 entry.session = open_session(host, self._connector)
                 entry.session.fences = entry.fences
+                entry.session.by = self._by
                 if self._closed:
                     entry.session.close()
             return entry.session

@@ -77,6 +77,11 @@ class Session(Protocol):
     target: Any  # transport.ssh.target.Target: rsync gets the same one
     fences: dict[str, int]  # job -> number of the lock that was taken on this host, also by an earlier session
 
+    @property
+    def host_key(self) -> str:
+        """The fingerprint of the key by which the host has shown that it is itself: "SHA256:..."."""
+        ...
+
     def agent(self) -> AgentChannel:
         """Installs the agent where it is missing, starts `agent serve`, and keeps the channel. Raises Refused
         (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable."""

@@ -18,6 +18,7 @@ from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.known_hosts import fingerprint
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
 
@@ -31,6 +32,12 @@ class SshSession:
         self._agent: FramedChannel | None = None
         self._tunnels = False  # were opened
         self.fences: dict[str, int] = {}
+        self.by: dict[str, str] = {}
+
+    @property
+    def host_key(self) -> str:
+        """The fingerprint of the key by which the host has shown that it is itself."""
+        return fingerprint(self.connection.transport.get_remote_server_key().asbytes())
 
     @property
     def alive(self) -> bool:
@@ -45,7 +52,8 @@ class SshSession:
         with self._lock:
             if self._agent is None or self._agent.lost:
                 channel = self._open()
-                agent = FramedChannel(channel, self.host.name, self.fences)
+                key = getattr(self.connection.transport, "login_key", "")
+                agent = FramedChannel(channel, self.host.name, self.fences, {**self.by, "key": key} if self.by else None)
                 try:
                     agent.open(self.host.workdir, self.host.python)
                 except _BROKEN as error:

@@ -1,14 +1,24 @@
-"""No secret leaves a task in its output, whatever pieces it comes in."""
+"""No secret leaves a task in its output, whatever pieces it comes in, and however the program writes it."""
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
+import re
+import shlex
+import urllib.parse
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfdeploy.agent.log.redact import Mask
+from tfdeploy.agent.log.secret_forms import forms
 
 KEYS = ["hunter2!", "hunter2!-and-more", "abab", "a line\nof a longer one", "xyz"]
+AWKWARD = "p&s/w+rd? <\"it's\\é>\t~ end"
+PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nq83vEjRWeJCrze8SNFZ4kKvN7w\nshort\n-----END KEY-----\n"
 
 
 def masked(pieces: list[bytes], secrets: list[str] = KEYS) -> bytes:
@@ -22,8 +32,11 @@ def masked(pieces: list[bytes], secrets: list[str] = KEYS) -> bytes:
         (b"key=hunter2! ok", b"key=*** ok"),
         (b"hunter2!-and-more", b"***"),
         (b"hunter2!-and-less", b"***-and-less"),
-        (b"ababab abab", b"***ab ***"),
+        (b"ababab abab", b"*** ***"),
+        (b"abababababab.", b"***."),
+        (b"hunter2!-and-morehunter2!", b"******"),
         (b"of a longer one\n", b"***\n"),
+        (b"a line", b"a line"),
         (b"xyz", b"xyz"),
         (b"hunter2", b"hunter2"),
         (b"\xff\x00hunter2!\xff", b"\xff\x00***\xff"),
@@ -34,6 +47,68 @@ def test_a_secret_is_masked_however_it_is_cut(text: bytes, shown: bytes) -> None
     assert masked([text[at : at + 1] for at in range(len(text))]) == shown
     for one, two in itertools.combinations(range(len(text)), 2):
         assert masked([text[:one], text[one:two], text[two:]]) == shown
+
+
+@given(st.lists(st.text("ab", min_size=4, max_size=7), min_size=1, max_size=4), st.lists(st.binary(max_size=9)), st.data())
+def test_cuts_change_nothing_and_no_form_remains(secrets: list[str], noise: list[bytes], data: st.DataObject) -> None:
+    pieces = [*(piece.translate(bytes(b"ab."[value % 3] for value in range(256))) for piece in noise)]
+    pieces += [form for form in forms(secrets) if data.draw(st.booleans())]
+    pieces = data.draw(st.permutations(pieces))
+    whole = b"".join(pieces)
+    shown = masked([whole], secrets)
+    assert masked(pieces, secrets) == shown and not any(form in shown for form in forms(secrets))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    assert masked([whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])], secrets) == shown
+
+
+def test_what_is_held_is_never_longer_than_the_longest_form() -> None:
+    mask, longest = Mask(["abab"]), len(forms(["abab"])[0])
+    out = b"".join(mask.feed(0, b"ab") for _ in range(1000)) + mask.rest(0)
+    assert out == b"***"
+    for _ in range(1000):
+        mask.feed(1, b"ab")
+        assert len(mask._held.get(1, (b"", 0))[0]) < longest
+
+
+def in_base64(text: str, before: int, altchars: bytes | None = None) -> bytes:
+    return base64.b64encode(b"user:"[:before] + text.encode() + b"\nrest", altchars)
+
+
+@pytest.mark.parametrize("secret", [AWKWARD, "hf_0123456789abcdefXYZ", "\x00\xff>?~ÿ>?~".replace("\x00", "é")])
+def test_encoded_forms_are_masked(secret: str) -> None:
+    """Of base64 at most the characters that its neighbours share with it are seen: fewer than 6 bits at each end."""
+    quoted = urllib.parse.quote(secret, safe="")
+    whole = [
+        urllib.parse.quote(secret),
+        quoted,
+        re.sub("%..", lambda found: found[0].lower(), quoted),
+        urllib.parse.quote_plus(secret),
+        urllib.parse.quote(secret, safe="!'()*"),
+        "".join(f"%{byte:02x}" for byte in secret.encode()),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        json.dumps(secret).replace("/", "\\/")[1:-1],
+        json.dumps(json.dumps(secret))[3:-3],
+        repr(secret)[1:-1],
+        repr(secret.encode())[2:-1],
+        repr(secret + "'\"")[1:-4],
+        shlex.quote("'" + secret)[6:-1],
+    ]
+    for form in whole:
+        assert masked([b"<" + form.encode() + b">"], [secret]) == b"<***>", form
+    for before in range(6):
+        for altchars in (None, b"-_"):
+            left = masked([in_base64(secret, before, altchars)], [secret])
+            hidden = len(in_base64(secret, before, altchars)) - len(left) + len(b"***")
+            assert b"***" in left and hidden >= len(secret.encode()) * 8 // 6 - 1, (before, left)
+
+
+def test_each_line_of_a_key_is_masked_in_all_forms() -> None:
+    for line in PEM.splitlines():
+        hidden = len(line) >= 8
+        assert (masked([b"| " + line.encode() + b" |"], [PEM]) == b"| *** |") == hidden
+        assert (b"***" in masked([base64.b64encode(b"> " + line.encode())], [PEM])) == hidden
+    assert masked([json.dumps(PEM).encode()], [PEM]) == b'"***"'
 
 
 def test_streams_do_not_mix() -> None:

@@ -94,6 +94,8 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     with pytest.raises(VerbError):
         asked(one, "run.resume", **which)
     asked(one, "run.abort", reason="test", purge=True, **which)
+    asked(one, "audit", python=sys.executable)
+    asked(one, "audit", **which)
 
 
 def test_a_run_whose_hosts_do_not_reach_each_other(hosts: NewCluster) -> None:

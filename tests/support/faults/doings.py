@@ -21,6 +21,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.ask import ask_all
+from tfdeploy.operations.audit import Subject, audit
 from tfdeploy.operations.check import Preflight, check
 from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
@@ -41,6 +42,7 @@ from tfdeploy.operations.tensorboard import tensorboard
 from tfdeploy.operations.watch.listen import _receive
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.operations.watch.watch import Watch
+from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.store.runs import RunStore
 from tfdeploy.ui.checks import show_checks
 from tfdeploy.ui.terminal import Terminal
@@ -186,11 +188,20 @@ def stands(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return {**dict.fromkeys(HOSTS), **found.errors}
 
 
+def audits(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    found = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN), AuditTails(here / "store"))
+    assert [row["outcome"] for row in found.entries if row["host"] == OTHER] == ["prepared", "committed"]
+    assert [row["forgotten"] for row in found.secrets if row["host"] == OTHER] == [True]
+    json.dumps([found.entries, found.ports, found.secrets, found.left, found.faults, found.versions])
+    return {**dict.fromkeys(HOSTS), **found.errors}
+
+
 def asks(verb: str) -> Doing:
     return lambda fleet, here, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
 
 
 DOINGS: dict[str, tuple[Doing, ...]] = {
+    "audit": (audits,),
     "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
     "check.listen": (checks,),
     "check.knock": (checks,),

@@ -79,6 +79,7 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
         "env.make": _make,
         "tensorboard": _board,
         "check.listen": _listen,
+        "audit": _audit,
     }
     if verb in flows:
         return flows[verb](host, args)
@@ -122,6 +123,18 @@ def _state(host: str) -> dict[str, Any]:
 
 def _standing(host: str, _: Any = None) -> dict[str, Any]:
     return {"host_state": _state(host), "tasks": [_status(host)], "live": False, "left": False}
+
+
+def _audit(host: str, _: Any) -> Said:
+    """Its log has two entries."""
+    fields = {"host": host, "user": "ml", "operator": "me@here", "from": "192.0.2.9", "verb": "launch", "job": JOB, "run": RUN}
+    lines: list[bytes] = []
+    for number, outcome in enumerate(("prepared", "committed"), 1):
+        prev = hashlib.sha256(lines[-1]).hexdigest() if lines else ""
+        entry = {**fields, "n": number, "time": 1.5, "outcome": outcome, "prev": prev, "secrets": ["TOKEN"][: 2 - number]}
+        lines.append(json.dumps(entry).encode())
+    items = [({}, frames.pack(b"")), ({}, frames.pack(b"\n".join([*lines, b""])))]
+    return Said(items, {"left": [{"kind": "secret", "path": "/x"}], "held": [], "tensorflow": None})
 
 
 def _plan(host: str, args: dict[str, Any]) -> Said:

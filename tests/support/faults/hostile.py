@@ -235,7 +235,13 @@ class LyingFleet(SshFleet):
 
     def session(self, host: Host, *_: Any) -> Any:
         tunnel = SimpleNamespace(port=1, close=lambda: None)
-        about: dict[str, Any] = {"host": host, "target": host.name, "alive": True, "tunnel": lambda *_: tunnel}
+        about: dict[str, Any] = {
+            "host": host,
+            "target": host.name,
+            "host_key": host.name,
+            "alive": True,
+            "tunnel": lambda *_: tunnel,
+        }
         return SimpleNamespace(**about, fences={}, agent=lambda: self._agent(host.name), close=lambda: None)
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:

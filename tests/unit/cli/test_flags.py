@@ -35,6 +35,7 @@ HONOUR = (
     "logs",
     "status",
     "runs",
+    "audit",
     "fetch",
     "tensorboard",
     "exec",

@@ -163,7 +163,7 @@ def uncommented(text):
 def test_all_commented_keys_are_right_too(here):
     Path("job.yaml").write_text(uncommented(job_text(name="x", mode="async", command=["python", "{data.digits}"])))
     job = load_job(Path("job.yaml"), environ={})
-    assert (job.keep, job.secrets, job.roles["ps"].count) == (("checkpoints",), ("WANDB_API_KEY",), 2)
+    assert (job.keep, job.secrets, job.roles["ps"].count) == (("checkpoints",), ("WANDB_API_KEY", "HF_TOKEN", "DB"), 2)
     Path("hosts.yaml").write_text(uncommented(inventory_text({"n1": {"address": "192.0.2.1"}, "n2": {"user": "me"}})))
     n1, n2 = load_inventory(Path("hosts.yaml")).hosts
     assert (n1.jump, n1.ports, n2.user) == ("bastion.example.org", (2222, 2299), "me")

@@ -13,7 +13,7 @@ import time
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Gpu, Versions
+    from tfdeploy.agent.facts import Gpu, Versions
 
 UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 WITHIN_S = 20.0  # a cold interpreter on a network disk

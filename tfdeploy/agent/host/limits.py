@@ -10,7 +10,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 from tfdeploy.agent.host.disk import MOST_FREE, free_of
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Room
+    from tfdeploy.agent.facts import Room
 
 _NAMES = {  # as `ulimit` describes them -> the system's name
     "open files": resource.RLIMIT_NOFILE,

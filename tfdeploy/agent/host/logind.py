@@ -7,7 +7,7 @@ import os
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Logout
+    from tfdeploy.agent.facts import Logout
 
 SESSIONS = "/run/systemd/sessions"
 _LINGER = "/var/lib/systemd/linger"

@@ -8,7 +8,7 @@ import re
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Mount
+    from tfdeploy.agent.facts import Mount
 
 MOUNTS = "/proc/self/mounts"
 _LONGEST = 4000

@@ -7,7 +7,7 @@ from tfdeploy.agent.host.disk import MOST_FREE
 from tfdeploy.agent.host.installed import Asked, find_program
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Quota
+    from tfdeploy.agent.facts import Quota
 
 _KIB = 1024
 

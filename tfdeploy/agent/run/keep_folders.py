@@ -11,7 +11,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Iterator, L
 from tfdeploy.agent.errors import VerbError
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import KeepFact
+    from tfdeploy.agent.facts import KeepFact
 
 RECORD = "checkpoint"
 TRIES = 20  # looks at a folder whose `checkpoint` record is being replaced

@@ -8,6 +8,7 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Iterator, List, Optional, Set
+from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
@@ -19,7 +20,9 @@ _FOLDERS_S = 10.0
 
 
 def forget_secrets(paths: RunPaths) -> None:
+    """Also what a prepare that was killed as it wrote them left."""
     for name in SECRET_FILES:
+        remove_temporaries(paths.file(name))
         try:
             os.unlink(paths.file(name))
         except OSError:

@@ -23,6 +23,8 @@ class Context:
         self.host = host  # this machine's name in the inventory of this session, or ""
         self.agent_dir = agent_dir  # the unpacked agent: `python -S -E agent_dir VERB` starts it again
         self.closing: Dict[str, Callable[[], None]] = {}
+        self.noted: List[object] = []  # serve/audit_log.py: what this session has written, and how many entries it could not
+        self.missed = 0
 
 
 class Call:
@@ -39,6 +41,7 @@ class Call:
         self.blob = blob
         self.item = item or (lambda header, blob: None)
         self.cancelled = cancelled or threading.Event()
+        self.secrets: List[str] = []  # the names of those that it delivers, for the audit log
 
     def name(self, key: str) -> str:
         """A name that is safe in a path: allow-list, or VerbError bad_name."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "check": "check_links",
+    "audit": "audit",
     "data": "dataset",
     "env": "env",
     "fetch": "fetch",
@@ -49,6 +50,20 @@ FENCED = (  # they change a job's files: only for a session that holds its lock,
     "run.prepare",
 )
 
+ACTS = {  # they change this host, or read files from it: verb -> the operator's verb, and the outcome in the audit log
+    "data.commit": ("sync", "sent"),
+    "env.make": ("setup", "environment made"),
+    "fetch.list": ("fetch", "files listed"),
+    "keep.place": ("fetch", "files put in place"),
+    "release.commit": ("sync", "sent"),
+    "run.abort": ("launch", "rolled back"),
+    "run.commit": ("launch", "committed"),
+    "run.prepare": ("launch", "prepared"),
+    "run.resume": ("status", "resumed"),
+    "run.stop": ("stop", "stopped"),
+    "tensorboard": ("tensorboard", "served"),
+}
+
 
 def ping(call: Call) -> Clock:
     return {"clock": time.time()}
@@ -62,7 +77,8 @@ def find_verb(name: Any) -> Verb:
         module = MODULES.get(name) or MODULES.get(name.partition(".")[0])
         verbs: Dict[str, Verb] = importlib.import_module("tfdeploy.agent.serve." + module).VERBS if module else {}
         if name in verbs:
-            return _fenced(verbs[name]) if name in FENCED else verbs[name]
+            verb = _fenced(verbs[name]) if name in FENCED else verbs[name]
+            return _audited(verb, *ACTS[name]) if name in ACTS else verb
     raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
 
 
@@ -74,3 +90,23 @@ def _fenced(verb: Verb) -> Verb:
         return verb(call)
 
     return checked
+
+
+def _audited(verb: Verb, word: str, outcome: str) -> Verb:
+    """Writes its entry when it has ended. A program that runs for the whole session gets it when it begins."""
+
+    def noted(call: Call) -> object:
+        from tfdeploy.agent.serve import audit_log
+
+        if word == "tensorboard":
+            audit_log.note(call, word, outcome)
+        try:
+            value: Any = verb(call)
+        except Exception as error:
+            audit_log.note(call, word, "failed: %s" % getattr(error, "code", type(error).__name__))
+            raise
+        alive = value.get("survivors") if isinstance(value, dict) else None
+        audit_log.note(call, word, "%d processes alive" % len(alive) if alive else outcome)
+        return value
+
+    return noted

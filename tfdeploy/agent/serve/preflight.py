@@ -13,7 +13,7 @@ from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import Asked, read_driver, start_driver
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Preflight
+    from tfdeploy.agent.facts import Preflight
 
 _DISPLAY = "0x03"  # PCI class of display controllers and of 3D controllers
 _NVIDIA = "0x10de"

@@ -38,7 +38,7 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import holds_lock
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import HostFacts, Interpreter, LiveRun, Machine, Preflight
+    from tfdeploy.agent.facts import HostFacts, Interpreter, LiveRun, Machine, Preflight
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000

@@ -20,7 +20,7 @@ from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
-from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
+from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, old_secrets, reap, task_processes
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import prepare_lock, run_status
 from tfdeploy.agent.serve.call import Call, Verb
@@ -83,6 +83,7 @@ def commit(call: Call) -> Nothing:
     _wait_for(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
     if not _is_committed(paths):
         refuse_ended(paths, also=("ending",))
+    old_secrets.forget_superseded(paths)
     return {}
 
 
@@ -147,6 +148,8 @@ def stop(call: Call) -> Ended:
         if before is None or before.get("grace_s", grace_s) > grace_s:
             _leave_word_to_end(paths, "stop", grace_s=grace_s)
     left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
+    if not left and _phase(paths) == "ended":
+        leftovers.forget_secrets(paths)  # the disk may have refused it at the run's end
     return {"survivors": left, "seconds": round(time.monotonic() - begun, 3), "messenger": _lingers(paths)}
 
 

@@ -37,6 +37,7 @@ def prepare(call: Call) -> Prepared:
     """Prepares the run of `part`; a second call for the same plan changes nothing. Raises VerbError bad_part, bad_name, refused,
     locked, exists, live_run, no_release, no_program, port_taken, agent, disk, cancelled, ended."""
     given = prepare_args.given(call)
+    call.secrets = list(given.secrets)
     part = prepare_args.part(given)
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
     check(paths.workdir, *layout.of_job(part.job))

@@ -30,11 +30,12 @@ class Nothing(Answer):
 @dataclass(frozen=True)
 class Verb(Generic[V_co]):
     """Answered once. `value`: the answer's type, for msgspec. `fenced`: sent with the fence number of the job's lock; the
-    host refuses it once another operator has taken the lock."""
+    host refuses it once another operator has taken the lock. `acts`: sent with who acts, for the host's audit log."""
 
     name: str
     value: type[V_co]
     fenced: bool = False
+    acts: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Flow(Generic[I_co, V_co]):
     item: type[I_co]
     value: type[V_co]
     fenced: bool = False
+    acts: bool = False
 
 
 def optional(cls: type[V]) -> type[V | None]:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import paramiko
@@ -36,12 +36,15 @@ I = TypeVar("I")  # noqa: E741 - an item
 class FramedChannel:
     """`open` starts the agent; see protocols.AgentChannel for the rest."""
 
-    def __init__(self, channel: paramiko.Channel, host: str, fences: dict[str, int] | None = None) -> None:
-        """`fences`: job -> number of the lock that this machine has taken on the host."""
+    def __init__(
+        self, channel: paramiko.Channel, host: str, fences: dict[str, int] | None = None, by: Mapping[str, str] | None = None
+    ) -> None:
+        """`fences`: job -> number of the lock that this machine has taken on the host. `by`: who acts, for its audit log."""
         self.hello: Hello
         self.clock_skew_s = 0.0
         self.noise = ""
         self._channel, self._host, self._fences = channel, host, {} if fences is None else fences
+        self._by = dict(by or {})
         self._lock = threading.Lock()  # ids, answers, lost
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
@@ -79,7 +82,7 @@ class FramedChannel:
         with self._lock:
             self._calls += 1
         try:
-            self._send({"id": number, "verb": verb.name, "args": self._with_fence(verb, args)}, blob)
+            self._send({"id": number, "verb": verb.name, "args": self._full(verb, args)}, blob)
             value = checked_frame(answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host)
             if verb.name in ("lock", "unlock"):
                 self._locked = verb.name == "lock"
@@ -92,7 +95,7 @@ class FramedChannel:
     def stream(self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
         answer = Reply(self._host, self._wait_for_room)
         number = self._register(answer)
-        self._send({"id": number, "verb": flow.name, "args": self._with_fence(flow, args)})
+        self._send({"id": number, "verb": flow.name, "args": self._full(flow, args)})
         return VerbStream(answer, flow, lambda: self._cancel(number), silence_s)
 
     def hurry(self) -> None:
@@ -107,6 +110,10 @@ class FramedChannel:
         self._fail_all(HostUnreachable("the session was closed", where=self._host))
         self._channel.close()
         self._reader.wake()
+
+    def _full(self, verb: Verb[Any] | Flow[Any, Any], args: Args | None) -> Args:
+        whole = self._with_fence(verb, args)
+        return {**whole, "by": self._by} if verb.acts and self._by else whole
 
     def _with_fence(self, verb: Verb[Any] | Flow[Any, Any], args: Args | None) -> Args:
         number = self._fences.get(str((args or {}).get("job", ""))) if verb.fenced else None

@@ -44,6 +44,7 @@ class _Packetizer(paramiko.packet.Packetizer):
 
 
 class _Transport(paramiko.Transport):
+    login_key = ""  # fingerprint of the key that was accepted
     _active_check_timeout = 2.0  # paramiko polls 10 times a second; our links wake up when they are closed
 
 
@@ -107,6 +108,7 @@ class Connector:
             finally:
                 offer.close()
         link.budget = None
+        connection.transport.login_key = offer.accepted
         keepalive.watch(connection.transport, link)
         return connection
 

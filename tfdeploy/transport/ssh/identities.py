@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob
 
+from tfdeploy.transport.ssh.known_hosts import fingerprint
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 
@@ -37,6 +38,7 @@ class Offer(AuthStrategy):
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
         self.tried = 0
+        self.accepted = ""  # fingerprint of the key that was accepted
         self.wanted: tuple[str, ...] = ()  # login methods that it asks for after it has accepted a key
         self.notes: list[str] = []
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext  # stops the host's time-out while an agent signs
@@ -130,6 +132,7 @@ class _Source(InMemoryPrivateKey):
         if wanted := super().authenticate(transport):
             self._offer.wanted = tuple(wanted)
             raise paramiko.ssh_exception.PartialAuthentication(wanted)
+        self._offer.accepted = fingerprint(self.pkey.asbytes())
         return wanted
 
 

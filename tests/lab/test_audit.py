@@ -1,0 +1,260 @@
+"""A canary secret and the audit: nobody but the program sees it, nothing of it stays, and the hosts say who did what."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import write_job
+from support.waiting import wait_for
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+KILLS, MANY_KILLS = 2, 100
+WAITS_S = 3.0
+MARK = f"c4nary{os.urandom(4).hex()}"
+CANARIES = {"TOKEN": f"{MARK}-token", "FILE": f'{MARK}/+ "<é>\\\n{MARK}-line-two\n', "TOLD": f"{MARK}=told"}
+HASTY = f"""import sys
+from tfdeploy.agent.record import replace
+from tfdeploy.cli.main import main
+from tfdeploy.planning import host_parts
+whole = host_parts._part
+host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S}, commit_within_s={WAITS_S})
+sys.exit(main())
+"""
+SHOWS = """import base64, json, os, sys, time, urllib.parse
+for name in ("TOKEN", "FILE", "TOLD"):
+    text = os.environ[name]
+    for before in range(3):
+        print(base64.b64encode(b"x" * before + text.encode()).decode())
+        print(base64.urlsafe_b64encode(b"x" * before + text.encode()).decode())
+    print(text, urllib.parse.quote(text), urllib.parse.quote_plus(text), json.dumps(text), repr(text), repr(text.encode()))
+    for at in range(0, len(text), 3):
+        sys.stderr.write(text[at:at + 3]); sys.stderr.flush(); time.sleep(0.002)
+print("all shown", flush=True)
+if "--die" in sys.argv:
+    raise SystemExit("no good: " + os.environ["TOKEN"])
+time.sleep(1000)
+"""
+LOOK = """
+import json, os, sys
+wanted = [bytes.fromhex(word) for word in sys.argv[2].split(",")]
+found = []
+for folder, _, names in os.walk(os.path.expanduser(sys.argv[1])):
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            content = open(path, "rb").read() if os.path.isfile(path) else b""
+        except OSError:
+            continue
+        if any(form in content for form in wanted) or any(form in os.fsencode(path) for form in wanted):
+            found.append(path)
+print(json.dumps(found))
+"""
+
+
+def in_forms(text: str) -> set[str]:
+    """Found here without the code that masks. Of base64 what lies behind the first and before the last four characters."""
+    whole = [f"{text}", urllib.parse.quote(text), urllib.parse.quote_plus(text), json.dumps(text)[1:-1], repr(text)[1:-1]]
+    for before in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            whole.append(encode(b"x" * before + text.encode()).decode()[4:-4])
+    return {*whole, repr(text.encode())[2:-1], *(line for line in text.splitlines() if len(line) >= 8)}
+
+
+WANTED = sorted(form.encode() for text in CANARIES.values() for form in in_forms(text))
+
+
+@pytest.fixture
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    made = tfdeploy(few_hosts)
+    made.program = ["-c", HASTY]
+    made.env["TOKEN"] = CANARIES["TOKEN"]
+    (made.home / "secret-file").write_text(CANARIES["FILE"] + "\n")
+    (made.home / "told").write_text(CANARIES["TOLD"] + "\n")
+    sources = {"TOKEN": "env", "FILE": {"file": "~/secret-file"}, "TOLD": {"command": ["cat", "../told"]}}
+    write_job(made, "canary", "quick.py", flags="none", secrets=sources, stop={"grace": "1s"})
+    (made.cwd / "quick.py").write_text(SHOWS)
+    return made
+
+
+def leaks(operator: Tfdeploy, folder: str = "~") -> dict[str, list[str]]:
+    """host -> its files that show a canary in any form."""
+    words = [LOOK, folder, ",".join(form.hex() for form in WANTED)]
+    found = {}
+    for host in operator.lab.hosts:
+        done = subprocess.run(operator.lab.on(host, ["python3", "-ISc", *words]), capture_output=True, text=True, check=True)
+        found[host] = json.loads(done.stdout)
+    return {host: paths for host, paths in found.items() if paths}
+
+
+def shown(data: bytes | str) -> list[bytes]:
+    text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
+    return [form for form in WANTED if form in text]
+
+
+@pytest.fixture
+def watcher() -> Iterator[list[str]]:
+    """Command lines of any process of this machine, hosts included, that showed a canary while the test ran."""
+    seen: list[str] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        mark = MARK.encode()
+        while not over.wait(0.05):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                with suppress(OSError):
+                    line = Path("/proc", pid, "cmdline").read_bytes()
+                    if mark in line:
+                        seen.append(line.replace(b"\0", b" ").decode(errors="replace"))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield seen
+    over.set()
+    thread.join()
+
+
+def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
+    """A launch killed at a random moment. Returns what it had said."""
+    events = operator.home / f"events-{number}"
+    process = operator.start("launch", "--detach", "-v", "--name", f"canary-{number}", "--events", str(events))
+    step = chance.choice(("probe", "sync", "prepare", "start", "commit"))
+    begun = f'"step": "{step}"'.replace(" ", "").encode()
+
+    def reached() -> bool:
+        return process.poll() is not None or (events.exists() and begun in events.read_bytes().replace(b" ", b""))
+
+    wait_for(reached, 20, step, poll_s=0.005)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(chance.random() * 0.2)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    said, _ = process.communicate(timeout=20)
+    return said + events.read_text(errors="replace") if events.exists() else said
+
+
+def kills(operator: Tfdeploy, count: int, seed: int) -> None:
+    """Nothing of what was killed shows a canary, and it is gone from the hosts when their wait for the launch is over."""
+    chance = random.Random(seed)
+    for number in range(count):
+        assert shown(killed(operator, number, chance)) == [], number
+    committed = {row["run"] for row in operator.json("runs")["runs"] if row["live"]}
+    for run in committed:
+        operator.run("stop", run, "--now")
+    wait_for(
+        lambda: operator.run("status").returncode in (0, 2) and not leaks(operator, "~/tfdeploy"), 40, "all secrets are gone"
+    )
+
+
+def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(operator: Tfdeploy, watcher: list[str]) -> None:
+    lab, run = operator.lab, "canary-live"
+    kills(operator, KILLS, seed=1)
+    outputs = [operator.run("launch", "--detach", "--json", "-v", "--name", run, exit_code=0)]
+    wait_for(
+        lambda: operator.run("logs", run, "--output", "raw").stdout.count("all shown") == len(lab.hosts), 20, "it has shown all"
+    )
+    at = {host: [path.rpartition("/")[2] for path in paths] for host, paths in leaks(operator, "~/tfdeploy").items()}
+    assert at == {host: ["env.json"] for host in lab.hosts}
+    outputs += [operator.run(*words, run) for words in (("logs", "--json"), ("status", "--json"), ("audit", "--json"))]
+    assert outputs[1].stdout.count("***") > 20 * len(lab.hosts)
+    live = json.loads(outputs[-1].stdout)
+    assert live["ok"] and outputs[-1].returncode == 0 and {row["forgotten"] for row in live["secrets"]} == {False}
+
+    folder = f"~/tfdeploy/canary/runs/{run}/hosts/n2"
+    minder = json.loads(on_host(lab, "n2", f"cat {folder}/state.json"))["minder_pid"]
+    supervisors = [json.loads(on_host(lab, "n2", f"cat {folder}/tasks/*/status.json"))["supervisor_pid"]]
+    on_host(lab, "n2", f"kill -9 {minder} {' '.join(map(str, supervisors))}")
+    operator.run("stop", run, exit_code=0)
+    check_log(operator, operator.json("audit", run))
+
+    assert leaks(operator, "~/tfdeploy") == {}
+    (operator.cwd / "quick.py").write_text(SHOWS)
+    outputs.append(operator.run("launch", "--name", "canary-dies", "-v", "--", "python", "quick.py", "--die", exit_code=1))
+    assert "no good: ***" in outputs[-1].stderr
+    rolled_back = operator.json("audit", "canary-dies")
+    assert "rolled back" in {row["outcome"] for row in rolled_back["entries"]} and rolled_back["left"] == []
+    assert watcher == []  # the next one types it
+    outputs.append(operator.run("launch", "--", "python", f"--x={CANARIES['TOLD']}", exit_code=2))
+    assert [shown(done.stdout + done.stderr) for done in outputs] == [[]] * len(outputs)
+    assert leaks(operator, "~/tfdeploy") == {}
+    state = [path for path in (operator.home / "state").rglob("*") if path.is_file()]
+    assert state and [path for path in state if shown(path.read_bytes())] == []
+
+
+def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
+    """The entries of the run on each host; an edit there shows, with host and line."""
+    assert found["ok"] and found["left"] == [] and {row["forgotten"] for row in found["secrets"]} == {True}
+    by_host = {host: [row["outcome"] for row in found["entries"] if row["host"] == host] for host in operator.lab.hosts}
+    assert by_host["n1"][:2] == ["prepared", "committed"] and set(by_host["n3"]) == {"prepared", "committed", "stopped"}
+    assert {row["verb"] for row in found["entries"]} == {"launch", "stop"}
+    one = found["entries"][0]
+    assert one["operator"].endswith(f"@{os.uname().nodename}") and one["key"].startswith("SHA256:") and one["from"]
+    assert {row["protect"] for row in found["ports"]} and {row["host"] for row in found["versions"]["hosts"]} == set(by_host)
+    folder, log = "~/tfdeploy/canary/runs/canary-live/hosts", "~/tfdeploy/.audit/*/log.jsonl"
+    on_host(operator.lab, "n3", f"cp -p {folder}/n3/part.json {folder}/n3/env.json; touch {folder}/../strange")
+    left = operator.json("audit", found["run"], exit_code=1)
+    assert {(row["host"], row["kind"]) for row in left["left"]} == {("n3", "secret"), ("n3", "foreign")}
+    assert {row["host"] for row in left["secrets"] if not row["forgotten"]} == {"n3"}
+    on_host(operator.lab, "n3", f"rm {folder}/n3/env.json {folder}/../strange")
+    on_host(operator.lab, "n2", f'cp -p {log} /tmp/kept && sed -i \'2s/"operator":"[^"]*"/"operator":"you@there"/\' {log}')
+    changed = operator.json("audit", exit_code=1)
+    on_host(operator.lab, "n2", f"for log in {log}; do cp -p /tmp/kept $log; done")
+    assert [(row["host"], row["line"]) for row in changed["faults"] if not row["harmless"]] == [("n2", "log.jsonl:2")]
+    on_host(operator.lab, "n2", f"sed -i 2,\\$d {log}")
+    cut = operator.json("audit", exit_code=1)
+    on_host(operator.lab, "n2", f"for log in {log}; do cp -p /tmp/kept $log; done")
+    assert [(row["host"], "cut off" in row["what"]) for row in cut["faults"] if not row["harmless"]] == [("n2", True)]
+
+
+@pytest.mark.long
+def test_a_host_that_was_off_is_named_until_its_secrets_are_gone(operator: Tfdeploy) -> None:
+    lab, run = operator.lab, "canary-off"
+    operator.run("launch", "--detach", "--name", run, exit_code=0)
+    lab.kill("n3")
+    operator.run("stop", run, exit_code=4)
+    away = operator.json("audit", run, exit_code=4)
+    assert [row["host"] for row in away["errors"]] == ["n3"] and not away["ok"]
+    gone = {(row["host"], row["forgotten"]) for row in away["secrets"]}
+    assert gone == {("n1", True), ("n2", True), ("n3", None)}
+    lab.boot("n3")
+    back = operator.json("audit", run, exit_code=1)
+    assert {(row["host"], row["kind"]) for row in back["left"]} == {("n3", "secret")}
+    assert {row["host"] for row in back["secrets"] if not row["forgotten"]} == {"n3"}
+    assert "something is left" in operator.run("audit", run, exit_code=1).stdout
+    operator.run("stop", run, exit_code=0)
+    assert operator.json("audit", run)["left"] == [] and leaks(operator, "~/tfdeploy") == {}
+
+
+@pytest.mark.long
+def test_secrets_of_a_rebooted_host_go_with_the_next_run_of_the_job(operator: Tfdeploy) -> None:
+    operator.run("launch", "--detach", "--name", "canary-old", exit_code=0)
+    for host in operator.lab.hosts:
+        operator.lab.kill(host)
+    for host in operator.lab.hosts:
+        operator.lab.boot(host)
+    assert set(leaks(operator, "~/tfdeploy")) == set(operator.lab.hosts)
+    operator.run("launch", "--detach", "--name", "canary-new", exit_code=0)
+    assert operator.json("audit", "canary-old")["left"] == []
+    operator.run("stop", "canary-new", exit_code=0)
+    assert leaks(operator, "~/tfdeploy") == {}
+
+
+@pytest.mark.soak
+def test_a_canary_survives_no_kill_of_its_launch(operator: Tfdeploy, watcher: list[str]) -> None:
+    kills(operator, MANY_KILLS, seed=2)
+    assert watcher == []

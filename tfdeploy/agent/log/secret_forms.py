@@ -1,0 +1,76 @@
+"""The forms in which a program may print a secret: as it is, in base64, percent-encoded, JSON-escaped, as Python's repr has it.
+
+Pure. Forms that say too little of a secret, or would match ordinary text, are left out.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+
+from tfdeploy.agent.annotations import Iterable, Iterator, List
+
+SHORTEST = 4  # characters; masking less would make the log unreadable and hide nothing
+SHORTEST_LINE = 8  # of one line of a value that has several
+_SHORTEST_BASE64 = 5
+_UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
+_SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")  # quote(safe=''), quote, encodeURIComponent, all escaped
+
+
+def forms(texts: Iterable[str]) -> List[bytes]:
+    """All forms of all texts, the longest first."""
+    found = {form for text in texts for piece in _pieces(text) for form in _of(piece)}
+    return sorted(found, key=lambda form: (-len(form), form))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The value, without the white space around it too, and each line of a value that has several."""
+    lines = [line.strip() for line in text.splitlines()]
+    longest = [line for line in lines if len(line) >= SHORTEST_LINE] if len(lines) > 1 else []
+    for piece in [text, text.strip(), *longest]:
+        if len(piece) >= SHORTEST:
+            yield piece
+
+
+def _of(text: str) -> Iterator[bytes]:
+    raw = text.encode("utf-8", "surrogateescape")
+    yield raw
+    yield from _base64(raw)
+    for safe in _SAFE:
+        for form in ("%%%02X", "%%%02x"):
+            encoded = b"".join(bytes((byte,)) if byte in safe else (form % byte).encode("ascii") for byte in raw)
+            yield encoded
+            yield encoded.replace(b"%20", b"+")
+    for escaped in _escaped(text, raw):
+        yield escaped.encode("utf-8", "surrogateescape")
+
+
+def _base64(raw: bytes) -> Iterator[bytes]:
+    """What base64 makes of it wherever it stands in a longer text: at 0, 1 or 2 bytes behind a multiple of three. Characters at
+    both ends that depend on its neighbours too are left out."""
+    for before in range(3):
+        encoded = binascii.b2a_base64(b"\0" * before + raw, newline=False)
+        own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
+        if len(own) >= _SHORTEST_BASE64:
+            yield own
+            yield own.replace(b"+", b"-").replace(b"/", b"_")
+
+
+def _escaped(text: str, raw: bytes) -> Iterator[str]:
+    for ascii_only in (True, False):
+        in_json = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+        yield in_json
+        yield in_json.replace("/", "\\/")
+        yield _html_safe(in_json)
+        yield json.dumps(in_json, ensure_ascii=ascii_only)[1:-1]  # JSON within JSON
+    for shown in (repr(text)[1:-1], repr(raw)[2:-1]):
+        plain = shown.replace("\\'", "'")
+        yield plain
+        yield plain.replace("'", "\\'")
+    yield text.replace("'", "'\\''")  # a shell's trace
+    yield text.replace("'", "'\"'\"'")
+
+
+def _html_safe(in_json: str) -> str:
+    """As Go's encoder writes it."""
+    return in_json.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

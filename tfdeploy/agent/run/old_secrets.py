@@ -1,0 +1,34 @@
+"""Secrets that lie in a run's folder although the run is over, or can no longer go on: a host was rebooted, or all was killed."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import List
+from tfdeploy.agent.run import check_files, leftovers, liveness
+from tfdeploy.agent.run.find import run_names
+from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
+
+
+def forget_superseded(paths: RunPaths) -> None:
+    """Removes the secrets of the job's other runs on this host that are not alive: once this run is committed, none of them can
+    be resumed."""
+    for run in run_names(paths.workdir, paths.job):
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+        if run == paths.run or not secret_files(other) or check_files.wrong(paths.workdir, paths.job, run, paths.host):
+            continue
+        if not liveness.is_live(other):
+            leftovers.forget_secrets(other)
+
+
+def secret_files(paths: RunPaths) -> List[str]:
+    """The paths of the run's secrets that are there, and of halves that a killed prepare left."""
+    try:
+        names = os.listdir(paths.host_dir)
+    except OSError:
+        return []
+    return sorted(paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_HALVES))
+
+
+_HALVES = tuple(".%s." % name for name in SECRET_FILES)

@@ -1,0 +1,194 @@
+"""`audit`: the audit log, and what lies here that no run needs: secrets, halves, foreign files, processes. Changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+
+from tfdeploy.agent import frames, layout, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional, Tuple
+from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.host import installed, processes
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, task_processes
+from tfdeploy.agent.run.find import is_own, job_names, read_origin, run_names
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import audit_log
+from tfdeploy.agent.serve.call import Call
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import AuditHere, HeldSecrets, LeftHere
+
+MOST_LEFT = 1000
+MOST_HELD = 10_000
+_OURS = (".agent", layout.IN_DOUBT, ".envs", layout.AUDIT)
+_OF_JOB = ("releases", "data", "keep", "locks", "fences", "runs")
+_OF_RUN = (layout.PLAN, "cwd", "hosts")
+_OF_SESSIONS = (".tensorboard-",)  # removed when the session ends
+_HALVES = (".cwd.", ".staging-", "gone-")
+
+Left = Tuple[str, str]  # kind, path
+
+
+def audit(call: Call) -> AuditHere:
+    """Items with the packed files of the log, the older first. `job`, `run`: only what is left of that run; `python`: whose
+    TensorFlow is looked up."""
+    workdir = call.context.workdir
+    job, run, told = call.text("job"), call.text("run"), call.context.host
+    for content in audit_log.contents(workdir):
+        call.item({}, frames.pack(content))
+    asked = installed.start_python(installed.find_program(call.text("python"))) if call.flag("python") else None
+    if run:
+        found = itertools.chain(_of_run(workdir, call.name("job"), call.name("run"), told), _processes(workdir, job, run))
+    else:
+        found = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
+    rows: List[LeftHere] = [{"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)]
+    return {
+        "left": rows,
+        "held": _held(workdir, job, run, told),
+        "tensorflow": installed.read_python(asked, "")[0]["tensorflow"] if asked is not None else None,
+    }
+
+
+# --- runs
+
+
+def _parts(workdir: str, job: str, run: str, told: str) -> List[RunPaths]:
+    """This machine's folders of the run. Hosts that share the workdir have theirs beside it: whether something of those is alive
+    cannot be seen here. `told`: see find.is_own."""
+    names = [name for name in _names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) if NAME.match(name)]
+    if told in names:
+        names = [told]
+    elif len(names) > 1:
+        names = [name for name in names if is_own(read_origin(layout.state_file(workdir, job, run, name)), name, told)]
+    return [RunPaths(layout.host_dir(workdir, job, run, name)) for name in names]
+
+
+def _held(workdir: str, job: str, run: str, told: str) -> List[HeldSecrets]:
+    """The runs whose secrets lie here."""
+    found: List[HeldSecrets] = []
+    for each in [job] if run else job_names(workdir):
+        for name in [run] if run else run_names(workdir, each):
+            for paths in _parts(workdir, each, name, told):
+                if old_secrets.secret_files(paths) and len(found) < MOST_HELD:
+                    found.append({"job": each, "run": name, "host": paths.host})
+    return found
+
+
+def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
+    if not os.path.isdir(layout.run_dir(workdir, job, run)):
+        return
+    parts = _parts(workdir, job, run, told)
+    for paths in parts:
+        if _is_busy(paths):
+            continue
+        yield from (("secret", path) for path in old_secrets.secret_files(paths))
+        if not paths.is_whole():
+            yield "half a run", paths.host_dir
+        elif in_doubt.is_in_doubt(paths):
+            yield "a launch that did not end", paths.host_dir
+    if not parts or not any(_is_busy(paths) for paths in parts):
+        yield from _strange(layout.run_dir(workdir, job, run), _OF_RUN)
+    if not _names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(workdir, job):
+        yield "half a run", layout.run_dir(workdir, job, run)
+
+
+def _is_busy(paths: RunPaths) -> bool:
+    """A launch is preparing it, or it is alive. A minder that stays to tell its peers of the end needs nothing more of it."""
+    if check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
+        return is_locked(paths.minder_lock) or (in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job))
+    return paths.state().phase != "ended" and (is_locked(paths.minder_lock) or liveness.is_live(paths))
+
+
+def _is_locked(workdir: str, job: str) -> bool:
+    folder = layout.locks_dir(workdir, job)
+    return any(is_locked(os.path.join(folder, name)) for name in _names(folder) if name.endswith(".lock"))
+
+
+# --- the workdir
+
+
+def _of_workdir(workdir: str, told: str) -> Iterator[Left]:
+    for name, is_folder in _own(workdir):
+        job_dir = os.path.join(workdir, name)
+        if name in _OURS:
+            continue
+        if not is_folder or not NAME.match(name) or not any(os.path.isdir(os.path.join(job_dir, each)) for each in _OF_JOB):
+            yield "foreign", job_dir
+            continue
+        yield from _of_job(workdir, name, told)
+    yield from (("foreign", path) for path in _others(workdir))
+
+
+def _of_job(workdir: str, job: str, told: str) -> Iterator[Left]:
+    job_dir = layout.job_dir(workdir, job)
+    yield from (("foreign", path) for path in _others(job_dir))
+    yield from (("foreign", os.path.join(job_dir, name)) for name, _ in _own(job_dir) if name not in _OF_JOB)
+    if not _is_locked(workdir, job):
+        yield from _strange(layout.releases_dir(workdir, job), ())
+        yield from _strange(layout.runs_dir(workdir, job), ())
+    for run in run_names(workdir, job):
+        yield from _of_run(workdir, job, run, told)
+
+
+def _strange(folder: str, known: Tuple[str, ...]) -> Iterator[Left]:
+    """Halves that something which was killed left in this folder; with `known`, also what is none of these names."""
+    for name in _names(folder):
+        if name.startswith(_HALVES) or name.endswith(".tmp"):
+            yield "half", os.path.join(folder, name)
+        elif known and name not in known and not name.startswith(_OF_SESSIONS):
+            yield "foreign", os.path.join(folder, name)
+
+
+def _own(folder: str) -> Iterator[Tuple[str, bool]]:
+    """(name, whether it is a folder) of what is ours or root's in this folder, and no link."""
+    for name in _names(folder):
+        about = _lstat(os.path.join(folder, name))
+        if about is not None and _is_own(about):
+            yield name, stat.S_ISDIR(about.st_mode)
+
+
+def _others(folder: str) -> Iterator[str]:
+    """What is another user's in this folder, or a link."""
+    for path in (os.path.join(folder, name) for name in _names(folder)):
+        about = _lstat(path)
+        if about is not None and not _is_own(about):
+            yield path
+
+
+def _is_own(about: os.stat_result) -> bool:
+    return about.st_uid in (0, os.geteuid()) and not stat.S_ISLNK(about.st_mode)
+
+
+def _lstat(path: str) -> Optional[os.stat_result]:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None  # gone meanwhile
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+# --- processes
+
+
+def _processes(workdir: str, job: str = "", run: str = "") -> Iterator[Left]:
+    """Processes with the marker of a run that is over here, or whose folder is gone."""
+    above = os.path.realpath(workdir) + os.sep
+    for pid in sorted(processes.all_processes()):
+        marks = processes.environment(pid)
+        folder, name = marks.get(task_processes.FOLDER_MARKER, ""), marks.get(wire.MARKER)
+        if name is None or not folder.startswith(above) or (run and (job, run) != (marks.get("TFDEPLOY_TASK_JOB"), name)):
+            continue
+        paths = RunPaths(folder)
+        if not paths.is_whole() or paths.state().phase == "ended":
+            yield "process", "/proc/%d" % pid
+
+
+VERBS = {"audit": audit}

@@ -1,0 +1,287 @@
+"""The audit log of this host, .audit/<hostname>/log.jsonl: a line for each act of an operator, with the hash of the last one.
+
+Only verbs that act load this module. The control side checks the chain (model/audit_chain.py). The log is bounded: at MOST_BYTES
+it becomes log.1.jsonl, in the place of the older one, and the chain goes on in a new file.
+"""
+
+from __future__ import annotations
+
+import binascii
+import errno
+import fcntl
+import json
+import os
+import pwd
+import sys
+import time
+
+from tfdeploy import __version__
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
+from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.host import reserved_space
+from tfdeploy.agent.ownership import check
+from tfdeploy.agent.serve.call import Call
+
+try:
+    from _sha256 import sha256  # type: ignore[import-not-found]  # hashlib would load OpenSSL: 2 ms of a session that acts
+except ImportError:  # Python 3.12 and newer
+    from hashlib import sha256
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import AuditEntry, Unchecked
+
+MOST_BYTES = 1 << 20
+LOCK_S = 10.0
+_TAIL_BYTES = 1 << 16
+_MOST_TEXT = 200
+_MOST_SECRETS = 100
+_ROOM_BYTES = 4096
+
+
+def note(call: Call, verb: str, outcome: str) -> None:
+    """One entry for what this session's operator has done. An entry that cannot be written never fails the verb: it is reported
+    on standard error, and the session's next entry counts it."""
+    context = call.context
+    entry = _entry(call, verb, outcome)
+    done = (verb, entry["job"], entry["run"], outcome)
+    if done in context.noted:
+        return
+    if context.missed:
+        entry["missed"] = context.missed
+    try:
+        append(context.workdir, entry)
+        context.noted.append(done)
+        context.missed = 0
+    except (OSError, VerbError) as error:
+        context.missed += 1
+        sys.stderr.write("tfdeploy agent: the audit log has no entry of this %s: %s\n" % (verb, error))
+
+
+def append(workdir: str, entry: AuditEntry) -> None:
+    """Under a lock, in one write. The same entry as the last one, of a command that was repeated, is not written again.
+    Raises OSError; nothing of the entry is written then."""
+    folder = _folder(workdir)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    lock = _locked(os.path.join(folder, layout.AUDIT_LOCK))
+    try:
+        path, old = os.path.join(folder, layout.AUDIT_LOG), os.path.join(folder, layout.AUDIT_OLD)
+        if _size(path) >= MOST_BYTES:
+            os.rename(path, old)
+        last, torn = _end(path)
+        begun = last is not None or torn
+        if not begun and _size(old):
+            last, torn = _end(old)
+            entry["older"] = _number(_first(old))
+        if last is not None and _is_repeated(entry, last):
+            return
+        entry["n"] = _number(last) + 1
+        entry["prev"] = "" if last is None else sha256(last).hexdigest()
+        if torn:
+            entry["torn"] = sha256(torn).hexdigest()
+        line = json.dumps(entry, separators=(",", ":")).encode("ascii") + b"\n"
+        _write(path, b"\n" + line if torn and begun else line)
+    finally:
+        os.close(lock)
+
+
+def contents(workdir: str) -> List[bytes]:
+    """The older file and the newer, flushed to the disk, so that what was shown does not vanish in a power cut. b"": none."""
+    folder = _folder(workdir)
+    try:
+        lock = _locked(os.path.join(folder, layout.AUDIT_LOCK))
+    except FileNotFoundError:
+        return [b"", b""]
+    try:
+        return [_content(os.path.join(folder, name)) for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)]
+    finally:
+        os.close(lock)
+
+
+def _folder(workdir: str) -> str:
+    """Hosts that share the workdir have a log each: with one for all, they would wait for each other. Raises NotOurs."""
+    name = os.uname().nodename
+    below = os.path.join(layout.AUDIT, name if NAME.match(name) else "_")
+    check(workdir, below)
+    return os.path.join(workdir, below)
+
+
+# --- an entry
+
+
+def _entry(call: Call, verb: str, outcome: str) -> AuditEntry:
+    told = call.args.get("by")
+    by: Unchecked = told if isinstance(told, dict) else {}
+    key, key_by = _session_key(), "sshd"
+    if key is None:
+        key, key_by = _text(by.get("key")), "operator"
+    client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    entry: AuditEntry = {
+        "n": 0,
+        "time": round(time.time(), 3),
+        "host": call.context.host,
+        "user": _user(),
+        "operator": _text(by.get("operator")),
+        "command": _text(by.get("command")),
+        "from": _text(client),
+        "key": key,
+        "key_by": key_by if key else None,
+        "verb": verb,
+        "job": _named(call, "job"),
+        "run": _named(call, "run"),
+        "outcome": outcome[:_MOST_TEXT],
+        "secrets": sorted(call.secrets)[:_MOST_SECRETS],
+        "version": __version__,
+        "agent": os.path.basename(call.context.agent_dir),
+        "prev": "",
+    }
+    return entry
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _text(value: object) -> Optional[str]:
+    return value[:_MOST_TEXT] if isinstance(value, str) and value else None
+
+
+def _named(call: Call, key: str) -> Optional[str]:
+    value = call.args.get(key)
+    return value if isinstance(value, str) and NAME.match(value) else None
+
+
+def _session_key() -> Optional[str]:
+    """The fingerprint of the key that this session logged in with, as sshd says it (`ExposeAuthInfo yes`)."""
+    try:
+        with open(os.environ.get("SSH_USER_AUTH", ""), "r", encoding="ascii", errors="replace") as said:
+            words = said.read(1 << 16).split()
+    except OSError:
+        return None
+    if words[:1] != ["publickey"] or len(words) < 3:
+        return None
+    try:
+        digest = sha256(binascii.a2b_base64(words[2])).digest()
+    except ValueError:
+        return None
+    return "SHA256:" + binascii.b2a_base64(digest, newline=False).decode("ascii").rstrip("=")
+
+
+def _is_repeated(entry: AuditEntry, last: bytes) -> bool:
+    """Whether the last entry is of the same command: its answer was lost, and a new session asked again."""
+    before = _parsed(last)
+    same: Tuple[str, ...] = ("host", "operator", "command", "verb", "job", "run", "outcome", "secrets")
+    return entry["command"] is not None and all(before.get(name) == dict(entry)[name] for name in same)
+
+
+def _parsed(line: Optional[bytes]) -> Dict[str, object]:
+    try:
+        found = json.loads(line or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(line: Optional[bytes]) -> int:
+    number = _parsed(line).get("n")
+    return number if isinstance(number, int) and 0 <= number < 1 << 53 else 0
+
+
+# --- the files
+
+
+def _locked(path: str) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    give_up = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError as error:
+            if time.monotonic() >= give_up:
+                os.close(descriptor)
+                raise OSError(errno.EAGAIN, "another session has held it for %g s" % LOCK_S, path) from error
+        except OSError:
+            os.close(descriptor)
+            raise
+        time.sleep(0.005)
+
+
+def _open(path: str) -> Optional[int]:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _read(path: str, begin: int, count: int) -> bytes:
+    descriptor = _open(path)
+    if descriptor is None:
+        return b""
+    try:
+        return os.pread(descriptor, count, begin)
+    finally:
+        os.close(descriptor)
+
+
+def _end(path: str) -> Tuple[Optional[bytes], bytes]:
+    """(the last whole line; None: there is none, what lies behind it: an entry that a power cut has torn)."""
+    tail = _read(path, max(0, _size(path) - _TAIL_BYTES), _TAIL_BYTES)
+    whole, newline, torn = tail.rpartition(b"\n")
+    return (whole.rpartition(b"\n")[2] if newline else None), torn
+
+
+def _first(path: str) -> bytes:
+    return _read(path, 0, _TAIL_BYTES).partition(b"\n")[0]
+
+
+def _content(path: str) -> bytes:
+    descriptor = _open(path)
+    if descriptor is None:
+        return b""
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # a read-only disk
+    finally:
+        os.close(descriptor)
+    return _read(path, 0, 2 * MOST_BYTES)
+
+
+def _write(path: str, data: bytes) -> None:
+    """On a full disk the reserve is given up, which leaves room for some entries more."""
+    room = path + reserved_space.ROOM
+    try:
+        _append(path, data)
+    except OSError as error:
+        if error.errno not in reserved_space.FULL or not os.path.exists(room):
+            raise
+        os.unlink(room)
+        _append(path, data)
+        return
+    if not os.path.exists(room):
+        try:
+            reserved_space.set_aside(path, _ROOM_BYTES)
+        except OSError:
+            pass  # full now: the entry itself is there
+
+
+def _append(path: str, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        before = os.fstat(descriptor).st_size
+        if os.write(descriptor, data) < len(data):
+            os.ftruncate(descriptor, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""`secrets:` of the job file: which variables are secret, and where each value is read. Values are read in secret_values.py.
+
+Two forms: a list of names, or of {name: source}; and a mapping of name: source. A source is `env`, or one of
+{file: PATH}, {command: [WORD, ...]}, {environment: NAME}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfdeploy.config import values
+from tfdeploy.config.jobvalues import check_variable, command
+from tfdeploy.config.node import Node
+from tfdeploy.config.schema import Key, read_keys
+from tfdeploy.model.allowed import VARIABLE
+from tfdeploy.model.job import SecretSource
+
+_HINT = "write it as {file: ~/.hf/token}, {command: [pass, show, db]}, {environment: NAME}, or env"
+_SOURCE = (
+    Key("file", "a file of this machine", "file: ~/.hf/token", values.text),
+    Key("command", "the words of a command of this machine", "command: [pass, show, db]", command),
+    Key("environment", "a variable of your environment", "environment: MY_TOKEN", values.variable, field="variable"),
+)
+
+
+def secrets(node: Node) -> dict[str, SecretSource]:
+    """name -> its source, in order; a file is as it was written. Raises ConfigError."""
+    found: dict[str, SecretSource] = {}
+    for name, named, source in _entries(node):
+        check_variable(name, named)
+        if name in found:
+            raise named.error(f"{name} stands twice", "name it once")
+        found[name] = _source(name, source)
+    return found
+
+
+def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
+    """(name, where it stands, its source; None: the caller's environment)."""
+    if node.kind == "mapping":
+        yield from ((name, child, child) for name, child in node.keys.items())
+        return
+    for item in node.list("a list of names, or a mapping of name: source"):
+        if item.kind == "mapping":
+            yield from ((name, child, child) for name, child in item.keys.items())
+        else:
+            yield _name(item), item, None
+
+
+def _name(item: Node) -> str:
+    """What stands here may be a secret by mistake (NAME=value): it is not shown."""
+    if item.kind != "text" or not VARIABLE.match(item.text):
+        raise item.error("no name of a variable; a value itself never stands in a job file", "write letters, digits and _")
+    return item.text
+
+
+def _source(name: str, node: Node | None) -> SecretSource:
+    if node is None:
+        return SecretSource(variable=name)
+    if node.kind == "text" and node.text == "env":
+        return SecretSource(variable=name, where=node.where)
+    if node.kind != "mapping":  # what stands here may be the secret itself: it is not shown
+        raise node.error(f"{name} names no source; a value itself never stands in a job file", _HINT)
+    given = {field: one.value for field, one in read_keys(node, _SOURCE).items()}
+    if len(given) != 1:
+        raise node.error(f"{name} needs one source, and has {len(given)}", _HINT)
+    return SecretSource(**given, where=node.where)

@@ -1,0 +1,146 @@
+"""The values of a job's secrets, read on this machine from its environment, files and commands. No error shows a value."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.job import Job, Secret, SecretSource
+
+MOST_BYTES = 128 << 10  # NAME=value and its NUL: the kernel takes no longer variable (MAX_ARG_STRLEN)
+COMMAND_S = 30.0
+SHORTEST_SHOWN = 6  # characters; a shorter value stands in other texts by chance
+_SAID_BYTES = 2000  # of a command's standard error
+_READ_BYTES = 1 << 16
+
+
+def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
+    """name -> value. Raises UsageError that names every variable that is not set, ConfigError at the source that has no value."""
+    sources = {name: job.secret_sources.get(name) or SecretSource(variable=name) for name in job.secrets}
+    missing = [source.variable for source in sources.values() if source.variable and source.variable not in environ]
+    if missing:
+        raise UsageError(
+            f"not set in your environment: {', '.join(missing)} (named by the job's `secrets:`)",
+            where="the environment",
+            next=f"export {missing[0]}=..., or remove it from `secrets:`",
+        )
+    return {name: Secret(_checked(name, source, _value(name, source, job, environ))) for name, source in sources.items()}
+
+
+def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
+    """Raises UsageError where a value of a secret stands in the command, in `env` or in a flag: all users of a host can read a
+    command, and the plan shows the rest. `flags`: flag -> its value."""
+    shown = {
+        **{(f"command[{n}]", "command"): word for n, word in enumerate(job.command)},
+        **{(f"env.{name}", f"env.{name}"): text for name, text in job.env.items()},
+        **{(flag, flag): text for flag, text in flags.items()},
+    }
+    for name, secret in secrets.items():
+        for (place, key), text in shown.items():
+            if secret.is_in(text, SHORTEST_SHOWN):
+                raise UsageError(
+                    f"{place} holds the value of the secret {name}, and others could read it there",
+                    where=job.places.get(key, key),
+                    next=f"let the program read {name} from its environment",
+                )
+
+
+def _value(name: str, source: SecretSource, job: Job, environ: Mapping[str, str]) -> bytes:
+    if source.variable is not None:
+        return os.fsencode(environ[source.variable])
+    found = _of_file(name, source) if source.file is not None else _of_command(name, source, job.folder or None)
+    return found.removesuffix(b"\n").removesuffix(b"\r") if found.endswith(b"\n") else found
+
+
+def _checked(name: str, source: SecretSource, value: bytes) -> str:
+    where = source.where or f"the environment: {source.variable}"
+    if not value:
+        raise ConfigError(f"the secret {name} is empty", where=where, next=f"give {name} a value, or remove it from `secrets:`")
+    if b"\0" in value:
+        what = f"the secret {name} holds a NUL character, and no variable can"
+        raise ConfigError(what, where=where, next="encode it, for example as base64, and decode it in the program")
+    if len(value) + len(name) + 2 > MOST_BYTES:
+        what = f"the secret {name} is longer than a variable can be ({MOST_BYTES >> 10} KiB with its name)"
+        raise ConfigError(what, where=where, next="keep it in a file of the host, and name that file to the program")
+    return os.fsdecode(value)
+
+
+def _of_file(name: str, source: SecretSource) -> bytes:
+    assert source.file is not None
+    try:
+        with Path(source.file).open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        what = f"the file of the secret {name} cannot be read: {source.file}: {error.strerror}"
+        raise ConfigError(what, where=source.where, next=f"write that file, or name another under {name}") from error
+
+
+def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
+    """Its standard output. Its standard error is shown where it fails, its standard output never."""
+    program = source.command[0]
+    try:
+        process = subprocess.Popen(
+            source.command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except (OSError, ValueError) as error:
+        what = f"the command of the secret {name} does not start: {program}: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(what, where=source.where, next=f"install {program}, or name another source for {name}") from error
+    with process:
+        try:
+            out, said, ended = _output(process)
+            code = process.wait(COMMAND_S) if ended else None
+        except subprocess.TimeoutExpired:
+            ended, code = False, None
+        finally:
+            with contextlib.suppress(OSError):
+                process.kill()  # no effect where it has ended
+    if len(out) > MOST_BYTES:
+        return out  # _checked says so
+    if not ended:
+        what = f"the command of the secret {name} did not end within {COMMAND_S:g} s"
+        raise ConfigError(what, where=source.where, next=f"try it by hand: it may ask for something; {program} gets no input")
+    if code != 0:
+        text = said.decode("utf-8", "replace").strip()
+        what = f"the command of the secret {name} ended with {_ending(code)}" + (f"; it said: {text}" if text else "")
+        raise ConfigError(what, where=source.where, next="try it by hand, in the job file's folder")
+    return out
+
+
+def _ending(code: int | None) -> str:
+    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
+    """(standard output, the end of standard error, whether both have ended). Reads no more than a secret may have."""
+    out, said = b"", b""
+    for is_error, chunk in _chunks(process, time.monotonic() + COMMAND_S):
+        if chunk is None:
+            return out, said, False
+        out, said = (out, (said + chunk)[-_SAID_BYTES:]) if is_error else (out + chunk, said)
+        if len(out) > MOST_BYTES:
+            return out, said, False
+    return out, said, True
+
+
+def _chunks(process: subprocess.Popen[bytes], deadline: float) -> Iterator[tuple[bool, bytes | None]]:
+    """(whether it is standard error, what came; None: the time is over)."""
+    assert process.stdout is not None and process.stderr is not None
+    with selectors.DefaultSelector() as selector:
+        for is_error, stream in enumerate((process.stdout, process.stderr)):
+            selector.register(stream, selectors.EVENT_READ, bool(is_error))
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                yield False, None
+                return
+            for key, _ in ready:
+                chunk = os.read(key.fd, _READ_BYTES)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                yield key.data, chunk

@@ -1,0 +1,61 @@
+"""The answer of `audit`, and a line of a host's audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
+from tfdeploy.model.answers.verb import Answer, Flow, Nothing
+
+LeftKind = Literal["secret", "half a run", "a launch that did not end", "half", "foreign", "process"]
+Hash = Annotated[str, Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
+
+
+class LeftHere(Answer):
+    kind: LeftKind
+    path: Text
+
+
+class HeldSecrets(Answer):
+    job: Name
+    run: Name
+    host: Name
+
+
+class AuditHere(Answer):
+    """`left`: what no run needs. `held`: the runs whose secrets lie here. `tensorflow`: of the interpreter that was asked for."""
+
+    left: Annotated[list[LeftHere], Meta(max_length=1000)]
+    held: Annotated[list[HeldSecrets], Meta(max_length=10_000)]
+    tensorflow: Line | None
+
+
+class Entry(Answer, rename={"client": "from"}):
+    """A line of the log, as agent/shapes.py has it. `client`: its "from". Any text in it may be hostile."""
+
+    n: Annotated[int, Meta(ge=1, le=1 << 53)]
+    time: Seconds
+    host: Line
+    user: Line
+    verb: Line
+    outcome: Line
+    prev: Hash
+    operator: Line | None = None
+    command: Line | None = None
+    client: Line | None = None
+    key: Line | None = None
+    key_by: Literal["sshd", "operator"] | None = None
+    job: Name | None = None
+    run: Name | None = None
+    secrets: Annotated[list[Line], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    version: Line = ""
+    agent: Line = ""
+    missed: Count = 0
+    torn: Hash = ""
+    older: Count = 0
+
+
+AUDIT = Flow("audit", Nothing, AuditHere)  # each item's blob: a file of the log, packed

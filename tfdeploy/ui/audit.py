@@ -1,0 +1,78 @@
+"""`tfdeploy audit` for people: a table of entries, then of ports, secrets, versions, and what is left. Input: its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tfdeploy.model.folding import fold_names
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.tables import show_rows
+from tfdeploy.ui.terminal import Terminal
+
+_KEY = len("SHA256:") + 12  # characters of a fingerprint that are shown; --json has all of it
+Rows = Sequence[Mapping[str, Any]]
+
+
+def show_audit(terminal: Terminal, found: Mapping[str, Any]) -> None:
+    """Sections without rows are left out. The last line says whether something is left."""
+    _show_entries(terminal, found["entries"])
+    _show_ports(terminal, found["ports"])
+    _section(terminal, ["secret", "host", "run", "delivered", "forgotten"], _secrets(found["secrets"]))
+    _section(terminal, ["host", "tfdeploy", "agent", "python", "tensorflow"], _versions(found["versions"]))
+    _section(terminal, ["host", "log", "what is wrong with it"], [(f["host"], f["line"], f["what"]) for f in found["faults"]])
+    _section(terminal, ["host", "left", "where"], [(r["host"], r["kind"], r["path"]) for r in found["left"]])
+    unasked = [row["host"] for row in found["errors"]]
+    if unasked:
+        terminal.write(terminal.paint(f"not known of {fold_names(map(clean, unasked))}: no answer", "bold yellow") + "\n")
+    changed = sorted({fault["host"] for fault in found["faults"] if not fault["harmless"]})
+    if changed:
+        terminal.write(terminal.paint(f"the audit log of {fold_names(map(clean, changed))} was changed", "bold red") + "\n")
+    if found["left"]:
+        terminal.write(terminal.paint("something is left", "bold red") + "\n")
+    elif found["ok"]:
+        terminal.write("nothing is left\n")
+
+
+def _show_entries(terminal: Terminal, entries: Rows) -> None:
+    """A hosts' column: an operator's command has an entry on each of its hosts."""
+    folded: dict[tuple[object, ...], list[str]] = {}
+    for row in entries:
+        by = f"{str(row['key'])[:_KEY]}{'' if row['key_by'] == 'sshd' else ' (it says)'}" if row["key"] else ""
+        second = str(row["time"])[:19].replace("T", " ") + "Z"
+        key = (second, row["operator"] or "?", row["from"], by, row["verb"], row["run"] or row["job"], row["outcome"])
+        folded.setdefault(key, []).append(row["host"])
+    shown = [
+        (time, operator, client, key, verb, of, outcome, fold_names(dict.fromkeys(hosts)))
+        for (time, operator, client, key, verb, of, outcome), hosts in folded.items()
+    ]
+    _section(terminal, ["time", "operator", "from", "key", "verb", "of", "outcome", "hosts"], shown)
+
+
+def _show_ports(terminal: Terminal, ports: Rows) -> None:
+    _section(
+        terminal, ["host", "port", "of", "protect"], [(p["host"], p["port"], p["task"] or "mesh", p["protect"]) for p in ports]
+    )
+
+
+def _secrets(rows: Rows) -> list[tuple[object, ...]]:
+    return [(row["name"], row["host"], row["run"], _word(row["delivered"]), _word(row["forgotten"])) for row in rows]
+
+
+def _word(value: bool | None) -> str:
+    return "?" if value is None else "yes" if value else "no"
+
+
+def _versions(said: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    own: list[tuple[object, ...]] = [("this machine", said["operator"], "", "", "")]
+    rows: list[tuple[object, ...]] = [
+        (row["host"], row["tfdeploy"], str(row["agent"])[:12], row["python"], row["tensorflow"] or "") for row in said["hosts"]
+    ]
+    return own + rows if rows else []
+
+
+def _section(terminal: Terminal, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    listed = list(rows)
+    if listed:
+        show_rows(terminal, headers, listed)
+        terminal.write("\n")
