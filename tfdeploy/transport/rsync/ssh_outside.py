@@ -63,6 +63,8 @@ class SshOutside:
                     os.close(pipe)
             code = 255 if process is None else process.wait()
             self._ours.send(bytes([code if 0 <= code < 256 else 255]))
+        with contextlib.suppress(OSError):
+            self._ours.shutdown(socket.SHUT_RDWR)  # rsync's end, where ssh did not start
 
     def _start(self, words: list[str], pipes: list[int]) -> subprocess.Popen[bytes] | None:
         with self._lock:
