@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Interrupted, Refused
-from tfdeploy.transport.rsync import transfer
+from tfdeploy.transport.rsync import confinement, transfer
 from tfdeploy.transport.rsync.transfer import pull
 from tfdeploy.transport.ssh.target import resolve
 
@@ -117,6 +118,23 @@ def test_more_than_was_said_is_not_taken(yard: Any, there: Path, here: Path) -> 
     with pytest.raises(HostFailed, match="more than"):
         pull(resolve(slow(yard).host), str(there), str(here), names=[b"big"], max_bytes=1 << 20)
     assert not (here / "big").exists()
+
+
+@pytest.mark.skipif(not confinement.works(), reason="needs Landlock")
+def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, here: Path) -> None:
+    (there / "big").write_bytes(os.urandom(40 << 20))
+    seen: set[tuple[str, bool]] = set()
+
+    def look(done: int, total: int | None) -> None:
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                name, status = (process / "cmdline").read_text().split("\0")[0], (process / "status").read_text()
+                if f"PPid:\t{os.getpid()}\n" in status and name in ("rsync", "ssh"):
+                    seen.add((name, "NoNewPrivs:\t1" in status and "Seccomp:\t2" in status))
+
+    pull(resolve(slow(yard).host), str(there), str(here), names=[b"big"], on_progress=look)
+    assert seen == {("rsync", True), ("ssh", False)}
+    assert (here / "big").read_bytes() == (there / "big").read_bytes()
 
 
 def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Path) -> None:

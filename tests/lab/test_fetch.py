@@ -111,6 +111,23 @@ def test_a_file_that_was_changed_here_is_left_alone(operator: Tfdeploy, ended: s
     assert mine.read_text() == "changed there too"
 
 
+@pytest.mark.fault("57 a host that has more than may come")
+def test_a_host_that_has_more_than_may_come_is_named_and_the_others_come(operator: Tfdeploy, ended: str) -> None:
+    big = cwd(operator, "n2", ended) / "large"
+    big.write_bytes(os.urandom(6 << 20))
+    try:
+        answer = operator.json("fetch", ended, "--files", "--to", "m", "--max", "1MiB", exit_code=1)
+        rows = {row["host"]: row for row in answer["hosts"]}
+        assert {name: row["ok"] for name, row in rows.items()} == {"n1": True, "n2": False, "n3": True}
+        assert "more than --max" in rows["n2"]["error"]
+        assert not any(path.startswith("files/n2/") for path in files(operator.cwd / "m"))
+        operator.run("fetch", ended, "--files", "--to", "m", "--max", "7MB", exit_code=0)
+        assert (operator.cwd / "m/files/n2/large").read_bytes() == big.read_bytes()
+    finally:
+        big.unlink()
+    assert "is not a size" in operator.run("fetch", ended, "--max", "much", exit_code=2).stderr
+
+
 def test_a_fetch_goes_on_from_the_half_that_came(operator: Tfdeploy, ended: str) -> None:
     content = os.urandom(8 << 20)
     (cwd(operator, "n1", ended) / "big").write_bytes(content)

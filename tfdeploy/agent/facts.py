@@ -1,4 +1,4 @@
-"""What the verb `probe` answers: the facts of a host. For annotations alone, as agent/answers.py: no process of the agent loads it."""
+"""What `probe` answers: the facts of a host. For annotations alone, as agent/answers.py: no process of the agent loads it."""
 
 from __future__ import annotations
 

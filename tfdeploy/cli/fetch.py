@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, finish_parser
+from tfdeploy.cli.options import size
 from tfdeploy.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Flags(OfRun):
     to: str | None = None
     overwrite: bool = False
     onto: str | None = None
+    max: int | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -45,6 +47,7 @@ def add(subparsers: Any) -> None:
         parser.add_argument(f"--{part}", dest="parts", action="append_const", const=part, help=text)
     parser.add_argument("--to", metavar="DIR", help="where to (default: ./fetched/RUN)")
     parser.add_argument("--overwrite", action="store_true", help="also over files that were changed here since")
+    parser.add_argument("--max", metavar="SIZE", type=size, help="take no more than this from one host, such as 20GB or 500MiB")
     parser.add_argument(
         "--onto", metavar="HOST", help="with --keep: copy the newest keep to that host, where a launch goes on from it"
     )
@@ -65,7 +68,7 @@ def run(flags: Flags) -> int:
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
         plan, only, plan_code = context.chosen_run(flags, fleet)
         to = Path(flags.to) if flags.to else _own_folder() / plan.run
-        fetched = fetch(fleet, plan, FetchOptions(to, tuple(flags.parts or PARTS), flags.overwrite, only), emit)
+        fetched = fetch(fleet, plan, FetchOptions(to, tuple(flags.parts or PARTS), flags.overwrite, only, flags.max), emit)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
     unasked = [host.host for host in plan.hosts if only is not None and host.host not in only]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
@@ -79,7 +82,7 @@ def run(flags: Flags) -> int:
 
 
 def _refuse_more(flags: Flags) -> None:
-    if flags.parts not in (None, ["keep"]) or flags.to or flags.wanted or flags.overwrite:
+    if flags.parts not in (None, ["keep"]) or flags.to or flags.wanted or flags.overwrite or flags.max is not None:
         raise UsageError(
             "--onto copies the newest keep of the job, and nothing else",
             where="tfdeploy fetch",

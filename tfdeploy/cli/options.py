@@ -96,6 +96,20 @@ def duration(text: str) -> float:
     return value
 
 
+def size(text: str) -> int:
+    """Bytes from 500, 20GB, 1.5GiB."""
+    from tfdeploy.model.units import BYTES
+
+    number = text.rstrip("BKMGTki")
+    try:
+        value = float(number) * BYTES[text[len(number) :].strip() or "B"]
+    except (ValueError, KeyError):
+        value = -1.0
+    if not 0 <= value <= 1 << 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 20GB or 500MiB")
+    return int(value)
+
+
 def common(parser: argparse.ArgumentParser) -> None:
     """The common flags of the contract: what flags.CommonFlags is read from."""
     group = parser.add_argument_group("common options")

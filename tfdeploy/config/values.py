@@ -12,16 +12,10 @@ from tfdeploy.config.node import Node, nearest
 from tfdeploy.model.allowed import PROGRAM, USER, VARIABLE, is_host_path, is_hostname, is_ip, is_text
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.ranges import MAX_NAMES, unfold
-from tfdeploy.model.units import SECONDS
+from tfdeploy.model.units import BYTES, SECONDS
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
-_BYTES = (
-    {"B": 1}
-    | {p + "B": 1000**n for n, p in enumerate("kMGT", 1)}
-    | {"KB": 1000}
-    | {p + "iB": 1024**n for n, p in enumerate("KMGT", 1)}
-)
 Gpus = Literal["auto", "none"] | int | tuple[int, ...]
 
 
@@ -151,7 +145,7 @@ def seconds(node: Node) -> float:
 
 
 def size_bytes(node: Node) -> int:
-    value = int(_amount(node, "a size with its unit", _BYTES, "write it as 1GiB or 500MB"))
+    value = int(_amount(node, "a size with its unit", BYTES, "write it as 1GiB or 500MB"))
     if not 65536 <= value <= 1 << 50:
         raise node.wrong("a size from 64KiB to 1024TiB")
     return value

@@ -20,6 +20,8 @@ from tfdeploy.model.listing import newest
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
+from tfdeploy.operations.copy.room import Room
+from tfdeploy.operations.copy.rsync_notes import note_rsync
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
@@ -31,12 +33,13 @@ CLOCK_S = 2.0  # how much two hosts' clocks may differ after they were compared
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """`only`: fetch from these hosts alone; None: from all hosts of the run."""
+    """`only`: fetch from these hosts alone; None: from all hosts of the run. `most_bytes`: that one host may send."""
 
     to: Path
     parts: tuple[str, ...] = PARTS
     overwrite: bool = False
     only: frozenset[str] | None = None
+    most_bytes: int | None = None
 
 
 @dataclass
@@ -75,21 +78,31 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
 
     def fetch_host(session: Session) -> HostFetch:
         began, name = time.monotonic(), session.host.name
-        fetched = HostFetch()
+        fetched, room = HostFetch(), Room(name, options.most_bytes)
         if "logs" in options.parts:
-            fetched.add(fetch_logs(session, plan, options.to / "logs", emit))
+            fetched.add(fetch_logs(session, plan, options.to / "logs", emit, room))
         if name in with_files:
             fetched.add(
-                fetch_folder(session, files, options.to / "files" / name, emit, overwrite=options.overwrite, within=options.to)
+                fetch_folder(
+                    session,
+                    files,
+                    options.to / "files" / name,
+                    emit,
+                    overwrite=options.overwrite,
+                    within=options.to,
+                    room=room,
+                )
             )
         if name == chosen:
-            fetched.add(fetch_folder(session, keep, options.to / "keep", emit, overwrite=options.overwrite))
+            fetched.add(fetch_folder(session, keep, options.to / "keep", emit, overwrite=options.overwrite, room=room))
         fetched.seconds = time.monotonic() - began
         _emit_done(emit, name, fetched)
         return fetched
 
     if chosen is not None and failed and "keep" in options.parts:
         note(emit, f"kept files are taken from {chosen}; a newer one may be on {', '.join(failed)}", level="warning")
+    if with_files or chosen is not None:
+        note_rsync(emit)
     reached = tuple(host for host in hosts if host.name in seen)
     results = {**failed, **fleet.each(reached, fetch_host)}
     others = [name for name, what in seen.items() if name != chosen and what.keep is not None and what.keep.found]

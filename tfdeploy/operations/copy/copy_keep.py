@@ -18,6 +18,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import FoundFile
 from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
+from tfdeploy.operations.copy.rsync_notes import note_rsync
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.outcomes import all_or_error
 from tfdeploy.transport.protocols import Fleet, Session
@@ -60,6 +61,7 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
         here = Path(folder, "keep")
         here.mkdir()
         if only:
+            note_rsync(emit)
             fetch = fleet.each((source,), lambda session: fetch_folder(session, wanted, here, emit, only=only))
             all_or_error("keep", fetch)
         all_or_error(

@@ -22,6 +22,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.listing import FoundFile, read_rows
 from tfdeploy.operations.copy.place import Placed, place
+from tfdeploy.operations.copy.room import Room
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
@@ -106,11 +107,13 @@ def fetch_folder(
     overwrite: bool = False,
     only: Collection[str] | None = None,
     within: Path | None = None,
+    room: Room | None = None,
 ) -> HostFetch:
     """Fetches all files of the source (or `only` these) to `destination`, under the same paths. Resumes an interrupted fetch.
 
     No link is followed below `within` (default: the parent of `destination`).
-    Raises HostFailed (keeps changing, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
+    `room`: how much may come (default: what the disk takes).
+    Raises HostFailed (keeps changing, too much, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
     """
     within = within or destination.parent
     *folders, name = destination.relative_to(within).parts
@@ -122,7 +125,7 @@ def fetch_folder(
             above.folder(f".{name}.fetching") as staging,
             above.folder(name) as here,
         ):
-            one = _FolderFetch(session, source, here, staging, emit, only)
+            one = _FolderFetch(session, source, here, staging, emit, room or Room(session.host.name), only)
             one.complete()
             placed = place(staging, here, set(one.checked), one.listing.found, one.changing, overwrite=overwrite)
     except OSError as error:
@@ -147,6 +150,7 @@ class _FolderFetch:
     destination: SafeFolder
     staging: SafeFolder
     emit: Emit
+    room: Room
     only: Collection[str] | None = None
     listing: Listing = Listing("", ())
     checked: dict[str, Stamp] = field(default_factory=dict)
@@ -192,25 +196,23 @@ class _FolderFetch:
 
     def _pull(self, wanted: list[FoundFile]) -> None:
         total = sum(one.size for one in wanted)
-        free = shutil.disk_usage(self.staging.path).free
-        if total > free:
-            raise HostFailed(
-                f"{total} bytes are to be fetched, and {free} are free here", where=str(self.staging.path), next="--to DIR"
-            )
+        self.room.announce(total, self.staging.path)
 
         def report(state: str, received: int) -> None:
             emit_transfer(self.emit, self.session.host.name, self.source.what, state, received, total, done="fetched")
 
         report("begin", 0)
         try:
-            self.received += pull(
+            received = pull(
                 self.session.target,
                 self.listing.root,
                 str(self.staging.path),
                 names=[os.fsencode(one.path) for one in wanted],
                 on_progress=lambda received, _: report("moving", min(received, total)),
-                max_bytes=2 * total + SLACK_BYTES,
+                max_bytes=min(2 * total + SLACK_BYTES, self.room.left(self.staging.path)),
             )
+            self.received += received
+            self.room.take(min(received, total))
         except BaseException:
             report("failed", 0)
             raise

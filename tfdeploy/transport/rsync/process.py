@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.errors import Interrupted
-from tfdeploy.transport.rsync import messages, skip_login_noise
+from tfdeploy.transport.rsync import confinement, messages, skip_login_noise
+from tfdeploy.transport.rsync.ssh_outside import SshOutside
 from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
 from tfdeploy.transport.ssh.target import Target
 
@@ -46,6 +47,7 @@ class RsyncCall:
     names: list[bytes] | None
     on_progress: Progress | None
     max_bytes: int | None = None
+    only_into: str | None = None  # the one folder that this rsync may write, where the kernel can hold it to that
 
 
 @dataclass
@@ -62,7 +64,7 @@ def transfer(call: RsyncCall) -> RsyncResult:
     """Tries again while sshd turns it away, and once more without a noisy login shell's output. Raises Interrupted."""
     noise = False
     for attempt in range(TURNED_AWAY_TRIES):
-        done = _Process(call, [call.argv[0], *_shell(call.target, noise), *call.argv[1:]]).run()
+        done = _Process(call, noise).run()
         if done.code in SUCCESS or done.too_much:
             break
         if done.interrupted:
@@ -89,23 +91,19 @@ class _Process:
     """One rsync process: writes the names, reads progress and stderr, and always ends it."""
 
     call: RsyncCall
-    argv: list[str]
+    noise: bool
     done: RsyncResult = field(default_factory=RsyncResult)
 
     def run(self) -> RsyncResult:
-        with contextlib.ExitStack() as start:
+        with contextlib.ExitStack() as until_end, contextlib.ExitStack() as start:
             if self.call.target.jump is not None:
                 with _lock:
                     starting = _starts.setdefault(self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP))
                 start.enter_context(starting)
-            process = subprocess.Popen(
-                self.argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=_environment(),
-                start_new_session=True,  # neither the terminal's Ctrl-C nor its password prompt
-            )
+            outside = None
+            if self.call.only_into is not None and confinement.works():
+                outside = until_end.enter_context(SshOutside(_shell(self.call.target, self.noise), _environment()))
+            process = self._start(outside)
             with _lock:
                 _running[process] = self.call.target
             try:
@@ -113,6 +111,27 @@ class _Process:
             finally:
                 self._reap(process)
         return self.done
+
+    def _start(self, outside: SshOutside | None) -> subprocess.Popen[bytes]:
+        folder = self.call.only_into
+        program, *words = self.call.argv
+        path = [f"--rsync-path=echo {skip_login_noise.MARK.decode().strip()}; exec rsync"] if self.noise else []
+        shell = _shell(self.call.target, self.noise)
+        if outside is not None:
+            shell = confinement.asking_words(outside.theirs.fileno())
+        before = confinement.argv(folder) if outside is not None and folder is not None else []
+        process = subprocess.Popen(
+            [*before, program, "-e", rsync_shell(shell), *path, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment() if outside is None else confinement.environment(),
+            pass_fds=() if outside is None else (outside.theirs.fileno(),),
+            start_new_session=True,  # neither the terminal's Ctrl-C nor its password prompt
+        )
+        if outside is not None:
+            outside.begin()
+        return process
 
     def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
         threads = [threading.Thread(target=work, args=(process,), daemon=True) for work in (self._feed, self._read_stderr)]
@@ -174,12 +193,9 @@ class _Process:
             _ended.discard(process)
 
 
-def _shell(target: Target, noise: bool) -> list[str]:
+def _shell(target: Target, noise: bool) -> tuple[str, ...]:
     words = ssh_argv(target)
-    if not noise:
-        return ["-e", rsync_shell(words)]
-    words = (sys.executable, "-S", "-E", str(Path(skip_login_noise.__file__).resolve()), *words)
-    return ["-e", rsync_shell(words), f"--rsync-path=echo {skip_login_noise.MARK.decode().strip()}; exec rsync"]
+    return (sys.executable, "-S", "-E", str(Path(skip_login_noise.__file__).resolve()), *words) if noise else words
 
 
 def _environment() -> dict[str, str]:

@@ -76,7 +76,7 @@ def pull(
     for name in listed or ():
         check_name(name)
     argv = pull_argv(source_root, destination, names=listed is not None)
-    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes))
+    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes, only_into=destination))
     if done.too_much:
         raise HostFailed(f"the host sends more than the {max_bytes} bytes that were to come", where=target.name or target.where)
     if done.code not in SUCCESS:

@@ -1,0 +1,39 @@
+"""Which rsyncs are warned about."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.transport.rsync import flaws
+
+
+@pytest.fixture(autouse=True)
+def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    flaws.words.cache_clear()
+    monkeypatch.setattr(flaws, "_DOCS", tmp_path)
+    yield
+    flaws.words.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("said", "warned"), [("3.2.7", True), ("3.4.0", True), ("3.4.1", False), ("v3.5.0", False), ("10.0", False)]
+)
+def test_an_rsync_before_3_4_1_is_warned_about(said: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        flaws, "_output", lambda *argv: f"rsync  version {said}  protocol".encode() if argv[0] == "rsync" else b""
+    )
+    assert (flaws.words() is not None) == warned
+
+
+def test_one_that_its_distribution_has_mended_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flaws, "_output", lambda *argv: b"rsync  version 3.2.7" if argv[0] == "rsync" else b"")
+    monkeypatch.setattr(flaws.shutil, "which", lambda name: "/usr/bin/rsync")
+    (tmp_path / "changelog.Debian.gz").write_bytes(gzip.compress(b"rsync (3.2.7-1+deb12u2)\n  * Fix CVE-2024-12087\n"))
+    assert flaws.words() is None
+    monkeypatch.setattr(flaws.shutil, "which", lambda name: "/opt/rsync")
+    flaws.words.cache_clear()
+    assert flaws.words() is not None

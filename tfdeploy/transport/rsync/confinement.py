@@ -1,0 +1,69 @@
+"""Whether and how a local rsync is confined to one folder: `confined` does it, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from tfdeploy.transport.rsync import ask_for_ssh, confined
+
+TRIAL_S = 20.0
+
+
+def asking_words(fd: int) -> tuple[str, ...]:
+    """What a confined rsync calls as its remote shell. `fd`: the socket on which it asks."""
+    return (*_python(ask_for_ssh.__file__), str(fd))
+
+
+def argv(folder: str) -> list[str]:
+    """The words before those of a program that may write `folder` alone."""
+    programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_ssh.__file__)
+    readable = {os.path.dirname(os.__file__), sys.base_prefix + "/lib", *map(os.path.realpath, programs)}
+    return [*_python(confined.__file__), folder, *sorted(readable), "--"]
+
+
+def environment() -> dict[str, str]:
+    """Without the user's variables: secrets and the addresses of his agents are among them."""
+    kept = ("PATH", "LD_LIBRARY_PATH")
+    return {**{name: os.environ[name] for name in kept if name in os.environ}, "LC_ALL": "C", "SHELL": "/bin/sh"}
+
+
+@lru_cache(maxsize=1)
+def missing() -> str | None:
+    """Why a local rsync is not confined, or not wholly, in words; None where it is."""
+    if not works():
+        return "the programs it needs do not run when they are confined" if confined.version() else "this kernel has no Landlock"
+    if confined.version() < 4:
+        return "this kernel's Landlock restricts files, but no network"
+    return None
+
+
+@lru_cache(maxsize=1)
+def works() -> bool:
+    """Whether Python and rsync run confined on this machine: in odd places their files may be out of reach."""
+    if not confined.version():
+        return False
+    with tempfile.TemporaryDirectory(prefix="tfdeploy-confined-") as folder:
+        python = [*argv(folder), sys.executable, "-S", "-E", "-c", "import array, socket"]
+        return all(_runs(words) for words in (python, [*argv(folder), "rsync", "--version"]))
+
+
+def _runs(words: list[str]) -> bool:
+    try:
+        done = subprocess.run(words, env=environment(), capture_output=True, timeout=TRIAL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _python(file: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-E", _path(file))
+
+
+def _path(file: str) -> str:
+    return str(Path(file).resolve())

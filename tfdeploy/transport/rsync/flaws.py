@@ -1,0 +1,58 @@
+"""Whether the rsync of this machine has the holes of January 2025, through which a host can attack the machine that fetches."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+MENDED = (3, 4, 1)
+_NAMED = b"CVE-2024-12087"  # the host writes where it likes here
+_CHANGELOGS = ("changelog.Debian.gz", "changelog.gz")
+_DOCS = Path("/usr/share/doc/rsync")
+_QUERY_S = 10.0
+
+
+@lru_cache(maxsize=1)
+def words() -> tuple[str, str] | None:
+    """(what is wrong and why, what to do) in words; None where nothing is."""
+    shown = version_of(_output("rsync", "--version"))
+    if shown is None or shown >= MENDED or _mended_by_distribution():
+        return None
+    number = ".".join(map(str, shown))
+    return (
+        f"rsync {number} on this machine is older than 3.4.1: a hostile host can use its holes (CVE-2024-12084 to 12088, 12747)"
+        " against the machine that fetches, unless the distribution has mended it, of which nothing is found here",
+        "update the package rsync",
+    )
+
+
+def version_of(text: bytes) -> tuple[int, int, int] | None:
+    found = re.search(rb"rsync\s+version\s+v?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+
+
+def _mended_by_distribution() -> bool:
+    """A distribution mends an old version in place: its changelog says so, and only for the rsync of its package."""
+    if shutil.which("rsync") not in ("/usr/bin/rsync", "/bin/rsync"):
+        return False
+    return any(_NAMED in _unpacked(_DOCS / name) for name in _CHANGELOGS) or _NAMED in _output(
+        "rpm", "-q", "--changelog", "rsync"
+    )
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, ValueError):
+        return b""
+
+
+def _output(*argv: str) -> bytes:
+    try:
+        return subprocess.run(argv, capture_output=True, timeout=_QUERY_S, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return b""
