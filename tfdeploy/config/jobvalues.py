@@ -6,7 +6,6 @@ Each takes a node and returns plain values; what several keys decide together is
 from __future__ import annotations
 
 import posixpath
-import re
 import shlex
 
 from tfdeploy.agent.wire import TASK_MARKERS
@@ -16,6 +15,7 @@ from tfdeploy.config.schema import Key, read_keys
 from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
+from tfdeploy.model.patterns import compiled
 
 DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -165,11 +165,9 @@ def metrics(node: Node) -> dict[str, str]:
         _named(child, name)
         pattern = child.scalar("a regular expression")
         try:
-            groups = re.compile(pattern).groups
-        except (re.error, OverflowError, RecursionError) as error:
+            groups = compiled(pattern).groups
+        except ValueError as error:
             raise child.error(f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes") from error
-        if len(pattern) > 1000:
-            raise child.error(f"{name} has {len(pattern)} characters: at most 1000 are taken", "write a simpler expression")
         if groups != 1:
             hint = r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups"
             raise child.error(f"{name} has {groups} groups: the one with the number is needed", hint)

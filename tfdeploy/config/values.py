@@ -100,11 +100,11 @@ def jump(node: Node) -> str:
     given = node.scalar("a jump host")
     for hop in given.split(","):
         login, at, rest = hop.rpartition("@")
-        bracketed = re.match(r"\[([^\[\]]+)\](?::(\d+))?\Z", rest, re.ASCII)
-        plain = re.match(r"([^:\[\]]+)(?::(\d+))?\Z", rest, re.ASCII)
+        bracketed = re.match(r"\[([^\[\]]+)\](?::(\d{1,5}))?\Z", rest, re.ASCII)
+        plain = re.match(r"([^:\[\]]+)(?::(\d{1,5}))?\Z", rest, re.ASCII)
         match = bracketed or plain
         fits = match is not None and (is_ip(match[1]) if bracketed else is_hostname(match[1]))
-        port_fits = match is None or match[2] is None or 1 <= int(match[2][:6]) <= 65535
+        port_fits = match is None or match[2] is None or 1 <= int(match[2]) <= 65535
         if not fits or not port_fits or (at and not USER.match(login)):
             raise node.wrong("[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22")
     return given

@@ -140,7 +140,8 @@ def _check_names(plan: Plan) -> None:
     tasks = {task.task for task in plan.tasks}
     hosts = {host.host for host in plan.hosts}
     _all("no deciding task", tasks.__contains__, plan.deciding)
-    _all("no host of the run", hosts.__contains__, [name for name in (plan.keep_from, plan.supply_from) if name is not None])
+    _need(plan.keep_from is None or is_name(plan.keep_from), "no name of a host", str(plan.keep_from))  # it may have no task
+    _need(plan.supply_from is None or plan.supply_from in hosts, "no host of the run", str(plan.supply_from))
     _all("no role", is_name, plan.cluster)
     for endpoints in plan.cluster.values():
         _all("no address", is_endpoint, endpoints)

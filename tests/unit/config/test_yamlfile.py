@@ -69,6 +69,10 @@ FAULTS = {
     "own tag": (b"a: !x y\n", "means nothing here", "x.yaml:1", "quotes"),
     "list as key": (b"? [a]\n: b\n", "a key must be a word", "x.yaml:1", "quotes"),
     "merge of text": (b"<<: x\n", "takes mappings", "x.yaml:1", None),
+    "line ends of old": (b"a: 1\rb: [\r", "bad YAML", "x.yaml:2", None),
+    "NUL behind letters": ("a: \u00e9\u00e9\u00e9\nb: \0\nc: 1\nd: 1\n".encode(), "bad YAML", "x.yaml:2", None),
+    "list of lists": (b"- [a]\n", "must be a mapping", "x.yaml:1", "tfdeploy docs"),
+    "alias of a page": (b"a: *" + b"x" * 50_000 + b"\n", "undefined alias", "x.yaml:1", "&name"),
     "deep": (b"a: " + b"[" * 200_000, "levels deep", "x.yaml:1", "tfdeploy docs"),
     "deep block": (b"- " * 20_000 + b"x\n", "levels deep", "x.yaml:1", "tfdeploy docs"),
 }
@@ -81,6 +85,12 @@ def test_faults(read, content, what, where, next):
     assert what in caught.value.what
     assert caught.value.where.startswith(where)
     assert next is None or next in (caught.value.next or "")
+    assert len(caught.value.what) < 1100
+
+
+def test_what_is_missing_at_the_end_is_missed_in_the_last_line(read):
+    assert read("?").keys[""].place == "x.yaml:1"
+    assert read("a:\n- b\n-\n").keys["a"].items[1].place == "x.yaml:3"
 
 
 def test_anchors_cannot_explode(read):
