@@ -29,8 +29,8 @@ def unfold(text: str, cap: int = MAX_NAMES) -> tuple[str, ...]:
     count = 1
     for choices in spans:
         count *= sum(high - low + 1 for low, high, _ in choices)
-    if count > cap:
-        raise UsageError(f"{text!r} names {count:,} hosts; at most {cap:,} are read", next="write a smaller range")
+        if count > cap:
+            raise UsageError(f"{text!r:.200} names too many hosts: at most {cap:,} are read", next="write a smaller range")
     numbers = [[f"{n:0{width}}" for low, high, width in choices for n in range(low, high + 1)] for choices in spans]
     literals = pieces[::2]
     return tuple(
