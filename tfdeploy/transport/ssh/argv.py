@@ -75,7 +75,7 @@ def _percent(text: str) -> str:
 
 def _value(path: str) -> str:
     escaped = _percent(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"' if any(sign in path for sign in ' \t"\\#') else escaped
+    return f'"{escaped}"' if any(sign in path for sign in " \t\"'\\#") else escaped
 
 
 def _values(paths: tuple[str, ...]) -> str:
