@@ -50,7 +50,7 @@ def command(node: Node) -> tuple[str, ...]:
     """Words, as written (numbers too). Never a line for a shell to split."""
     if node.kind in SCALARS:
         try:
-            listed = ", ".join(f'"{word}"' for word in shlex.split(node.text))
+            listed = ", ".join(f'"{word}"' for word in shlex.split(node.text[:500]))
         except ValueError:
             listed = "python, train.py"
         raise node.wrong("a list of words", f"write it as [{listed}]")

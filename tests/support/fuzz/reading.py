@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
+import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,6 +30,14 @@ MOST_CHARS = 1200  # of one part of an error
 _BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
 _UNPRINTED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
 WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")  # such an error has no line
+
+
+@contextlib.contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: on a disk, writing a file takes longer than reading it as an inventory."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made:
+        yield Path(made)
 
 
 def read(kind: Kind, path: Path) -> InventoryFile | Job | None:

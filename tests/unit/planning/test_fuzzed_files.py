@@ -10,7 +10,7 @@ import os
 import random
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "20000"))
 SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 << 30)
 MOST_S, MOST_KIB = 3.0, 100 << 10  # of CPU and of memory, for one file
 MOST_HOSTS = 24  # of a plan
+PLANNED = 0.3 if FILES <= 20_000 else 1.0  # of what is read: a plan takes longer than all the rest
 PROGRAM = "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', type=int)\n"
 ODD_HOSTS: tuple[dict[str, object], ...] = ({"python": None}, {"rsync": None}, {"free_disk_bytes": 0}, {"free_ports": ()})
 FactsOf = Callable[..., HostFacts]
@@ -57,7 +58,7 @@ class Series:
     def examine(self, kind: Kind, content: bytes, chance: random.Random) -> None:
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         self._follow(self._read(kind, content), chance)
-        if chance.random() < 0.01:
+        if chance.random() < 0.003:
             reading.check_command_line(["inventory", "-i" if kind == "inventory" else "-j", f"{self.folder}/{kind}.yaml"])
         took, after = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert took < MOST_S, f"{took:.1f} s"
@@ -77,7 +78,7 @@ class Series:
             self._plan(chance.choice(self.inventories), found, chance)
 
     def _plan(self, inventory: Inventory, job: Job, chance: random.Random) -> None:
-        if len(inventory.hosts) > MOST_HOSTS:
+        if len(inventory.hosts) > MOST_HOSTS or chance.random() > PLANNED:
             return
         hosts = {host.name: _made_up(self.facts_of, host, job, chance) for host in inventory.hosts}
         try:
@@ -117,13 +118,14 @@ def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> 
 
 
 @pytest.fixture
-def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: FactsOf) -> Series:
+def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: FactsOf) -> Iterator[Series]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TFDEPLOY_INVENTORY", raising=False)
-    made = Series(folder=tmp_path, facts_of=facts_of)
-    made.read_seeds()
-    return made
+    with reading.quick_folder() as folder:
+        made = Series(folder=folder, facts_of=facts_of)
+        made.read_seeds()
+        yield made
 
 
 def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> None:
@@ -141,7 +143,7 @@ def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> 
             words = f"TFDEPLOY_FILE_SEED={SEED}, number {number}, kept in {kept}: {content[:3000]!r}"
             raise AssertionError(words) from error
     print(SEED, series.counts)
-    assert min(series.counts.values()) > FILES // 50, series.counts  # mutations that only break YAML would show nothing
+    assert min(series.counts.values()) > FILES // 100, series.counts  # mutations that only break YAML would show nothing
 
 
 @pytest.mark.parametrize("name", corpus())
@@ -150,6 +152,6 @@ def test_a_file_that_failed_once_does_so_no_more(series: Series, name: str) -> N
 
 
 def test_the_unmutated_files_are_read_and_planned(series: Series) -> None:
-    for seed in seeds():
-        series.examine(seed.kind, seed.text.encode(), random.Random(1))
-    assert series.counts["planned"] > series.counts["refused"], series.counts
+    for number, seed in enumerate(seeds()):
+        series.examine(seed.kind, seed.text.encode(), random.Random(number))
+    assert series.counts["planned"] > 5 and series.counts["read"] > 8 * series.counts["refused"], series.counts
