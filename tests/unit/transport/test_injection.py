@@ -50,7 +50,9 @@ JOB = [
     *(key.replace(".", ": {") + ": @@" + "}" * key.count(".") for key in ONE_KEY),
     *("data: {@@: ./x}", "data: {x: @@}", "keep: [@@]", "command: [@@, x]", "env: {@@: x}", "secrets: [@@]"),
     *("roles: {@@: {count: 1}}", "metrics: {@@: '(x)'}", "metrics: {x: @@}", "restart: {backoff: [@@, 1s]}"),
-    *("gpus: @@", "@@: x", "command: @@", "env: @@"),
+    *("gpus: @@", "@@: x", "command: @@", "env: @@", "secrets: {@@: env}", "secrets: {X: @@}", "secrets: {X: {file: @@}}"),
+    *("secrets: {X: {command: [@@]}}", "secrets: {X: {command: [pass, @@]}}", "secrets: {X: {environment: @@}}"),
+    *("data: {x: {path: @@}}", "data: {x: {path: ./x, split: @@}}", "data: {x: {from: @@}}", "protect: @@"),
 ]
 
 
@@ -111,7 +113,7 @@ def _check_host(host: Host, field: str, value: str) -> None:
 
 def _check_job(job: Job, field: str, value: str) -> None:
     fields = asdict(job)
-    free = [fields.pop(key) for key in ("command", "metrics")]
+    free = [fields.pop(key, None) for key in ("command", "metrics", "secret_sources")]
     env = fields.pop("env")
     assert all(map(tame, texts(fields))) and all(map(tame, env)), (field, value)
     assert tame(job.name) and "/" not in job.name
