@@ -55,9 +55,10 @@ def shown(path: Path) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)  # a device has no size and no end
+        if len(raw) > MAX_BYTES:
             raise ConfigError(f"more than {MAX_BYTES >> 20} MiB: not a file of ours", where=shown(path), next="name another file")
-        raw = path.read_bytes()
     except FileNotFoundError as error:
         raise ConfigError("no such file", where=shown(path), next="check the path, or tfdeploy init to write one") from error
     except IsADirectoryError as error:

@@ -18,7 +18,7 @@ from support.fuzz import reading
 from support.fuzz.injection import CANARY, VALUES, WORDS, braced, quoted
 from support.fuzz.seeds import Kind
 from tfdeploy.cli import context
-from tfdeploy.config import load_inventory, load_job, reference
+from tfdeploy.config import find_inventory, find_job, load_inventory, load_job, reference
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab.folder import lab_folder
@@ -220,6 +220,15 @@ def test_the_command_line_refuses_or_finds_nothing(tmp_path: Path, monkeypatch: 
             number % 6
         ]
         reading.check_command_line(["inventory", *(["-i", str(inventory)] if "-i" not in words else []), *words])
+
+
+def test_paths_of_both_files_are_found_or_refused(tmp_path: Path) -> None:
+    for value in VALUES:
+        for find in (lambda: find_job(value, tmp_path), lambda: find_inventory(value, {}, None, tmp_path)):  # noqa: B023 - called here
+            try:
+                assert find().exists()
+            except UsageError as error:
+                assert error.next
 
 
 def test_names_of_runs_and_labs_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
