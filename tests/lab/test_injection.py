@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from support.fuzz.injection import CANARY, FILE_NAMES, WORDS, braced, quoted
 from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
@@ -37,6 +39,7 @@ def write_job(operator: Tfdeploy) -> None:
     )
 
 
+@pytest.mark.fault("18 271 texts made to break out: words, variables, lines and names of files, there and back")
 def test_all_of_it_arrives_byte_for_byte_and_runs_nothing(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
     operator = tfdeploy(loopback_lab)
     write_job(operator)

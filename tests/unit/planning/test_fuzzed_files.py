@@ -128,6 +128,7 @@ def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: FactsOf) -
         yield made
 
 
+@pytest.mark.fault("1 20,000 mutated inventories and job files")
 def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> None:
     start = seeds()
     others = [seed.text.encode() for seed in start]

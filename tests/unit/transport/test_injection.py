@@ -86,7 +86,13 @@ def tame(text: str) -> bool:
     return text.isprintable() and not text.startswith("-")
 
 
-@pytest.mark.parametrize("kind", ["inventory", "job"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("inventory", marks=pytest.mark.fault("4 271 texts made to break out, in every field of an inventory")),
+        pytest.param("job", marks=pytest.mark.fault("4 271 texts made to break out, in every field of a job file")),
+    ],
+)
 def test_every_value_in_every_field_is_refused_or_harmless(kind: Kind, memory: Path) -> None:
     path, accepted = memory / f"{kind}.yaml", 0
     for field in INVENTORY if kind == "inventory" else JOB:
