@@ -11,7 +11,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from support.fuzz.mutate import mutated
 from support.fuzz.seeds import CORPUS, Kind, corpus, seeds
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.model.facts import HostFacts, KeepFact, LiveRun
+from tfdeploy.model.facts import Gpu, HostFacts, KeepFact, LiveRun
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.planning.options import Options
@@ -31,9 +31,29 @@ FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "20000"))
 SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 << 30)
 MOST_S, MOST_KIB = 3.0, 100 << 10  # of CPU and of memory, for one file
 MOST_HOSTS = 24  # of a plan
-PLANNED = 0.3 if FILES <= 20_000 else 1.0  # of what is read: a plan takes longer than all the rest
-PROGRAM = "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', type=int)\n"
-ODD_HOSTS: tuple[dict[str, object], ...] = ({"python": None}, {"rsync": None}, {"free_disk_bytes": 0}, {"free_ports": ()})
+PLANNED = 0.3 if FILES == 20_000 else 1.0  # of what is read: a plan takes longer than all the rest
+PROGRAMS = (
+    "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', type=int)\n",
+    "import tensorflow as tf\ntf.app.flags.DEFINE_string('job_name', '', '')\ns = tf.train.Server({'ps': ['localhost:1']})\n",
+    "from tensorflow import keras\nwith tf.distribute.MultiWorkerMirroredStrategy().scope():\n    m.fit(x)\n",
+    "print 'two'\n",
+    "shutil.rmtree('checkpoints')\nimport helper\n",
+    "(" * 300,
+    "\0",
+)
+ODD_HOSTS: tuple[dict[str, object], ...] = (
+    *({"python": None}, {"rsync": None}, {"free_disk_bytes": 0}, {"free_ports": ()}, {"boot_id": ""}, {"python_version": None}),
+    *(
+        {"tensorflow": None},
+        {"tensorflow": "1.15.0"},
+        {"tensorflow": "x.y"},
+        {"tf_keras": "2.21.0"},
+        {"environment": "/home/ml/e"},
+    ),
+    *({"gpu_error": "no driver"}, {"problems": ("disk is slow",)}, {"proxies": ("http_proxy",)}, {"preset": ("TF_CONFIG",)}),
+    *({"hosts_file_loopback": ("n1", "n2")}, {"kill_user_processes": True}, {"home": "/home/\udcff"}, {"workdir": "/"}),
+    *({"gpus": (Gpu(index=7, name="H200", memory_mib=0, used_mib=1 << 20),)}, {"taken_ports": {"2222": "sshd", "2223": ""}}),
+)
 FactsOf = Callable[..., HostFacts]
 
 
@@ -80,10 +100,11 @@ class Series:
     def _plan(self, inventory: Inventory, job: Job, chance: random.Random) -> None:
         if len(inventory.hosts) > MOST_HOSTS or chance.random() > PLANNED:
             return
+        sources = {name: chance.choice(PROGRAMS) for name in ("train.py", "helper.py")}
         hosts = {host.name: _made_up(self.facts_of, host, job, chance) for host in inventory.hosts}
         try:
             plan = make_plan(
-                inventory, job, hosts, release="r", sources={"train.py": PROGRAM}, run="j-1", now=1.8e9, operator="me@here",
+                inventory, job, hosts, release="r", sources=sources, run="j-1", now=1.8e9, operator="me@here",
                 options=Options(allow_public=True, workers=chance.choice((None, None, 2)), ignore_keep=chance.random() < 0.5),
             )  # fmt: skip
         except (Refused, UsageError) as error:
@@ -110,11 +131,11 @@ def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> 
         said["keep"] = (
             KeepFact(path=kept, newest=chance.choice((0.0, 1.8e9)), checkpoint=chance.choice((None, "model.ckpt-7"))),
         )
-    if chance.random() < 0.05:
+    if chance.random() < 0.2:
         said |= chance.choice(ODD_HOSTS)
     if chance.random() < 0.02:
         said["live_runs"] = (LiveRun(run="old-1", who="me@here", started=chance.choice((None, 0.0, 1.8e9))),)
-    return facts_of(host, chance.choice((0, 0, 1, 2, 4)), **said)
+    return replace(facts_of(host, chance.choice((0, 0, 1, 2, 4))), **said)
 
 
 @pytest.fixture
