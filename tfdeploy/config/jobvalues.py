@@ -17,6 +17,7 @@ from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
 from tfdeploy.model.patterns import compiled
 
+MOST_KEPT = 1000  # as many as facts of a host may tell of
 DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
 RESERVED = (
@@ -87,7 +88,10 @@ def _named(child: Node, name: str) -> str:
 def keep(node: Node) -> tuple[str, ...]:
     """Relative folders, normalised, none inside another."""
     found: dict[str, Node] = {}
-    for item in node.list("a list of folders"):
+    items = node.list("a list of folders")
+    if len(items) > MOST_KEPT:
+        raise node.error(f"{len(items):,} folders: at most {MOST_KEPT:,} are kept", "name the folder that holds them")
+    for item in items:
         given = values.text(item)
         path = posixpath.normpath(given)
         if given.startswith(("/", "~")) or ".." in given.split("/") or path == "." or set(given) & set("{}\\"):

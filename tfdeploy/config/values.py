@@ -15,6 +15,7 @@ from tfdeploy.model.ranges import MAX_NAMES, unfold
 from tfdeploy.model.units import SECONDS
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
+MOST_HOPS = 16
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 _BYTES = (
     {"B": 1}
@@ -106,7 +107,10 @@ def user(node: Node) -> str:
 def jump(node: Node) -> str:
     """[user@]host[:port], several with commas; `none`: no jump."""
     given = node.scalar("a jump host")
-    for hop in given.split(","):
+    hops = given.split(",", MOST_HOPS)
+    if len(hops) > MOST_HOPS:
+        raise node.wrong(f"at most {MOST_HOPS} jump hosts", "name those on the way")
+    for hop in hops:
         login, at, rest = hop.rpartition("@")
         bracketed = re.match(r"\[([^\[\]]+)\](?::(\d{1,5}))?\Z", rest, re.ASCII)
         plain = re.match(r"([^:\[\]]+)(?::(\d{1,5}))?\Z", rest, re.ASCII)

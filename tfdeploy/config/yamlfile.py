@@ -17,6 +17,7 @@ from tfdeploy.errors import ConfigError
 
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
+MAX_NODES = 300_000  # 10,000 hosts with ten keys each; 4 MiB can hold seven times as many, of 300 bytes each in memory
 MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
 _BOOLEANS = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
 _TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
@@ -94,6 +95,7 @@ class _Builder:
         self.last_line = last_line
         self.anchors: dict[str, Node] = {}
         self.merged = 0
+        self.nodes = 0
 
     def build(self, events: Iterator[yaml.Event]) -> Node | None:
         root = None
@@ -107,6 +109,11 @@ class _Builder:
     def _node(self, event: yaml.Event, events: Iterator[yaml.Event], parent: Node | None, key: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, parent, key)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise self._fault(
+                event, f"more than {MAX_NODES:,} words and values in one file", "write ranges, as in n[01-16], or several files"
+            )
         node, anchor = self._empty(event), getattr(event, "anchor", None)
         node.parent, node.key = parent, key
         if depth > MAX_DEPTH:

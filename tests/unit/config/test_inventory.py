@@ -124,6 +124,7 @@ REFUSED_VALUES = [
     ("jump: 'a,,b'", "jump", "[user@]host[:port]"),
     ("jump: a:0", "jump", "[user@]host[:port]"),
     ("jump: a:99999999", "jump", "[user@]host[:port]"),
+    ("jump: '" + "a," * 2000 + "a'", "jump", "at most 16"),
     ("jump: a:0655350", "jump", "[user@]host[:port]"),
     ("jump: $(x)@a", "jump", "[user@]host[:port]"),
     ("python: -c", "python", "interpreter"),

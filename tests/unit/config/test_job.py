@@ -225,6 +225,11 @@ def test_what_is_shown_of_a_long_word_is_short(load):
         assert max(map(len, (error.what, error.where, error.next))) < 1100
 
 
+def test_very_many_keep_folders_are_not_compared(load):
+    with pytest.raises(ConfigError, match="20,000 folders: at most 1,000"):
+        load("keep: [" + "".join(f"d{number}, " for number in range(20_000)) + "]")
+
+
 def test_re_s_own_warnings_are_not_shown(load):
     assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"  # warnings are errors here
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tfdeploy.config import yamlfile
 from tfdeploy.config.yamlfile import read_yaml
 from tfdeploy.errors import ConfigError
 
@@ -102,6 +103,14 @@ def test_merges_are_bounded(read):
     many = "".join(f"  k{n}: 1\n" for n in range(2000))
     with pytest.raises(ConfigError, match="brings in more than"):
         read("a: &a\n" + many + "".join(f"b{n}:\n  <<: *a\n" for n in range(60)))
+
+
+def test_a_file_of_very_many_values_is_read_no_further(read, monkeypatch):
+    monkeypatch.setattr(yamlfile, "MAX_NODES", 1000)
+    assert read("a: [" + "x," * 900 + "]").keys["a"].kind == "list"
+    with pytest.raises(ConfigError, match="more than 1,000 words and values") as caught:
+        read("a:\n- " + "x\n- " * 2000)
+    assert caught.value.where == "x.yaml:999"
 
 
 def test_own_keys_go_before_merged_ones(read):
