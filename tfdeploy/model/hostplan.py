@@ -42,9 +42,9 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 
 def connection_settings(host: Host) -> dict[str, Any]:
-    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a round trip."""
-    settings: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(host)))
-    return settings
+    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a round trip. Paths of this
+    machine in it need not be UTF-8."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(host).items()}
 
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:

@@ -20,12 +20,13 @@ from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.hostplan import for_hosts, read_shown
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan
+from tfdeploy.store.runs import RunStore
 
 Facts = dict[str, HostFacts]
 
@@ -160,6 +161,20 @@ def test_keep_that_comes_from_a_host_without_a_task_reads_back_from_hosts(make: 
     plan = make({"worker": "n1 n2 n3"}, {"n3": kept(9000.0)}, Options(workers=2), mode="mirrored", keep=("checkpoints",))
     assert (plan.keep_from, [host.host for host in plan.hosts]) == ("n3", ["n1", "n2"])
     assert read_shown(json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, {}).keep_from == "n3"
+
+
+def test_files_of_this_machine_whose_names_are_not_utf8_are_planned_and_stored(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job, tmp_path: Path
+) -> None:
+    plain = inventory(ps="n1", worker="n2")
+    odd = {"source": "/lab\udcff/i.yaml:1", "identity_file": "/lab\udcff/key", "known_hosts": "/lab\udcff/known"}
+    hosts = replace(plain, hosts=tuple(replace(host, **odd) for host in plain.hosts), source="/lab\udcff/i.yaml")
+    facts = {host.name: facts_of(host) for host in hosts.hosts}
+    plan = make_plan(hosts, job, facts, release="r", sources={}, run="digits-1", now=1.0, operator="ml@desk", options=Options())
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+    store = RunStore(tmp_path)
+    assert store.save(plan) and store.plan("digits-1") == plan
+    assert plan.hosts[0].ssh["identity_file"] == "/lab\udcff/key"
 
 
 def test_no_command_is_refused(make: Callable[..., Plan]) -> None:
