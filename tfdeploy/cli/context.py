@@ -43,7 +43,9 @@ def load_job(flags: CommonFlags) -> Job:
     """The job file's job. Raises ConfigError, also when there is none."""
     from tfdeploy import config
 
-    return config.load_job(config.find_job(flags.job, Path.cwd()), environ=os.environ)
+    path = config.find_job(flags.job, Path.cwd())
+    _warn_once(config.ownership_warning(path, os.getuid()))
+    return config.load_job(path, environ=os.environ)
 
 
 def load_inventory(flags: CommonFlags, job: Job | None) -> Inventory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import re
+import os
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tfdeploy.cli.flags import OfRun, finish_parser
 from tfdeploy.cli.options import duration
 from tfdeploy.errors import UsageError
+from tfdeploy.model.patterns import compiled
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -92,8 +93,8 @@ def _query(flags: Flags, plan: Plan, only: Collection[str] | None) -> LogQuery:
     if not wanted:
         raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=_offer(plan, flags))
     try:
-        grep = re.compile(flags.grep.encode()) if flags.grep else None
-    except re.error as error:
+        grep = compiled(os.fsencode(flags.grep)) if flags.grep else None
+    except ValueError as error:
         raise UsageError(f"not a regular expression: {error}", where="--grep", next="see Python's re") from error
     since = time.time() - flags.since if flags.since is not None else None
     return LogQuery(tuple(task.task for task in wanted), since=since, last=flags.lines, grep=grep)

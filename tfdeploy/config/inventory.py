@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,8 +140,8 @@ def find_inventory(flag: str | None, environ: Mapping[str, str], job_inventory: 
     sources = (("-i", given), ("$TFDEPLOY_INVENTORY", exported), ("the job file", job_inventory))
     for source, named in sources:
         if named:
-            path = cwd / Path(named).expanduser()
-            if path.exists():
+            path = cwd / os.path.expanduser(named)
+            if os.path.exists(path):  # unlike Path's own, it takes a name that no file system does
                 return path
             raise ConfigError(f"no such inventory (named by {source})", where=shown(path), next=_offer(choices))
     if len(choices) == 1:

@@ -21,13 +21,13 @@ FILE = "tfdeploy.yaml"
 
 def find_job(flag: str | None, cwd: Path) -> Path:
     """-j FILE (or a folder that holds tfdeploy.yaml), else tfdeploy.yaml in `cwd`. Raises ConfigError."""
-    path = cwd / Path(flag or FILE).expanduser()
-    if path.is_dir():
+    path = cwd / os.path.expanduser(flag or FILE)
+    if os.path.isdir(path):  # unlike Path's own, it takes a name that no file system does
         path = path / FILE
-    if path.exists():
+    if os.path.exists(path):
         return path
     near = path.with_suffix(".yml")
-    hint = f"-j {shown(near)}" if near.exists() else "tfdeploy init writes one, or name it: -j FILE"
+    hint = f"-j {shown(near)}" if os.path.exists(near) else "tfdeploy init writes one, or name it: -j FILE"
     raise ConfigError("no job file", where=shown(path), next=hint)
 
 

@@ -6,7 +6,6 @@ Each takes a node and returns plain values; what several keys decide together is
 from __future__ import annotations
 
 import posixpath
-import re
 import shlex
 
 from tfdeploy.agent.wire import TASK_MARKERS
@@ -16,7 +15,9 @@ from tfdeploy.config.schema import Key, read_keys
 from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
+from tfdeploy.model.patterns import compiled
 
+MOST_KEPT = 1000  # as many as facts of a host may tell of
 DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
 RESERVED = (
@@ -50,7 +51,7 @@ def command(node: Node) -> tuple[str, ...]:
     """Words, as written (numbers too). Never a line for a shell to split."""
     if node.kind in SCALARS:
         try:
-            listed = ", ".join(f'"{word}"' for word in shlex.split(node.text))
+            listed = ", ".join(f'"{word}"' for word in shlex.split(node.text[:500]))
         except ValueError:
             listed = "python, train.py"
         raise node.wrong("a list of words", f"write it as [{listed}]")
@@ -87,7 +88,10 @@ def _named(child: Node, name: str) -> str:
 def keep(node: Node) -> tuple[str, ...]:
     """Relative folders, normalised, none inside another."""
     found: dict[str, Node] = {}
-    for item in node.list("a list of folders"):
+    items = node.list("a list of folders")
+    if len(items) > MOST_KEPT:
+        raise node.error(f"{len(items):,} folders: at most {MOST_KEPT:,} are kept", "name the folder that holds them")
+    for item in items:
         given = values.text(item)
         path = posixpath.normpath(given)
         if given.startswith(("/", "~")) or ".." in given.split("/") or path == "." or set(given) & set("{}\\"):
@@ -153,11 +157,9 @@ def metrics(node: Node) -> dict[str, str]:
         _named(child, name)
         pattern = child.scalar("a regular expression")
         try:
-            groups = re.compile(pattern).groups
-        except (re.error, OverflowError, RecursionError) as error:
+            groups = compiled(pattern).groups
+        except ValueError as error:
             raise child.error(f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes") from error
-        if len(pattern) > 1000:
-            raise child.error(f"{name} has {len(pattern)} characters: at most 1000 are taken", "write a simpler expression")
         if groups != 1:
             hint = r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups"
             raise child.error(f"{name} has {groups} groups: the one with the number is needed", hint)

@@ -13,6 +13,7 @@ from tfdeploy.errors import ConfigError, UsageError
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 SCALARS = ("text", "number", "true or false")
+_SHOWN_CHARS = 1000  # of one part of an error: a file may hold a word of 4 MiB
 V = TypeVar("V")
 
 
@@ -39,7 +40,7 @@ class Node:
         while node is not None and node.parent is not None:
             steps.append(f"[{node.key}]" if node.parent.kind == "list" else f".{node.key}")
             node = node.parent
-        return "".join(reversed(steps)).lstrip(".")
+        return bounded("".join(reversed(steps)).lstrip("."))
 
     @property
     def place(self) -> str:
@@ -50,7 +51,8 @@ class Node:
         return f"{self.place}:{self.path}" if self.path else self.place
 
     def error(self, what: str, next: str | None = None) -> ConfigError:
-        return ConfigError(what, where=self.where, next=next or "tfdeploy docs shows every key and what may stand there")
+        hint = next or "tfdeploy docs shows every key and what may stand there"
+        return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
         """The error for a value of another kind or form than wanted."""
@@ -92,6 +94,10 @@ class Node:
             raise
         except UsageError as error:
             raise self.error(error.what, error.next) from error
+
+
+def bounded(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
 
 
 def nearest(word: str, known: Iterable[str], listed: str) -> str:

@@ -15,6 +15,7 @@ from tfdeploy.model.ranges import MAX_NAMES, unfold
 from tfdeploy.model.units import BYTES, SECONDS
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
+MOST_HOPS = 16
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 Gpus = Literal["auto", "none"] | int | tuple[int, ...]
 
@@ -24,6 +25,14 @@ def text(node: Node) -> str:
     given = node.scalar()
     if not is_text(given):
         raise node.wrong("a text that does not begin with -, without control characters")
+    return given
+
+
+def local_path(node: Node) -> str:
+    """A file of this machine that ssh reads too. ssh fills in ${NAME}, for which it has no escape."""
+    given = text(node)
+    if "${" in given:
+        raise node.wrong("a path without ${", "write the path itself, as in ~/.ssh/id_ed25519")
     return given
 
 
@@ -92,13 +101,16 @@ def user(node: Node) -> str:
 def jump(node: Node) -> str:
     """[user@]host[:port], several with commas; `none`: no jump."""
     given = node.scalar("a jump host")
-    for hop in given.split(","):
+    hops = given.split(",", MOST_HOPS)
+    if len(hops) > MOST_HOPS:
+        raise node.wrong(f"at most {MOST_HOPS} jump hosts", "name those on the way")
+    for hop in hops:
         login, at, rest = hop.rpartition("@")
-        bracketed = re.match(r"\[([^\[\]]+)\](?::(\d+))?\Z", rest, re.ASCII)
-        plain = re.match(r"([^:\[\]]+)(?::(\d+))?\Z", rest, re.ASCII)
+        bracketed = re.match(r"\[([^\[\]]+)\](?::(\d{1,5}))?\Z", rest, re.ASCII)
+        plain = re.match(r"([^:\[\]]+)(?::(\d{1,5}))?\Z", rest, re.ASCII)
         match = bracketed or plain
         fits = match is not None and (is_ip(match[1]) if bracketed else is_hostname(match[1]))
-        port_fits = match is None or match[2] is None or 1 <= int(match[2][:6]) <= 65535
+        port_fits = match is None or match[2] is None or 1 <= int(match[2]) <= 65535
         if not fits or not port_fits or (at and not USER.match(login)):
             raise node.wrong("[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22")
     return given

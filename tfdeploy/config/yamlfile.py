@@ -6,20 +6,23 @@ An alias to a list or mapping is the anchored node itself, so nested aliases cos
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
-from tfdeploy.config.node import Kind, Node
+from tfdeploy.config.node import Kind, Node, bounded
 from tfdeploy.errors import ConfigError
 
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
+MAX_NODES = 300_000  # 10,000 hosts with ten keys each; 4 MiB can hold seven times as many, of 300 bytes each in memory
 MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
 _BOOLEANS = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
 _TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
 _HINTS = {
     "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words that begin with @ ` or %",
     "mapping values are not allowed": "put quotes round a text that holds ': '",
@@ -30,7 +33,8 @@ def read_yaml(path: Path) -> Node:
     """The file's top mapping. Raises ConfigError: missing, unreadable, not UTF-8, bad YAML, empty, no mapping."""
     text = _read_text(path)
     try:
-        root = _Builder(shown(path)).build(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        root = _Builder(shown(path), _last_line(text)).build(events)
     except yaml.YAMLError as error:
         raise _translated(error, path, text) from error
     if root is None or root.kind == "nothing":
@@ -52,9 +56,10 @@ def shown(path: Path) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)  # a device has no size and no end
+        if len(raw) > MAX_BYTES:
             raise ConfigError(f"more than {MAX_BYTES >> 20} MiB: not a file of ours", where=shown(path), next="name another file")
-        raw = path.read_bytes()
     except FileNotFoundError as error:
         raise ConfigError("no such file", where=shown(path), next="check the path, or tfdeploy init to write one") from error
     except IsADirectoryError as error:
@@ -72,19 +77,25 @@ def _read_text(path: Path) -> str:
 def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
-    last = text.rstrip().count("\n")  # an error at the end of the file is shown at its last line with text
-    line = min(mark.line, last) if mark else text.count("\n", 0, getattr(error, "position", 0))
+    line = min(mark.line, _last_line(text)) if mark else text.encode().count(b"\n", 0, getattr(error, "position", 0))
     hint = next((hint for words, hint in _HINTS.items() if words in problem), "check quotes, brackets and indentation there")
     return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
 
 
-class _Builder:
-    """Turns the event stream into nodes."""
+def _last_line(text: str) -> int:
+    """The last line with text, from 0: what is found wrong at the end of the file is shown there."""
+    return len(_BREAK.findall(text.rstrip()))
 
-    def __init__(self, file: str) -> None:
+
+class _Builder:
+    """Turns the event stream into nodes. `last_line`: see `_last_line`."""
+
+    def __init__(self, file: str, last_line: int) -> None:
         self.file = file
+        self.last_line = last_line
         self.anchors: dict[str, Node] = {}
         self.merged = 0
+        self.nodes = 0
 
     def build(self, events: Iterator[yaml.Event]) -> Node | None:
         root = None
@@ -98,6 +109,11 @@ class _Builder:
     def _node(self, event: yaml.Event, events: Iterator[yaml.Event], parent: Node | None, key: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, parent, key)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise self._fault(
+                event, f"more than {MAX_NODES:,} words and values in one file", "write ranges, as in n[01-16], or several files"
+            )
         node, anchor = self._empty(event), getattr(event, "anchor", None)
         node.parent, node.key = parent, key
         if depth > MAX_DEPTH:
@@ -120,7 +136,7 @@ class _Builder:
         tag = getattr(event, "tag", None)
         if tag is not None and tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
             raise self._fault(event, f"the tag {tag} means nothing here", "put quotes round a text that begins with !")
-        return Node(kind, self.file, _line(event), text)
+        return Node(kind, self.file, self._line(event), text)
 
     def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
         """What an alias stands for: a scalar at the alias's own place, a list or mapping at its anchor's."""
@@ -129,7 +145,7 @@ class _Builder:
             raise self._fault(event, f"undefined alias *{event.anchor}", "an alias *name must come after its anchor &name")
         if anchored.kind in ("list", "mapping"):
             return anchored
-        node = Node(anchored.kind, self.file, _line(event), anchored.text)
+        node = Node(anchored.kind, self.file, self._line(event), anchored.text)
         node.parent, node.key = parent, key
         return node
 
@@ -159,11 +175,10 @@ class _Builder:
             node.keys.setdefault(key, value)
 
     def _fault(self, event: yaml.Event, what: str, next: str) -> ConfigError:
-        return ConfigError(f"bad YAML: {what}", where=f"{self.file}:{_line(event)}", next=next)
+        return ConfigError(bounded(f"bad YAML: {what}"), where=f"{self.file}:{self._line(event)}", next=next)
 
-
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark is not None else 0
+    def _line(self, event: yaml.Event) -> int:
+        return min(event.start_mark.line, self.last_line) + 1 if event.start_mark is not None else 1
 
 
 def _kind(plain: str) -> Kind:

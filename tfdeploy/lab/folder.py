@@ -33,7 +33,8 @@ def labs_folder() -> Path:
 def lab_folder(name: str) -> Path:
     """The folder of that lab. Raises UsageError for a name that no lab can have."""
     if not NAME.match(name) or len(name) > 40:
-        raise UsageError(f"{name!r} is no name for a lab: letters, digits, '_', '.', '-', at most 40", where="--name")
+        what = f"{name!r:.80} is no name for a lab: letters, digits, '_', '.', '-', at most 40"
+        raise UsageError(what, where="--name", next="tfdeploy lab up 3 --name mine")
     folder = labs_folder() / name
     if any(not letter.isprintable() or letter in "\"'\\:, " for letter in str(folder)):
         raise UsageError(f"a lab cannot live in {folder}: spaces and the like", next="set XDG_STATE_HOME to a plainer folder")

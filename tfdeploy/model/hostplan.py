@@ -42,9 +42,9 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 
 def connection_settings(host: Host) -> dict[str, Any]:
-    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a round trip."""
-    settings: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(host)))
-    return settings
+    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a round trip. Paths of this
+    machine in it need not be UTF-8."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(host).items()}
 
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
@@ -140,7 +140,8 @@ def _check_names(plan: Plan) -> None:
     tasks = {task.task for task in plan.tasks}
     hosts = {host.host for host in plan.hosts}
     _all("no deciding task", tasks.__contains__, plan.deciding)
-    _all("no host of the run", hosts.__contains__, [name for name in (plan.keep_from, plan.supply_from) if name is not None])
+    _need(plan.keep_from is None or is_name(plan.keep_from), "no name of a host", str(plan.keep_from))  # it may have no task
+    _need(plan.supply_from is None or plan.supply_from in hosts, "no host of the run", str(plan.supply_from))
     _all("no role", is_name, plan.cluster)
     for endpoints in plan.cluster.values():
         _all("no address", is_endpoint, endpoints)

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from tfdeploy.model.patterns import compiled
 from tfdeploy.model.tensorflow_log import program_text
 
 MATCHED_CHARS = 4096  # of one line, at most, are given to the job's regular expressions
@@ -35,8 +36,8 @@ def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
     found = {}
     for name, text in metrics.items():
         try:
-            pattern = re.compile(text)
-        except re.error:
+            pattern = compiled(text)
+        except ValueError:
             continue
         if pattern.groups:
             found[name] = pattern

@@ -70,8 +70,9 @@ def names(text: str) -> tuple[str, ...]:
 
 def check(text: str, known: Iterable[str]) -> None:
     """Raises UsageError when the text is malformed or names a placeholder that is not in `known`."""
-    existing = tuple(known)
-    for name in names(text):
+    used = names(text)
+    existing = tuple(known) if used else ()
+    for name in used:
         if name not in existing:
             raise _unknown(name, text, existing)
 

@@ -28,9 +28,9 @@ def unfold(text: str, cap: int = MAX_NAMES) -> tuple[str, ...]:
     spans = [_spans(inner, text) for inner in pieces[1::2]]
     count = 1
     for choices in spans:
-        count *= sum(high - low + 1 for low, high, _ in choices)
+        count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))  # Python writes no number of 5,000 digits
     if count > cap:
-        raise UsageError(f"{text!r} names {count:,} hosts; at most {cap:,} are read", next="write a smaller range")
+        raise UsageError(f"{text!r:.200} names {count:,} hosts; at most {cap:,} are read", next="write a smaller range")
     numbers = [[f"{n:0{width}}" for low, high, width in choices for n in range(low, high + 1)] for choices in spans]
     literals = pieces[::2]
     return tuple(

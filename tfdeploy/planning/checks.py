@@ -34,6 +34,12 @@ def mode(job: Job) -> Mode:
     return job.mode
 
 
+def command(job: Job) -> None:
+    """Whether there is a program to run. Raises UsageError."""
+    if not job.command:
+        raise UsageError("no command to run", where=job.source, next="`command: [python, train.py]` in the job file, or after --")
+
+
 def roles(inventory: Inventory, job: Job, options: Options, requested: Mapping[str, RoleRequest]) -> None:
     """Whether inventory, job and options name roles that the mode can use. Raises ConfigError with the rule."""
     takes = rules(job.mode).takes

@@ -114,9 +114,10 @@ def make_plan(
 
     `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; further hosts count for their `keep`.
     `sources`: path in the code -> text, of the release's *.py files. `now`: UTC seconds. Raises UsageError (mode,
-    roles, placeholders) and Refused.
+    command, roles, placeholders) and Refused.
     """
     inputs = _Inputs(inventory, job, checks.mode(job), facts, sources, options, run)
+    checks.command(job)
     placed = _place(inputs)
     read = _read_program(inputs, placed)
     laid = _lay_out(inputs, placed)
@@ -173,9 +174,8 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
     shared = Shared(job, inputs.run, data, added.flags, served, chosen, compat.keeps_addresses(job, read.compat))
-    tasks = tuple(task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
-    argument_lengths.check(job, tasks)
-    return _Commands(tasks, added, served, keras, data)
+    tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
+    return _Commands(tuple(argument_lengths.checked(job, tasks)), added, served, keras, data)
 
 
 class _Stamp(TypedDict):

@@ -124,6 +124,8 @@ REFUSED_VALUES = [
     ("jump: 'a,,b'", "jump", "[user@]host[:port]"),
     ("jump: a:0", "jump", "[user@]host[:port]"),
     ("jump: a:99999999", "jump", "[user@]host[:port]"),
+    ("jump: '" + "a," * 2000 + "a'", "jump", "at most 16"),
+    ("jump: a:0655350", "jump", "[user@]host[:port]"),
     ("jump: $(x)@a", "jump", "[user@]host[:port]"),
     ("python: -c", "python", "interpreter"),
     ("python: python3 -u", "python", "interpreter"),
@@ -145,6 +147,7 @@ REFUSED_VALUES = [
     ("gpus: [a]", "gpus[0]", "whole number"),
     ("identity_file: -x", "identity_file", "does not begin with -"),
     ('known_hosts: "a\\nb"', "known_hosts", "control characters"),
+    ('identity_file: "~/.ssh/$${{NAME}}"', "identity_file", "without ${"),
     ('workdir: "/x/{nmae}"', "workdir", "unknown placeholder {nmae}"),
     ('workdir: "/x/{name"', "workdir", "unclosed brace"),
 ]

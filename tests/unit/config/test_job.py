@@ -194,6 +194,7 @@ REFUSED = {
     "logs: {max: 1KB}": ("from 64KiB", "logs.max", None),
     "logs: {max: 1gb}": ("a size with its unit", "logs.max", "500MB"),
     "metrics: {step: '('}": ("bad regular expression", "metrics.step", "Python's syntax"),
+    "metrics: {step: 'x{99999999999}'}": ("bad regular expression: the repetition", "metrics.step", "Python's syntax"),
     "metrics: {step: 'x'}": ("0 groups", "metrics.step", "(?:"),
     "metrics: {step: '(x)(y)'}": ("2 groups", "metrics.step", "(?:"),
     "metrics: {step: true}": ("step must be a regular expression", "metrics.step", None),
@@ -209,6 +210,28 @@ def test_refused(load, text, expected):
     assert caught.value.where == f"tfdeploy.yaml:1:{path}"
     assert next is None or next in (caught.value.next or "")
     assert caught.value.exit_code == 2
+
+
+def test_what_is_shown_of_a_long_word_is_short(load):
+    for text in (
+        f"command: {'a b ' * 50_000}",
+        f"{'k' * 90_000}: 1",
+        f"env: {{A: '{{{'x' * 90_000}}}'}}",
+        f"metrics: {{a: {'(' * 90_000}}}",
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(text)
+        error = caught.value
+        assert max(map(len, (error.what, error.where, error.next))) < 1100
+
+
+def test_very_many_keep_folders_are_not_compared(load):
+    with pytest.raises(ConfigError, match="20,000 folders: at most 1,000"):
+        load("keep: [" + "".join(f"d{number}, " for number in range(20_000)) + "]")
+
+
+def test_re_s_own_warnings_are_not_shown(load):
+    assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"  # warnings are errors here
 
 
 def test_a_folder_that_cannot_name_the_job(tmp_path):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tfdeploy.cli import context
+from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.cli.main import main
 from tfdeploy.config import ownership_warning
 
@@ -46,4 +48,16 @@ def _given_away(file: Path) -> str | None:
 def test_a_verb_warns_once_and_goes_on(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file.chmod(0o666)
     assert main(["exec", "-i", str(file), "--", "true"]) == 4
+    assert capsys.readouterr().err.count("chmod o-w") == 1
+
+
+def test_a_job_file_that_others_may_write_to_is_warned_of_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = tmp_path / "tfdeploy.yaml"
+    job.write_text("name: j\nmode: async\ncommand: [python, train.py]\n")
+    job.chmod(0o666)
+    for _ in range(2):
+        assert context.load_job(CommonFlags()).name == "j"
     assert capsys.readouterr().err.count("chmod o-w") == 1

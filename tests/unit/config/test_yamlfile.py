@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tfdeploy.config import yamlfile
 from tfdeploy.config.yamlfile import read_yaml
 from tfdeploy.errors import ConfigError
 
@@ -69,6 +70,10 @@ FAULTS = {
     "own tag": (b"a: !x y\n", "means nothing here", "x.yaml:1", "quotes"),
     "list as key": (b"? [a]\n: b\n", "a key must be a word", "x.yaml:1", "quotes"),
     "merge of text": (b"<<: x\n", "takes mappings", "x.yaml:1", None),
+    "line ends of old": (b"a: 1\rb: [\r", "bad YAML", "x.yaml:2", None),
+    "NUL behind letters": ("a: \u00e9\u00e9\u00e9\nb: \0\nc: 1\nd: 1\n".encode(), "bad YAML", "x.yaml:2", None),
+    "list of lists": (b"- [a]\n", "must be a mapping", "x.yaml:1", "tfdeploy docs"),
+    "alias of a page": (b"a: *" + b"x" * 50_000 + b"\n", "undefined alias", "x.yaml:1", "&name"),
     "deep": (b"a: " + b"[" * 200_000, "levels deep", "x.yaml:1", "tfdeploy docs"),
     "deep block": (b"- " * 20_000 + b"x\n", "levels deep", "x.yaml:1", "tfdeploy docs"),
 }
@@ -81,6 +86,12 @@ def test_faults(read, content, what, where, next):
     assert what in caught.value.what
     assert caught.value.where.startswith(where)
     assert next is None or next in (caught.value.next or "")
+    assert len(caught.value.what) < 1100
+
+
+def test_what_is_missing_at_the_end_is_missed_in_the_last_line(read):
+    assert read("?").keys[""].place == "x.yaml:1"
+    assert read("a:\n- b\n-\n").keys["a"].items[1].place == "x.yaml:3"
 
 
 def test_anchors_cannot_explode(read):
@@ -92,6 +103,14 @@ def test_merges_are_bounded(read):
     many = "".join(f"  k{n}: 1\n" for n in range(2000))
     with pytest.raises(ConfigError, match="brings in more than"):
         read("a: &a\n" + many + "".join(f"b{n}:\n  <<: *a\n" for n in range(60)))
+
+
+def test_a_file_of_very_many_values_is_read_no_further(read, monkeypatch):
+    monkeypatch.setattr(yamlfile, "MAX_NODES", 1000)
+    assert read("a: [" + "x," * 900 + "]").keys["a"].kind == "list"
+    with pytest.raises(ConfigError, match="more than 1,000 words and values") as caught:
+        read("a:\n- " + "x\n- " * 2000)
+    assert caught.value.where == "x.yaml:999"
 
 
 def test_own_keys_go_before_merged_ones(read):
@@ -114,8 +133,9 @@ def test_missing_folder_huge_and_unreadable(tmp_path, monkeypatch):
         read_yaml(tmp_path)
     with open("huge.yaml", "wb") as file:  # noqa: PTH123 - a sparse file
         file.truncate(1 << 40)
-    with pytest.raises(ConfigError, match="not a file of ours"):
-        read_yaml(Path("huge.yaml"))
+    for endless in ("huge.yaml", "/dev/zero"):
+        with pytest.raises(ConfigError, match="not a file of ours"):
+            read_yaml(Path(endless))
     with pytest.raises(ConfigError, match="cannot be read"):
         read_yaml(Path("a\0b"))
 

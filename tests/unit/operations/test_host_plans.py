@@ -150,7 +150,7 @@ LIES: dict[str, Any] = {
     "a negative grace": told(stop_grace_s=-1.0),
     "half a character": told(keep=["\ud800"]),
     "a log without end": told(logs_max_bytes=1 << 80),
-    "keep from nowhere": told(keep_from="n7"),
+    "keep from what is no host": told(keep_from="../n7"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,16 @@ import tfdeploy.planning
 from tfdeploy.agent import wire
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.facts import HostFacts, KeepFact
+from tfdeploy.model.hostplan import for_hosts, read_shown
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan
+from tfdeploy.store.runs import RunStore
 
 Facts = dict[str, HostFacts]
 
@@ -151,6 +155,48 @@ def test_a_checkpoint_counts_before_newer_files(make: Callable[..., Plan]) -> No
 def test_a_checkpoint_elsewhere_counts_before_files_at_home(make: Callable[..., Plan]) -> None:
     with pytest.raises(Refused, match=r"checkpoints: model\.ckpt-7\) is on n1"):
         make(said={"n1": kept(1000.0), "n2": kept(9000.0, None)}, keep=("checkpoints",))
+
+
+def test_keep_that_comes_from_a_host_without_a_task_reads_back_from_hosts(make: Callable[..., Plan]) -> None:
+    plan = make({"worker": "n1 n2 n3"}, {"n3": kept(9000.0)}, Options(workers=2), mode="mirrored", keep=("checkpoints",))
+    assert (plan.keep_from, [host.host for host in plan.hosts]) == ("n3", ["n1", "n2"])
+    assert read_shown(json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, {}).keep_from == "n3"
+
+
+def test_files_of_this_machine_whose_names_are_not_utf8_are_planned_and_stored(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job, tmp_path: Path
+) -> None:
+    plain = inventory(ps="n1", worker="n2")
+    odd = {"source": "/lab\udcff/i.yaml:1", "identity_file": "/lab\udcff/key", "known_hosts": "/lab\udcff/known"}
+    hosts = replace(plain, hosts=tuple(replace(host, **odd) for host in plain.hosts), source="/lab\udcff/i.yaml")
+    facts = {host.name: facts_of(host) for host in hosts.hosts}
+    plan = make_plan(hosts, job, facts, release="r", sources={}, run="digits-1", now=1.0, operator="ml@desk", options=Options())
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+    store = RunStore(tmp_path)
+    assert store.save(plan) and store.plan("digits-1") == plan
+    assert plan.hosts[0].ssh["identity_file"] == "/lab\udcff/key"
+
+
+def test_no_command_is_refused(make: Callable[..., Plan]) -> None:
+    with pytest.raises(UsageError, match="no command"):
+        make(command=())
+
+
+def test_a_cluster_too_long_for_one_variable_is_refused_before_it_is_repeated_in_every_task(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
+) -> None:
+    hosts = inventory(ps="n1", worker="n1")
+    wide = replace(hosts, hosts=tuple(replace(host, ports=(1024, 65535)) for host in hosts.hosts))
+    facts = {host.name: facts_of(host) for host in wide.hosts}
+    many = replace(job, roles={"worker": RoleRule(count=10_000)})
+    said: Any = {"release": "r", "sources": {}, "run": "digits-1", "now": 1.0, "operator": "ml@desk", "options": Options()}
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="Linux takes at most"):
+            make_plan(wide, many, facts, **said)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_keep_folders_that_the_job_does_not_name_do_not_count(make: Callable[..., Plan]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tfdeploy.model.cluster import ROLES, endpoint
 from tfdeploy.model.modes import Rules
@@ -21,6 +22,11 @@ class Layout:
     mesh: Mapping[str, int]
     cluster: dict[str, tuple[str, ...]]
     deciding: tuple[str, ...]
+
+    @cached_property
+    def joined(self) -> dict[str, str]:
+        """role -> its endpoints with commas between: one text for all tasks, since it is as long as the cluster is large."""
+        return {role: ",".join(endpoints) for role, endpoints in self.cluster.items()}
 
     def on(self, host: str) -> tuple[Seat, ...]:
         return tuple(seat for seat in self.seats if seat.host == host)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
@@ -13,13 +13,15 @@ _RENAMED_BYTES = len("TFDEPLOY_TASK_")  # the runtime keeps a copy of TF_CONFIG 
 _SHOWN_CHARS = 40
 
 
-def check(job: Job, tasks: Iterable[TaskPlan]) -> None:
-    """Raises Refused, naming the task and the argument, before anything is sent."""
+def checked(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
+    """The tasks. Raises Refused at the first that is too long, naming it and the argument: each of thousands of tasks
+    carries the whole cluster, so they are not all made first."""
     for task in tasks:
         for number, word in enumerate(task.argv, 1):
             _check(job, f"word {number} of the command of {task.task}", word, 0)
         for name, value in task.env.items():
             _check(job, f"the environment of {task.task}", f"{name}={value}", _RENAMED_BYTES)
+        yield task
 
 
 def _check(job: Job, what: str, word: str, more: int) -> None:

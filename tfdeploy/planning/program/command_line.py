@@ -62,9 +62,9 @@ def values(layout: Layout, seat: Seat, mode: Mode | None, run: str) -> dict[str,
         counted = {"job_name": seat.role, "task_index": str(seat.index), "num_workers": str(len(layout.seats)), "run_id": run}
         return {**counted, **ranks.values(layout, seat)}
     return {
-        "ps_hosts": ",".join(cluster.get("ps", ())),
-        "worker_hosts": ",".join(cluster.get("worker", ())),
-        "chief_hosts": ",".join(cluster.get("chief", ())),
+        "ps_hosts": layout.joined.get("ps", ""),
+        "worker_hosts": layout.joined.get("worker", ""),
+        "chief_hosts": layout.joined.get("chief", ""),
         "job_name": seat.role,
         "task_index": str(seat.index),
         "issync": "1" if "synchronous" in mode_rules.traits else "0",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tfdeploy.model.measures import MATCHED_CHARS, last_state
+from tfdeploy.model.patterns import compiled
 
 PER_TASK = 1000
 RECENT_S = 10.0
@@ -117,8 +118,8 @@ class LogBuffer:
 def _finder(text: str) -> Callable[[str], object]:
     """Searches for `text` as a regular expression, or literally while it is not a valid one."""
     try:
-        return re.compile(text, re.IGNORECASE).search
-    except re.error:
+        return compiled(text, re.IGNORECASE).search
+    except ValueError:
         return re.compile(re.escape(text), re.IGNORECASE).search
 
 

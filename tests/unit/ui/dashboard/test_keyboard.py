@@ -137,6 +137,14 @@ def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -
     assert ring.kept() == ring.kept("worker:0") == 5
 
 
+@pytest.mark.parametrize("text", ["5{99999999999}", "[[5](6)", "5|" * 5000])
+def test_a_filter_that_no_program_should_compile_is_survived(text: str) -> None:
+    ring = LogBuffer()
+    ring.add("worker:0", "n1", text)
+    ring.filter(text)
+    ring.tail(9)
+
+
 def test_filter_as_it_is_typed() -> None:
     view = view_of()
     press(view, "/", *"LINE 9", "backspace", "5")

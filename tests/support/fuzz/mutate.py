@@ -1,0 +1,155 @@
+"""A file as a tired hand, a broken disk or a stranger would change it: bytes, lines, keys, values.
+
+Deterministic: the same `random.Random` gives the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+_KEY = re.compile(rb"(?<![\w.\[\]-])([A-Za-z_][\w.\[\]-]*)(:(?=[ \n]))")
+_VALUE = re.compile(rb"(?<=: )(\"[^\"\n]*\"|'[^'\n]*'|\[[^\]\n]*\]|\{[^}\n]*\}|[^\s,{}\[\]#][^,{}\[\]\n#]*)")
+_ITEM = re.compile(rb"(?<![\w./@~\"-])(\"[^\"\n]*\"|[\w./@~-]+)(?=[,\]])")
+
+_TEXTS: tuple[str, ...] = (
+    *json.loads(Path(__file__).with_name("nonsense.json").read_text()),
+    *("9" * 400, "x" * 64, "x" * 254, "a." * 130 + "a"),
+)
+_NO_TEXTS = (b"\xff", b"\xed\xa0\x80", b"\x00", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf")  # no UTF-8, NUL, a BOM
+NONSENSE = (*(text.encode() for text in _TEXTS), *_NO_TEXTS)
+_PIECES = (b"x", b"9", b"[", b"{a: ", b"\xc3\xa9", b"a.", b"(", b"- ", b"{x}", b"*a,", b"'", b"n[1-2]", b" ", b"\n")
+_LONG = (10_000, 100_000)  # characters of a long value
+_SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
+
+
+def mutated(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
+    """`content` after one to four changes; `others` are files that lines may come from."""
+    for _ in range(chance.choice((1, 1, 1, 1, 1, 1, 2, 3))):
+        content = chance.choices(_CHANGES, _WEIGHTS)[0](content, others, chance)
+    return content
+
+
+def _value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    return _replaced(_VALUE, content, chance.choice(NONSENSE), chance)
+
+
+def _item(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    return _replaced(_ITEM, content, chance.choice(NONSENSE), chance)
+
+
+def _quoted(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """Nonsense that YAML takes for text, whatever is in it."""
+    text = chance.choice(_TEXTS).replace("'", "''")
+    return _replaced(chance.choice((_VALUE, _ITEM)), content, f"'{text}'".encode(), chance)
+
+
+def _other_value(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """A value of the file at the place of another."""
+    found = _VALUE.findall(content)
+    return _replaced(_VALUE, content, chance.choice(found), chance) if found else content
+
+
+def _long(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    size = chance.choice(_LONG)
+    piece = chance.choice(_PIECES)
+    return _replaced(chance.choice((_VALUE, _KEY)), content, piece * (size // len(piece)), chance)
+
+
+def _key(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """A key with a letter lost, doubled, swapped or changed, or another word."""
+    found = list(_KEY.finditer(content))
+    if not found:
+        return content
+    match = chance.choice(found)
+    key, at = match[1], chance.randrange(len(match[1]))
+    spelt = (
+        key[:at] + key[at + 1 :],
+        key[:at] + key[at : at + 1] * 2 + key[at + 1 :],
+        key[:at] + key[at + 1 : at + 2] + key[at : at + 1] + key[at + 2 :],
+        key.upper(),
+        chance.choice(found)[1],
+        chance.choice(NONSENSE),
+    )
+    return content[: match.start(1)] + chance.choice(spelt) + content[match.end(1) :]
+
+
+def _bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    changed = bytearray(content or b"x")
+    for _number in range(chance.choice((1, 1, 2, 8))):
+        at = chance.randrange(len(changed))
+        changed[at] = chance.choice((chance.randrange(256), changed[at] ^ 1 << chance.randrange(8), chance.choice(_SIGNS)))
+    return bytes(changed)
+
+
+def _inserted(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    at = chance.randrange(len(content) + 1)
+    return content[:at] + chance.choice((chance.choice(NONSENSE), bytes([chance.choice(_SIGNS)]))) + content[at:]
+
+
+def _cut(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    at = chance.randrange(len(content) + 1)
+    return chance.choice((content[:at], content[at:], content[:at] + content[at + chance.randrange(1, 9) :]))
+
+
+def _lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
+    """Lines swapped, doubled, lost, indented, or taken from another file."""
+    lines = content.splitlines(keepends=True) or [b"\n"]
+    one, two = chance.randrange(len(lines)), chance.randrange(len(lines))
+    what = chance.randrange(6)
+    if what == 0:
+        lines[one], lines[two] = lines[two], lines[one]
+    elif what == 1:
+        lines.insert(two, lines[one])
+    elif what == 2:
+        del lines[one]
+    elif what == 3:
+        lines[one] = chance.choice((b" ", b"  ", b"\t", b"    ", b"- ")) + lines[one]
+    elif what == 4:
+        lines[one] = lines[one].lstrip(b" ")
+    else:
+        lines[one:one] = chance.choice(others).splitlines(keepends=True)[chance.randrange(3) :][: chance.randrange(1, 6)]
+    return b"".join(lines)
+
+
+def _anchored(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """A value gets an anchor, and another place an alias or a merge of it."""
+    found = list(_VALUE.finditer(content))
+    if len(found) < 2:
+        return content
+    one, two = sorted(chance.sample(found, 2), key=lambda match: match.start())
+    instead = chance.choice((b"*a", b"{<<: *a}", b"[*a, *a]", b"{<<: [*a, *a]}", b"*b", b"{*a : x}"))
+    return content[: one.start()] + b"&a " + content[one.start() : two.start()] + instead + content[two.end() :]
+
+
+def _ends(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
+    """Other line ends, a mark at the beginning, another encoding, a second document."""
+    what = chance.randrange(6)
+    if what == 0:
+        return content.replace(b"\n", chance.choice((b"\r\n", b"\r", b"\n\n", "\u2028".encode(), "\x85".encode())))
+    if what == 1:
+        return b"\xef\xbb\xbf" + content
+    if what == 2:
+        return content.decode("utf-8", "replace").encode(chance.choice(("utf-16", "utf-16-le", "utf-32", "latin-1")), "replace")
+    if what == 3:
+        return content + chance.choice((b"---\n", b"...\n", b"--- x\n", b"%YAML 1.2\n", b"\0", b"\x1a")) + content
+    return content.replace(b"\n", chance.choice((b" ", b"")), 1) if what == 4 else content.rstrip(b"\n")
+
+
+def _replaced(pattern: re.Pattern[bytes], content: bytes, instead: bytes, chance: random.Random) -> bytes:
+    found = list(pattern.finditer(content))
+    if not found:
+        return content
+    match = chance.choice(found)
+    return content[: match.start(1)] + instead + content[match.end(1) :]
+
+
+_Change = Callable[[bytes, list[bytes], random.Random], bytes]
+_OFTEN: dict[_Change, int] = {
+    _value: 40, _quoted: 40, _item: 40, _other_value: 15, _key: 15, _lines: 40, _anchored: 10, _bytes: 15, _inserted: 10, _cut: 6,
+    _ends: 8, _long: 2,
+}  # fmt: skip
+_CHANGES, _WEIGHTS = tuple(_OFTEN), tuple(_OFTEN.values())

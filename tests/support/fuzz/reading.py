@@ -1,0 +1,120 @@
+"""What must be true when a file is read, whatever is in it, and of all that is made from it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from support.fuzz.seeds import Kind
+from tfdeploy.cli import inventory as view
+from tfdeploy.cli.main import main
+from tfdeploy.config import load_inventory_file, load_job
+from tfdeploy.config.inventory import InventoryFile
+from tfdeploy.errors import TfdeployError, UsageError
+from tfdeploy.model.hostplan import for_hosts, read_shown
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.planning.describe import lines
+from tfdeploy.planning.host_parts import host_parts, shared_part
+
+MOST_CHARS = 1200  # of one part of an error
+_BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
+_UNPRINTED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
+WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")  # such an error has no line
+
+
+@contextlib.contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: on a disk, writing a file takes longer than reading it as an inventory."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made:
+        yield Path(made)
+
+
+def read(kind: Kind, path: Path) -> InventoryFile | Job | None:
+    """What the file says; None where it is refused as it should be."""
+    try:
+        return load_inventory_file(path) if kind == "inventory" else load_job(path, environ={"HOME": "/home/me"})
+    except UsageError as error:
+        check_refusal(error, path)
+        return None
+
+
+def check_refusal(error: TfdeployError, path: Path) -> None:
+    assert error.exit_code == 2
+    assert error.what and error.next and error.where, vars(error)
+    assert all(len(part) <= MOST_CHARS for part in (error.what, error.where, error.next)), [error.what[:200], error.where[:200]]
+    json.dumps(error.as_json()).encode()
+    name, _, rest = error.where.removeprefix(str(path.parent) + "/").partition(":")
+    assert name == path.name, error.where
+    if not any(words in error.what for words in WHOLE_FILE):
+        line = int(rest.partition(":")[0])
+        assert 1 <= line <= lines_of(path.read_bytes()), (error.where, error.what)
+
+
+def lines_of(content: bytes) -> int:
+    text = content.decode("utf-8-sig", "replace")
+    return len(_BREAKS.split(text))
+
+
+def check_inventory(understood: InventoryFile, again: Path) -> None:
+    """What `tfdeploy inventory` prints is the inventory: written as a file, it reads as the same one."""
+    inventory = understood.inventory
+    json.dumps(view.as_json(inventory, understood))
+    view.setting_rows(inventory, understood)
+    hosts = {host.name: _settings(host) for host in inventory.hosts}
+    said = {"hosts": hosts, "roles": inventory.roles} if inventory.roles else {"hosts": hosts}
+    again.write_text(json.dumps(said, ensure_ascii=False))  # YAML knows no surrogate pairs
+    assert _without_places(load_inventory_file(again).inventory) == _without_places(inventory)
+
+
+def _settings(host: Host) -> dict[str, object]:
+    fields = {key: value for key, value in asdict(host).items() if value is not None and key not in ("name", "source")}
+    if host.address == host.name:
+        del fields["address"]  # the default, which may also be a name of ~/.ssh/config that is no address
+    low, high = host.ports
+    return {**{key: _escaped(value) for key, value in fields.items()}, "ports": f"{low}-{high}"}
+
+
+def _escaped(value: object) -> object:
+    """A brace in a setting of a host is doubled, since {name} means something there."""
+    return value.replace("{", "{{").replace("}", "}}") if isinstance(value, str) else value
+
+
+def _without_places(inventory: Inventory) -> Inventory:
+    return replace(inventory, source="", hosts=tuple(replace(host, source="") for host in inventory.hosts))
+
+
+def check_plan(plan: Plan) -> None:
+    """A plan reads back from all forms that it is written in, and its hosts' copy passes for one."""
+    said = plan_to_json(plan)
+    assert plan_from_json(json.loads(json.dumps(said))) == plan
+    assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
+    read_shown(json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, plan.metrics)
+    host_parts(plan, {})
+    shared_part(plan)
+    lines(plan)
+
+
+def check_command_line(words: list[str]) -> None:
+    """0 or 2, no traceback, nothing on the screen that is not printable; with --json the documented error."""
+    for more in ([], ["--json"]):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([words[0], *more, *words[1:]])
+        assert code in (0, 2), (words, code, err.getvalue())
+        assert "Traceback" not in err.getvalue()
+        found = _UNPRINTED.search(out.getvalue() + err.getvalue())
+        assert found is None, (words, found)
+        if more:
+            said = json.loads(out.getvalue())
+            assert code == 0 or said["error"]["code"] == 2

@@ -1,0 +1,96 @@
+"""The files that fuzzing starts from: those of this tree that people copy, one with every key, and what others write.
+
+A key that is added to `config/reference.py` is in the file with every key at once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tfdeploy.config import reference
+from tfdeploy.config.schema import Key
+
+ROOT = Path(__file__).parents[3]
+CORPUS = ROOT / "tests" / "golden" / "files"  # what was found to be read wrongly once, and what a failure adds
+Kind = Literal["inventory", "job"]
+
+
+class Seed(NamedTuple):
+    kind: Kind
+    text: str
+
+
+def seeds() -> list[Seed]:
+    """The same list at every call, so that a series can be repeated."""
+    inventories = [path.read_text() for path in sorted((ROOT / "inventories").glob("*.yaml"))]
+    jobs = [path.read_text() for path in sorted((ROOT / "examples").glob("*/tfdeploy.yaml"))]
+    for case in sorted((ROOT / "tests" / "golden" / "plans").glob("*.json")):
+        said = json.loads(case.read_text())
+        for host in said["inventory"]["hosts"].values():
+            host.update({"ports": "-".join(map(str, host["ports"]))} if "ports" in host else {})
+        inventories.append(_block(said["inventory"]))
+        jobs.append(_job_of(said.get("job", {})))
+    all_jobs = [*dict.fromkeys(jobs), *_every_key(reference.JOB)]
+    all_inventories = [*dict.fromkeys(inventories), *_every_host(), *FOREIGN]
+    return [*(Seed("inventory", text) for text in all_inventories), *(Seed("job", text) for text in all_jobs)]
+
+
+def corpus() -> dict[str, bytes]:
+    """File name -> content. The name begins with the kind."""
+    return {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir()) if path.suffix == ".yaml"}
+
+
+def _block(value: Any, indent: str = "") -> str:
+    """As block YAML, a line for each value, so that lines can be swapped and indented."""
+    if isinstance(value, dict) and value:
+        return "".join(_entry(f"{key}:", child, indent) for key, child in value.items())
+    return f"{indent}{json.dumps(value)}\n"
+
+
+def _entry(key: str, child: Any, indent: str) -> str:
+    if isinstance(child, dict) and child:
+        return f"{indent}{key}\n{_block(child, indent + '  ')}"
+    return f"{indent}{key} {json.dumps(child)}\n"
+
+
+def _job_of(said: dict[str, Any]) -> str:
+    """The job file of a golden case, whose fields have the names of `Job`."""
+    names = {key.field or key.name: dotted for dotted, key in reference.rows(reference.JOB)}
+    nested: dict[str, Any] = {"name": "digits", "mode": "async", "command": ["python", "train.py"]}
+    for field, value in said.items():
+        dotted = names.get(field)
+        if dotted is not None and value is not None:
+            first, _, rest = dotted.partition(".")
+            shown = f"{value:g}s" if field.endswith("_s") and isinstance(value, int | float) else value
+            nested[first] = {**nested.get(first, {}), rest: shown} if rest else shown
+    return _block(nested)
+
+
+def _every_key(keys: tuple[Key, ...]) -> list[str]:
+    """One file with the examples of all keys, one each with a single key beside what every job needs."""
+    examples = [key.example for key in keys if key.built]
+    needed = "name: digits\nmode: async\ncommand: [python, train.py]\n"
+    own = [f"{needed}{text}\n" for text in examples if text.partition(":")[0] not in ("name", "mode", "command")]
+    return ["\n".join(examples) + "\n", *own]
+
+
+def _every_host() -> list[str]:
+    own = [key.example for key in reference.HOST if key.built and key.name != "address"]
+    block = "".join(f"  {line}\n" for line in own)
+    hosts = "hosts:\n  n1: {address: 192.0.2.10}\n  n2: {address: 192.0.2.11}\n  gpu[03-05]: {address: '{name}.x.org'}\n"
+    roles = "roles:\n  ps: [n1]\n  worker: [n2, 'gpu[03-05]']\n"
+    two = "hosts:\n  n1: {{address: 192.0.2.10, {0}}}\n  n2: {{{0}}}\nroles: {{ps: [n1], worker: [n2]}}\n"
+    merged = f"defaults: &all\n{block}{hosts}  n9: {{<<: *all, address: 192.0.2.19}}\n{roles}"
+    return [f"defaults:\n{block}{hosts}{roles}", merged, *(two.format(line) for line in own)]
+
+
+FOREIGN = (
+    "node1 slots=4\nnode2 slots=4 max-slots=8\n# a comment\nml@node3:2222\n",
+    "192.0.2.1:2\n192.0.2.2:2\n",
+    "[gpu]\nn[01:04] ansible_host=192.0.2.10 ansible_port=2200 ansible_user=ml\n\n[gpu:vars]\nansible_become=yes\n"
+    "\n[all:children]\ngpu\n",
+    "all:\n  vars: {ansible_user: ml}\n  children:\n    ps:\n      hosts:\n        n1: {ansible_host: 192.0.2.1}\n"
+    "    worker:\n      hosts:\n        n[2:4]:\n",
+)

@@ -1,0 +1,179 @@
+"""Inventories and job files, mutated: each is read, or refused with file:line; what is read makes a plan, or a refusal.
+
+20,000 here, TFDEPLOY_SOAK_FILES of them in `make soak`. TFDEPLOY_FILE_SEED repeats one series; a file that fails is
+printed, and kept in tests/golden/files, where it is read from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from support.fuzz import reading
+from support.fuzz.mutate import mutated
+from support.fuzz.seeds import CORPUS, Kind, corpus, seeds
+from tfdeploy.config.inventory import InventoryFile
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.model.facts import Gpu, HostFacts, KeepFact, LiveRun
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.plan import make_plan
+
+FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "20000"))
+SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 << 30)
+MOST_S, MOST_KIB = 3.0, 100 << 10  # of CPU and of memory, for one file
+MOST_HOSTS = 24  # of a plan
+PLANNED = 0.3 if FILES == 20_000 else 1.0  # of what is read: a plan takes longer than all the rest
+PROGRAMS = (
+    "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', type=int)\n",
+    "import tensorflow as tf\ntf.app.flags.DEFINE_string('job_name', '', '')\ns = tf.train.Server({'ps': ['localhost:1']})\n",
+    "from tensorflow import keras\nwith tf.distribute.MultiWorkerMirroredStrategy().scope():\n    m.fit(x)\n",
+    "print 'two'\n",
+    "shutil.rmtree('checkpoints')\nimport helper\n",
+    "(" * 300,
+    "\0",
+)
+ODD_HOSTS: tuple[dict[str, object], ...] = (
+    *({"python": None}, {"rsync": None}, {"free_disk_bytes": 0}, {"free_ports": ()}, {"boot_id": ""}, {"python_version": None}),
+    *(
+        {"tensorflow": None},
+        {"tensorflow": "1.15.0"},
+        {"tensorflow": "x.y"},
+        {"tf_keras": "2.21.0"},
+        {"environment": "/home/ml/e"},
+    ),
+    *({"gpu_error": "no driver"}, {"problems": ("disk is slow",)}, {"proxies": ("http_proxy",)}, {"preset": ("TF_CONFIG",)}),
+    *({"hosts_file_loopback": ("n1", "n2")}, {"kill_user_processes": True}, {"home": "/home/\udcff"}, {"workdir": "/"}),
+    *({"gpus": (Gpu(index=7, name="H200", memory_mib=0, used_mib=1 << 20),)}, {"taken_ports": {"2222": "sshd", "2223": ""}}),
+)
+FactsOf = Callable[..., HostFacts]
+
+
+@dataclass
+class Series:
+    """What is read of a mutated file is planned with one of the unmutated files of the other kind."""
+
+    folder: Path
+    facts_of: FactsOf
+    inventories: list[Inventory] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def read_seeds(self) -> None:
+        for seed in seeds():
+            found = self._read(seed.kind, seed.text.encode())
+            if isinstance(found, InventoryFile):
+                self.inventories.append(found.inventory)
+            elif found is not None:
+                self.jobs.append(found)
+
+    def examine(self, kind: Kind, content: bytes, chance: random.Random) -> None:
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        self._follow(self._read(kind, content), chance)
+        if chance.random() < 0.003:
+            reading.check_command_line(["inventory", "-i" if kind == "inventory" else "-j", f"{self.folder}/{kind}.yaml"])
+        took, after = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert took < MOST_S, f"{took:.1f} s"
+        assert after - before < MOST_KIB, f"{after - before} KiB more"
+
+    def _read(self, kind: Kind, content: bytes) -> InventoryFile | Job | None:
+        path = self.folder / f"{kind}.yaml"
+        path.write_bytes(content)
+        return reading.read(kind, path)
+
+    def _follow(self, found: InventoryFile | Job | None, chance: random.Random) -> None:
+        self._count("refused" if found is None else "read")
+        if isinstance(found, InventoryFile):
+            reading.check_inventory(found, self.folder / "again.yaml")
+            self._plan(found.inventory, chance.choice(self.jobs), chance)
+        elif found is not None:
+            self._plan(chance.choice(self.inventories), found, chance)
+
+    def _plan(self, inventory: Inventory, job: Job, chance: random.Random) -> None:
+        if len(inventory.hosts) > MOST_HOSTS or chance.random() > PLANNED:
+            return
+        sources = {name: chance.choice(PROGRAMS) for name in ("train.py", "helper.py")}
+        hosts = {host.name: _made_up(self.facts_of, host, job, chance) for host in inventory.hosts}
+        try:
+            plan = make_plan(
+                inventory, job, hosts, release="r", sources=sources, run="j-1", now=1.8e9, operator="me@here",
+                options=Options(allow_public=True, workers=chance.choice((None, None, 2)), ignore_keep=chance.random() < 0.5),
+            )  # fmt: skip
+        except (Refused, UsageError) as error:
+            assert error.what and error.next, vars(error)
+            self._count("plan refused")
+            return
+        self._count("planned")
+        reading.check_plan(plan)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> HostFacts:
+    low, high = host.ports
+    said: dict[str, object] = {
+        "free_ports": tuple(range(low, min(high + 1, low + 40))),
+        "boot_id": host.name,
+        "ssh_server_address": chance.choice(("192.0.2.77", "192.0.2.77", None, "fe80::1")),
+        "clock_skew_s": chance.choice((0.0, 0.0, -1e9, 7.0)),
+    }
+    if chance.random() < 0.3:
+        kept = chance.choice(job.keep) if job.keep else "ckpt"
+        said["keep"] = (
+            KeepFact(path=kept, newest=chance.choice((0.0, 1.8e9)), checkpoint=chance.choice((None, "model.ckpt-7"))),
+        )
+    if chance.random() < 0.2:
+        said |= chance.choice(ODD_HOSTS)
+    if chance.random() < 0.02:
+        said["live_runs"] = (LiveRun(run="old-1", who="me@here", started=chance.choice((None, 0.0, 1.8e9))),)
+    return replace(facts_of(host, chance.choice((0, 0, 1, 2, 4))), **said)
+
+
+@pytest.fixture
+def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: FactsOf) -> Iterator[Series]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("TFDEPLOY_INVENTORY", raising=False)
+    with reading.quick_folder() as folder:
+        made = Series(folder=folder, facts_of=facts_of)
+        made.read_seeds()
+        yield made
+
+
+@pytest.mark.fault("1 20,000 mutated inventories and job files")
+def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> None:
+    start = seeds()
+    others = [seed.text.encode() for seed in start]
+    for number in range(FILES):
+        chance = random.Random(SEED << 32 | number)
+        seed = chance.choice(start)
+        content = mutated(seed.text.encode(), others, chance)
+        try:
+            series.examine(seed.kind, content, chance)
+        except BaseException as error:
+            kept = CORPUS / f"{seed.kind}-{SEED}-{number}.yaml"
+            kept.write_bytes(content)
+            words = f"TFDEPLOY_FILE_SEED={SEED}, number {number}, kept in {kept}: {content[:3000]!r}"
+            raise AssertionError(words) from error
+    print(SEED, series.counts)
+    assert min(series.counts.values()) > FILES // 100, series.counts  # mutations that only break YAML would show nothing
+
+
+@pytest.mark.parametrize("name", corpus())
+def test_a_file_that_failed_once_does_so_no_more(series: Series, name: str) -> None:
+    series.examine("job" if name.startswith("job") else "inventory", corpus()[name], random.Random(1))
+
+
+def test_the_unmutated_files_are_read_and_planned(series: Series) -> None:
+    for number, seed in enumerate(seeds()):
+        series.examine(seed.kind, seed.text.encode(), random.Random(number))
+    assert series.counts["planned"] > 5 and series.counts["read"] > 8 * series.counts["refused"], series.counts

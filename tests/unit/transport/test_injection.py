@@ -1,0 +1,249 @@
+"""Texts made to break out, in every field of both files and on the command line: refused, or carried as they are.
+
+Real shells, ssh and rsync read what `transport` makes of them, in an empty folder in which no file may appear.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from support.fuzz import reading
+from support.fuzz.injection import CANARY, VALUES, WORDS, braced, quoted
+from support.fuzz.seeds import Kind
+from tfdeploy.cli import context
+from tfdeploy.config import find_inventory, find_job, load_inventory, load_job, reference
+from tfdeploy.config.inventory import InventoryFile
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.lab.folder import lab_folder
+from tfdeploy.model.allowed import is_run
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import Job
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport.agent import bootstrap
+from tfdeploy.transport.quoting import command_line
+from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
+from tfdeploy.transport.ssh.target import Target, resolve
+
+AS_YAML = {value: quoted(value) for value in VALUES}
+SHELLS = [shell for shell in ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish") if shutil.which(shell)]
+HERE = ("identity_file", "known_hosts")  # paths of this machine: any printable text
+STRUCTURED = {"data", "keep", "command", "env", "secrets", "metrics", "roles"}
+INVENTORY = [
+    *(f"hosts: {{n1: {{{key}: @@}}}}" for key, _ in reference.rows(reference.HOST)),
+    *("defaults: {user: @@}\nhosts: {n1: }", "defaults: {@@: x}\nhosts: {n1: }", "defaults: @@\nhosts: {n1: }"),
+    "hosts: {@@: {address: 192.0.2.1}}",
+    "hosts: {n1: @@}",
+    "hosts: {n1: {@@: x}}",
+    "hosts: {n1: }\nroles: {@@: [n1]}",
+    "hosts: {n1: }\nroles: {ps: [@@]}",
+    "@@: x",
+]
+ONE_KEY = [key for key, _ in reference.rows(reference.JOB) if key not in STRUCTURED]
+JOB = [
+    *(key.replace(".", ": {") + ": @@" + "}" * key.count(".") for key in ONE_KEY),
+    *("data: {@@: ./x}", "data: {x: @@}", "keep: [@@]", "command: [@@, x]", "env: {@@: x}", "secrets: [@@]"),
+    *("roles: {@@: {count: 1}}", "metrics: {@@: '(x)'}", "metrics: {x: @@}", "restart: {backoff: [@@, 1s]}"),
+    *("gpus: @@", "@@: x", "command: @@", "env: @@", "secrets: {@@: env}", "secrets: {X: @@}", "secrets: {X: {file: @@}}"),
+    *("secrets: {X: {command: [@@]}}", "secrets: {X: {command: [pass, @@]}}", "secrets: {X: {environment: @@}}"),
+    *("data: {x: {path: @@}}", "data: {x: {path: ./x, split: @@}}", "data: {x: {from: @@}}", "protect: @@"),
+]
+
+
+@pytest.fixture(autouse=True)
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder: it has nothing in it before the test and after it."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("TFDEPLOY_INVENTORY", raising=False)
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert not list(tmp_path.rglob(f"*{CANARY}*"))
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    with reading.quick_folder() as folder:
+        yield folder
+
+
+def texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for each in (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, tuple | list) else ():
+        yield from texts(each)
+
+
+def tame(text: str) -> bool:
+    return text.isprintable() and not text.startswith("-")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("inventory", marks=pytest.mark.fault("4 271 texts made to break out, in every field of an inventory")),
+        pytest.param("job", marks=pytest.mark.fault("4 271 texts made to break out, in every field of a job file")),
+    ],
+)
+def test_every_value_in_every_field_is_refused_or_harmless(kind: Kind, memory: Path) -> None:
+    path, accepted = memory / f"{kind}.yaml", 0
+    for field in INVENTORY if kind == "inventory" else JOB:
+        name = "" if field.startswith("name") else "name: j\n"
+        for value in VALUES:
+            path.write_text((name if kind == "job" else "") + field.replace("@@", AS_YAML[value]) + "\n")
+            found = reading.read(kind, path)
+            accepted += found is not None
+            if isinstance(found, InventoryFile):
+                _check_host(found.inventory.hosts[0], field, value)
+                assert all(map(tame, texts(found.inventory.roles)))
+            elif found is not None:
+                _check_job(found, field, value)
+    assert accepted > 300
+
+
+def _check_host(host: Host, field: str, value: str) -> None:
+    for key, text in asdict(host).items():
+        assert all(map(tame, texts(text))), (field, value)
+        if isinstance(text, str) and key not in (*HERE, "source"):
+            assert not set(text.removeprefix("~/")) & set("$`'\";|&<>(){}*?!#~\\"), (field, value)
+            assert " " not in text or key in ("workdir", "python")
+
+
+def _check_job(job: Job, field: str, value: str) -> None:
+    fields = asdict(job)
+    free = [fields.pop(key, None) for key in ("command", "metrics", "secret_sources")]
+    env = fields.pop("env")
+    assert all(map(tame, texts(fields))) and all(map(tame, env)), (field, value)
+    assert tame(job.name) and "/" not in job.name
+    if field.startswith("metrics: {x"):
+        assert value in texts(free)
+    if field.startswith("data: {x"):
+        assert job.data["x"] == value or value in job.data["x"] or os.path.isabs(job.data["x"])
+
+
+def test_command_words_and_values_of_variables_arrive_byte_for_byte(tmp_path: Path) -> None:
+    words = ", ".join(quoted(braced(value)) for value in WORDS)
+    env = ", ".join(f"V{number}: {quoted(braced(value))}" for number, value in enumerate(WORDS))
+    path = tmp_path / "job.yaml"
+    path.write_text(f"name: j\nmode: local\ncommand: [python, {words}]\nenv: {{{env}}}\n")
+    job = load_job(path, environ={})
+    assert job.command == ("python", *map(braced, WORDS))
+    assert tuple(job.env.values()) == tuple(map(braced, WORDS))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_words_arrive_byte_for_byte_through_a_login_shell(shell: str) -> None:
+    done = subprocess.run([shell, "-c", command_line(("printf", "%s\\0", *WORDS))], capture_output=True, check=True)
+    assert done.stdout.split(b"\0")[:-1] == [word.encode() for word in WORDS]
+    for word in WORDS:
+        assert len(command_line(("printf", word)).splitlines()) == 1 or "\u2028" in word or "\u2029" in word or "\x85" in word
+
+
+def test_an_interpreter_with_an_odd_name_runs_nothing_else() -> None:
+    allowed = 0
+    for value in (*WORDS, *(f"~/{word}" for word in WORDS)):
+        try:
+            line = bootstrap.command(value)
+        except Refused:
+            continue
+        allowed += 1
+        if allowed % 4 == 0:  # a process each
+            subprocess.run(
+                ["/bin/sh", "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False, env={"PATH": "/nowhere"}
+            )
+    assert allowed > 20
+
+
+RECORDER = """#!/bin/sh
+for word; do printf '%s\\0' "$word"; done > "$RECORD"
+exit 1
+"""
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Path]:
+    """A folder with an `ssh` that records its words, and says so by failing."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ssh").write_text(RECORDER)
+    (folder / "ssh").chmod(0o700)
+    yield folder
+
+
+def _recorded(recorder: Path, words: list[str], tmp_path: Path) -> list[str]:
+    record = tmp_path / "record"
+    record.unlink(missing_ok=True)
+    env = {"PATH": f"{recorder}:{os.environ['PATH']}", "RECORD": str(record), "HOME": str(tmp_path)}
+    subprocess.run(words, env=env, capture_output=True, check=False)
+    return record.read_bytes().decode().split("\0")[:-1]
+
+
+def _targets(tmp_path: Path) -> Iterator[tuple[str, Target]]:
+    """A target behind a jump host for each text that may be a path of this machine."""
+    path = tmp_path / "inventory.yaml"
+    for value in VALUES:
+        paths = f"identity_file: {quoted(braced(value))}, known_hosts: {quoted('/k/' + braced(value))}"
+        path.write_text(f"hosts: {{n1: {{address: 192.0.2.1, user: ml, jump: ops@bastion, {paths}}}}}\n")
+        try:
+            yield value, resolve(load_inventory(path).hosts[0])
+        except UsageError:
+            continue
+
+
+def test_ssh_and_rsync_read_paths_of_keys_as_they_are(tmp_path: Path, recorder: Path) -> None:
+    tried = 0
+    for number, (value, target) in enumerate(_targets(tmp_path)):
+        words = ssh_argv(target)
+        if number % 6 == 0:
+            rsync = ["rsync", "-e", rsync_shell(words), "--", "target:/x/", f"{tmp_path}/"]
+            assert tuple(_recorded(recorder, rsync, tmp_path)[: len(words) - 1]) == words[1:], value
+            proxy = next(word for word in words if word.startswith("ProxyCommand=")).partition("=")[2].replace("%%", "%")
+            assert target.jump is not None
+            inner = ssh_argv(target.jump, forwarding=True)
+            assert tuple(_recorded(recorder, ["sh", "-c", proxy], tmp_path)[: len(inner) - 1]) == inner[1:], value
+        said = subprocess.run([*words, "-G", "--", "n1"], capture_output=True, text=True, check=False)
+        assert said.returncode == 0, (value, said.stderr)
+        found = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}  # -G fills in some %-tokens
+        assert f"identityfile {target.identity_files[0]}" in found, (value, said.stdout)
+        assert f"userknownhostsfile {' '.join(target.user_known_hosts)}" in found, value
+        tried += 1
+    assert tried > 100
+
+
+def test_the_command_line_refuses_or_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory = tmp_path / "i.yaml"
+    inventory.write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}\nroles: {ps: [n1], worker: [n2]}\n")
+    for number, value in enumerate(word for word in WORDS if word != "--help"):
+        words = (["--limit", value], ["--exclude", value], [f"--limit={value}"], [f"-j{value}"], ["-i", value], [value])[
+            number % 6
+        ]
+        reading.check_command_line(["inventory", *(["-i", str(inventory)] if "-i" not in words else []), *words])
+
+
+def test_paths_of_both_files_are_found_or_refused(tmp_path: Path) -> None:
+    for value in VALUES:
+        for find in (lambda: find_job(value, tmp_path), lambda: find_inventory(value, {}, None, tmp_path)):  # noqa: B023 - called here
+            try:
+                assert find().exists()
+            except UsageError as error:
+                assert error.next
+
+
+def test_names_of_runs_and_labs_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = RunStore(tmp_path / "state")
+    for value in VALUES:
+        assert store.plan(value) is None
+        for check in (context.checked_run_name, lambda name: lab_folder(name).name):
+            try:
+                assert is_run(check(value)) and check(value) == value, value
+            except UsageError as error:
+                assert error.next
