@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
 
 
 def _subject(flags: Flags, fleet: Any) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
-    """(what the audit is about, the hosts, why no plan was found). A run that was rolled back has none: the logs know its whole id."""
+    """(its subject, the hosts, why no plan was found). A run that was rolled back has none: the logs know its whole id."""
     from tfdeploy.cli import context
     from tfdeploy.errors import ConfigError, UsageError
     from tfdeploy.operations.audit import Subject, hosts_of_run
