@@ -200,6 +200,8 @@ class HostPart:
     restart_wait_s: float = 3600.0  # tasks of a host without a minder are lost for good after so long
     texts: List[str] = field(default_factory=list)  # strings that many words of the tasks share: see word_of
     lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
+    protect: str = "none"  # or "peers", "firewall": who is let in at the ports of the run
+    allowed: List[str] = field(default_factory=list)  # then: all IP addresses of all hosts of the run
     version: int = VERSION
 
 

@@ -16,6 +16,7 @@ from tfdeploy.config.schema import Key, read_keys
 from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
+from tfdeploy.model.protect import ASKED_LEVELS
 
 DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -44,6 +45,10 @@ def compat(node: Node) -> str:
 
 def cluster(node: Node) -> str:
     return values.one_of(node, ("planned", "program"))
+
+
+def protect(node: Node) -> str:
+    return values.one_of(node, ASKED_LEVELS)
 
 
 def command(node: Node) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.deaths import DEATHS
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.protect import Protection
 from tfdeploy.model.taskview import Metrics, TaskView, task_json, task_view
 from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
@@ -32,6 +33,7 @@ class RunView:
     unreachable: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
+    protect: Protection = field(default_factory=Protection)
 
     @property
     def final(self) -> bool:
@@ -69,6 +71,7 @@ def run_view(
         unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
         unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
+        protect=plan.protect,
     )
 
 
@@ -99,5 +102,6 @@ def run_view_json(view: RunView) -> dict[str, object]:
         "state": view.state,
         "started": iso_z(view.started),
         "ended": iso_z(view.ended),
+        "protect": {"asked": view.protect.asked, "used": view.protect.used, "why": view.protect.why},
         "tasks": [task_json(task) for task in view.tasks],
     }
