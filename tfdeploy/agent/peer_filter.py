@@ -69,6 +69,10 @@ def prefixes(addresses: Iterable[str]) -> List[Prefix]:
     return sorted(one for one in found if not any(_holds(wide, one) for wide in found))
 
 
+def is_loopback(one: Prefix) -> bool:
+    return any(one == wide or _holds(wide, one) for wide in map(prefix, LOOPBACK))
+
+
 def _holds(wide: Prefix, one: Prefix) -> bool:
     shift = wide.size - wide.bits
     return wide.version == one.version and wide.bits < one.bits and wide.value >> shift == one.value >> shift

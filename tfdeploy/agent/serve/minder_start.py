@@ -45,7 +45,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[]
             os.close(writing)
     if "port" in answer:
         port = answer["port"]
-        owner = sockets.owner(port) or _run_that_planned(paths.workdir, port, paths.host) or "unknown"
+        owner = _run_that_planned(paths.workdir, port, paths.host) or sockets.owner(port) or "unknown"
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
     if not answer.get("ok"):
         raise VerbError("agent", "the run's minder did not start: %s" % _last_line(paths), where=paths.minder_log)
