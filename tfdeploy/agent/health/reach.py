@@ -50,9 +50,11 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: boo
         _, ready, _ = select.select([], list(waiting), [], max(0.0, deadline - time.monotonic()))
         for one in ready:
             address = waiting.pop(one)
-            found[address] = _reason(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-            if guarded and found[address] == OPEN:
+            code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            found[address] = _reason(code)
+            if guarded and code in (0, errno.ECONNRESET):
                 accepted[one] = address
+                found[address] = OPEN if code == 0 else _turned_away(one)
             else:
                 one.close()
     for one, address in waiting.items():
@@ -60,6 +62,10 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: boo
         one.close()
     found.update(_hung_up(accepted))
     return found
+
+
+def _turned_away(one: socket.socket) -> str:
+    return "%s, from %s" % (TURNED_AWAY, one.getsockname()[0])
 
 
 def _hung_up(accepted: Dict[socket.socket, str]) -> Dict[str, str]:
@@ -74,7 +80,7 @@ def _hung_up(accepted: Dict[socket.socket, str]) -> Dict[str, str]:
                 if not one.recv(1):
                     found[accepted[one]] = CLOSED
             except ConnectionResetError:
-                found[accepted[one]] = "%s, from %s" % (TURNED_AWAY, one.getsockname()[0])
+                found[accepted[one]] = _turned_away(one)
             except OSError:
                 pass
     for one in accepted:

@@ -49,8 +49,10 @@ class GuardedPorts:
         self._held[port], self._behind[port] = held, listened
         if _port_of(held) != port or (listened and kept()):
             return False
-        self._attach(port)
+        if not listened:
+            self._attach(port)  # at no moment it listens without
         held.listen(_BACKLOG)
+        self._attach(port)  # by listen() it joined the group of the task's socket, if there is one
         return True
 
     def begin(self) -> None:
