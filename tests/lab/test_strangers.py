@@ -88,9 +88,10 @@ def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
                 "another attempt",
             )
     seen = strangers.ended()
-    assert seen.total == 3000 and seen.count("let in") == 0, seen
+    assert seen.total >= 3000 and seen.count("let in") == 0, seen
     peers = Knocking(operator.lab, "n1", knocked, 400).ended()
     second = Knocking(operator.lab, "n1", [("10.255.77.2", port) for _, port in ports(operator, {"w": rows["worker:0"]})], 100)
-    assert peers.count("let in") == 400, peers
-    assert second.ended().count("let in") == 100
+    assert peers.count("let in") == peers.total >= 400, peers
+    through = second.ended()
+    assert through.count("let in") == through.total >= 100, through
     operator.run("stop", "closed-1", exit_code=0)

@@ -14,7 +14,7 @@ HTTP2 = "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a000000040000000000"
 PROGRAM = """
 import json, socket, sys, threading, time
 ports, count, threads, source, hello = json.loads(sys.argv[1])
-found, lock, left = {}, threading.Lock(), [count]
+found, lock, left, stopped = {}, threading.Lock(), [count], threading.Event()
 def knock(host, port):
     try:
         with socket.create_connection((host, port), timeout=2.0, source_address=(source, 0) if source else None) as one:
@@ -30,7 +30,7 @@ def loop(number):
     at = number
     while True:
         with lock:
-            if left[0] <= 0:
+            if left[0] <= 0 and stopped.is_set():
                 return
             left[0] -= 1
         host, port = ports[at % len(ports)]
@@ -41,6 +41,8 @@ def loop(number):
             of[word] = of.get(word, 0) + 1
 all_ = [threading.Thread(target=loop, args=(number,)) for number in range(threads)]
 [one.start() for one in all_]
+sys.stdin.read()
+stopped.set()
 [one.join() for one in all_]
 print(json.dumps(found))
 """
@@ -61,18 +63,14 @@ class Knocks:
 
 
 class Knocking:
-    """Begins at once on `host`, as that host's user."""
+    """Begins at once on `host`, as that host's user, and goes on until `ended` is asked for, with at least `count`."""
 
     def __init__(
-        self, lab: Lab, host: str, ports: Iterable[tuple[str, int]], count: int, threads: int = 16, source: str = ""
+        self, lab: Lab, host: str, ports: Iterable[tuple[str, int]], count: int, threads: int = 4, source: str = ""
     ) -> None:
         asked = json.dumps([list(ports), count, threads, source, bytes.fromhex(HTTP2).decode("latin-1")])
         words = lab.on(host, [sys.executable, "-c", PROGRAM, asked])
-        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-
-    @property
-    def goes_on(self) -> bool:
-        return self._process.poll() is None
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ended(self, within_s: float = 300.0) -> Knocks:
         said, _ = self._process.communicate(timeout=within_s)
