@@ -95,3 +95,12 @@ def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
     through = second.ended()
     assert through.count("let in") == through.total >= 100, through
     operator.run("stop", "closed-1", exit_code=0)
+
+
+@pytest.mark.fault("58 a program whose socket no filter covers")
+def test_a_program_that_listens_apart_from_the_held_port_is_named(operator: Tfdeploy) -> None:
+    launch(operator, "apart-1", "--only_ipv4")
+    words = "is open to everybody: its program listens on 0.0.0.0"
+    wait_for(lambda: operator.json("status", "apart-1")["protect"]["why"].count(words) == 2, 20, "both are named")
+    assert operator.run("status", "apart-1", exit_code=0).stdout.count("to everybody") == 2
+    operator.run("stop", "apart-1", exit_code=0)

@@ -262,5 +262,6 @@ class HostRunState:
     round: Optional[GangRound] = None  # the gang's latest new start
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
+    open_ports: Dict[str, str] = field(default_factory=dict)  # task -> in words, why its port is open though it is protected
     unminded: Dict[str, float] = field(default_factory=dict)  # hosts without a minder of the run -> since (UTC seconds)
     version: int = VERSION

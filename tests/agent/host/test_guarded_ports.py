@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.health import reach
-from tfdeploy.agent.host import descriptors, guarded_ports, sockets, steering
+from tfdeploy.agent.host import descriptors, free_ports, guarded_ports, sockets, steering
 from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
 PEER, STRANGER = "127.0.0.2", "127.0.0.1"
@@ -143,3 +143,15 @@ def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_this_kernel_steers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert steering.hindrance() == "" and steering.most_instructions() >= 1000
+
+
+def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(guard: Guard, port: int) -> None:
+    first = guard()
+    for source in (PEER, "::1"):
+        with socket.create_connection((source, port), timeout=5.0, source_address=(source, 0)) as one:
+            assert one.recv(1) == b""
+    first.close()
+    assert free_ports.is_free(port)
+    with serve(port) as server:
+        server.close()
+    guard()

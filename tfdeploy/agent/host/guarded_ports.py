@@ -15,7 +15,7 @@ import time
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Callable, Dict, Iterable, List, Optional
-from tfdeploy.agent.host import sockets, steering, thread_errors
+from tfdeploy.agent.host import sockets, steering, tcp_diag, thread_errors
 
 _BACKLOG = 1024
 _AT_ONCE = 256  # connections of one port between two looks at the others
@@ -51,6 +51,8 @@ class GuardedPorts:
             return False
         if not listened:
             self._attach(port)  # at no moment it listens without
+        # listen() and the next run look at what connections leave behind (TIME_WAIT). No other socket can listen beside this one.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.listen(_BACKLOG)
         self._attach(port)  # by listen() it joined the group of the task's socket, if there is one
         return True
@@ -67,9 +69,10 @@ class GuardedPorts:
         """For descriptors.leave."""
         return {_NAME + str(port): held.fileno() for port, held in self._held.items() if _listens(held)}
 
-    def inodes(self) -> Dict[int, int]:
-        """Port -> inode of the socket that holds it."""
-        return {port: os.fstat(held.fileno()).st_ino for port, held in self._held.items()}
+    def open_to_all(self) -> Dict[int, str]:
+        """Port -> the address at which a program listens apart from the group that the filter covers."""
+        held = [os.fstat(held.fileno()).st_ino for held in self._held.values()]
+        return tcp_diag.open_to_all(list(self._held), held)
 
     def is_admitted(self, address: str) -> bool:
         try:

@@ -47,6 +47,13 @@ def guard(paths: RunPaths, part: wire.HostPart, beside: bool) -> Optional[Guarde
     return guarded
 
 
+def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
+    """Task -> why its port is open to everybody, in words."""
+    found = guarded.open_to_all()
+    words = "port %d is open to everybody: its program listens on %s, apart from the port that is held for it"
+    return {spec.task: words % (spec.port, found[spec.port]) for spec in part.tasks if spec.port in found}
+
+
 def _is_kept(paths: RunPaths, part: wire.HostPart, port: int) -> bool:
     """Whether a supervisor has a socket that listens on the port: a dead minder's."""
     pids = [paths.status(spec.task).supervisor_pid for spec in part.tasks if is_locked(paths.supervisor_lock(spec.task))]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Word
 
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
+OPEN_S = 1.5
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
@@ -71,6 +72,7 @@ class Minder:
         self.guarded: Optional[GuardedPorts] = None
         self.monitor: Optional[Monitor] = None
         self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its `start` and `renew`, as last seen
+        self.next_open = 0.0  # when to look again for ports that are open to everybody
         self.refused = ""  # the last error of a step
 
     # --- begin
@@ -187,6 +189,9 @@ class Minder:
         for action in decide.decide(view):
             changed = self.effects.carry_out(action) or changed
         self._update_health()
+        if self.guarded is not None and seen.now >= self.next_open:
+            self.next_open = seen.now + OPEN_S
+            self.store.note_open_ports(held_ports.open_tasks(self.part, self.guarded))
         self.store.save()
         return changed
 
