@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -155,3 +157,11 @@ def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(guar
     with serve(port) as server:
         server.close()
     guard()
+
+
+@pytest.mark.isolated
+def test_a_kernel_with_little_room_says_how_long_a_filter_may_be() -> None:
+    look = "from tfdeploy.agent.host import steering; print(repr(steering.hindrance()), steering.most_instructions())"
+    script = f'ip link set lo up; echo 20480 > /proc/sys/net/core/optmem_max; {sys.executable} -c "{look}"'
+    done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["''", "1250"], done

@@ -98,8 +98,12 @@ class MeshListener:
 
     def _learn(self, channel: ssl.SSLSocket) -> None:
         """A member is let in at the tasks' ports as well, wherever it comes from."""
-        if self._guarded is not None:
+        if self._guarded is None:
+            return
+        try:
             self._guarded.admit(str(channel.getpeername()[0]))
+        except OSError:
+            pass  # no room in the filter: the mesh goes on, and `run.links` says that the tasks' ports turn it away
 
     def _count_member(self, host: str, number: int) -> bool:
         with self._lock:
