@@ -9,6 +9,7 @@ TensorFlow answers. Afterwards n1 knocks likewise, and is to be let in. Exit cod
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from misfortune import Tfdeploy, figure, operators
 
-from support.lab.hosts import on_host  # isort: skip
+from support.lab.hosts import on_host, set_inventory  # isort: skip
 from support.lab.knocking import Knocking  # isort: skip
 from support.lab.run_files import host_state, kill, task_status  # isort: skip
 from support.waiting import wait_for  # isort: skip
@@ -26,6 +27,11 @@ PROGRAMS = {
     "async": ("tests/lab/programs/monitored_async.py", "--steps=100000000"),
     "mirrored": ("examples/mirrored_keras/train.py", "--epochs=1000000"),
     "coordinator": ("examples/coordinator/train.py", "--steps=100000000"),
+}
+ROLES = {
+    "async": {"ps": ["n1"], "worker": ["n1", "n2"]},
+    "mirrored": {"worker": ["n1", "n2"]},
+    "coordinator": {"ps": ["n1"], "chief": ["n1"], "worker": ["n2"]},
 }
 VICTIMS = ("task", "minder", "supervisor", "minder")
 WITHIN_S = 120
@@ -49,6 +55,7 @@ def knock(operator: Tfdeploy, mode: str, knocks: int) -> int:
     shutil.copy(ROOT / program, operator.cwd / "train.py")
     text = f'name: {job}\nmode: {mode}\ncommand: [python, train.py, "{flag}"]\nrestart: {{max: 100, backoff: [100ms, 300ms]}}\n'
     (operator.cwd / "tfdeploy.yaml").write_text(text + 'env: {TF_CPP_MIN_LOG_LEVEL: "2"}\nready: {timeout: 300s}\n')
+    set_inventory(operator, roles=ROLES[mode])
     operator.run("launch", "--detach", "--name", run, "--exclude", "n3", "--ignore-keep", exit_code=0, timeout_s=400)
     told = operator.json("status", run)
     ports = _ports(operator, told["tasks"], run, job)
@@ -70,14 +77,9 @@ def _ports(operator: Tfdeploy, rows: list[dict[str, object]], run: str, job: str
     where = {str(row["host"]): str(row["address"]) for row in operator.lab.status()}
     found = [(str(row["host"]), int(str(row["address"]).rpartition(":")[2])) for row in rows if row["address"]]
     if mesh:
-        script = f"sed -n 's/.*\"mesh\": *\\[\\([^]]*\\).*/\\1/p' ~/tfdeploy/{job}/runs/{run}/hosts/n1/part.json"
-        said = on_host(operator.lab, "n1", script)
-        found += [(f"n{1 + at}", int(port.strip(' }"'))) for at, port in enumerate(_after(said, '"port":'))]
+        said = on_host(operator.lab, found[0][0], f"cat ~/tfdeploy/{job}/runs/{run}/hosts/{found[0][0]}/part.json")
+        found += [(each["host"], each["port"]) for each in json.loads(said)["mesh"]]
     return [pair for host, port in found for pair in ((where[host], port), (f"fd77::{host[1:]}", port))]
-
-
-def _after(text: str, word: str) -> list[str]:
-    return [part.split(",")[0].split("}")[0] for part in text.split(word)[1:]]
 
 
 def _strike(operator: Tfdeploy, run: str, job: str, host: str, task: str, what: str) -> None:
