@@ -52,6 +52,8 @@ def main() -> int:
 def knock(operator: Tfdeploy, mode: str, knocks: int) -> int:
     run, job = f"knocked-{mode}-1", f"knocked-{mode}"
     program, flag = PROGRAMS[mode]
+    for source in (ROOT / "examples" / "coordinator").glob("*.py"):  # its workers run another program than its chief
+        shutil.copy(source, operator.cwd / source.name)
     shutil.copy(ROOT / program, operator.cwd / "train.py")
     text = f'name: {job}\nmode: {mode}\ncommand: [python, train.py, "{flag}"]\nrestart: {{max: 100, backoff: [100ms, 300ms]}}\n'
     (operator.cwd / "tfdeploy.yaml").write_text(text + 'env: {TF_CPP_MIN_LOG_LEVEL: "2"}\nready: {timeout: 300s}\n')
