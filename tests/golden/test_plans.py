@@ -40,6 +40,7 @@ FACTS: dict[str, Any] = {
     "clock": 1_800_000_000.0,
     "tensorflow": "2.21.0",
     "rsync": "3.2.7",
+    "protect": {"peers": "", "firewall": "nft is not installed", "most_instructions": 1250},
 }
 JOB: dict[str, Any] = {"name": "digits", "mode": "async", "command": ["python", "train.py"], "code": "/code"}
 

@@ -78,7 +78,7 @@ def test_a_task_whose_port_is_filtered_is_named(operator: Tfdeploy) -> None:
 
 @pytest.mark.fault("58 a port of the run that others than its hosts reach")
 def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(operator: Tfdeploy) -> None:
-    write_job(operator, "open", "quick.py", "--steps=1")
+    write_job(operator, "open", "quick.py", "--steps=1", protect="none")
     told = "no host of the run, reaches its ports on n[1-4]"
     assert told in operator.run("launch", "--detach", exit_code=0).stderr
     addresses = ", ".join(str(row["address"]) for row in operator.lab.status())

@@ -29,6 +29,14 @@ class LiveRun(TypedDict):
     started: Optional[float]
 
 
+class Hindrances(TypedDict):
+    """What keeps a host from each level of `protect`, in words; "": nothing."""
+
+    peers: str
+    firewall: str
+    most_instructions: int  # of a filter of its kernel
+
+
 class Machine(TypedDict):
     """The facts of a host that do not depend on the question."""
 
@@ -46,6 +54,8 @@ class Machine(TypedDict):
     preset: List[str]  # names of variables
     linger: Optional[bool]  # None: no logind
     kill_user_processes: bool
+    addresses: List[str]  # IP addresses of all interfaces
+    protect: Hindrances
     version: str  # of tfdeploy
 
 

@@ -200,6 +200,8 @@ class HostPart:
     restart_wait_s: float = 3600.0  # tasks of a host without a minder are lost for good after so long
     texts: List[str] = field(default_factory=list)  # strings that many words of the tasks share: see word_of
     lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
+    protect: str = "none"  # or "peers", "firewall": who is let in at the ports of the run
+    allowed: List[str] = field(default_factory=list)  # then: all IP addresses of all hosts of the run
     version: int = VERSION
 
 
@@ -260,5 +262,6 @@ class HostRunState:
     round: Optional[GangRound] = None  # the gang's latest new start
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
+    open_ports: Dict[str, str] = field(default_factory=dict)  # task -> in words, why its port is open though it is protected
     unminded: Dict[str, float] = field(default_factory=dict)  # hosts without a minder of the run -> since (UTC seconds)
     version: int = VERSION

@@ -16,6 +16,7 @@ from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
 from tfdeploy.model.patterns import compiled
+from tfdeploy.model.protect import ASKED_LEVELS
 
 MOST_KEPT = 1000  # as many as facts of a host may tell of
 DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set written as a mapping
@@ -45,6 +46,10 @@ def compat(node: Node) -> str:
 
 def cluster(node: Node) -> str:
     return values.one_of(node, ("planned", "program"))
+
+
+def protect(node: Node) -> str:
+    return values.one_of(node, ASKED_LEVELS)
 
 
 def command(node: Node) -> tuple[str, ...]:

@@ -207,7 +207,13 @@ JOB = (
         jobvalues.compat,
         "auto",
     ),
-    Key("protect", "who may reach the ports of the run", "protect: auto"),
+    Key(
+        "protect",
+        "who may reach the ports of the run; peers: its hosts; firewall: also by nftables; none: everybody; auto: the strongest",
+        "protect: auto",
+        jobvalues.protect,
+        "auto",
+    ),
     Key(
         "metrics",
         "name: regular expression with one group, read from the logs",

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Line, Name, Port, Seconds, Text, Variable, Version
+from tfdeploy.model.protect import Level
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
@@ -55,6 +56,21 @@ class LiveRun:
     run: Name
     who: Text  # user@machine
     started: Seconds | None = None
+
+
+_UNSAID = "its agent does not say"
+
+
+@dataclass(frozen=True)
+class Hindrances:
+    """What keeps a host from each level of `protect`, in words; "": nothing. `most_instructions`: of a filter of its kernel."""
+
+    peers: Text = _UNSAID
+    firewall: Text = _UNSAID
+    most_instructions: Count = 0
+
+    def of(self, level: Level) -> str:
+        return {"peers": self.peers, "firewall": self.firewall}.get(level, "")
 
 
 @dataclass(frozen=True)
@@ -147,6 +163,8 @@ class HostFacts:
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     linger: bool | None = None  # None: no logind
     kill_user_processes: bool = False
+    addresses: Texts = ()  # IP addresses of all its interfaces, without loopback and link-local ones
+    protect: Hindrances = field(default_factory=Hindrances)
     problems: Texts = ()  # what will not work on this host, in words
     preflight: Preflight | None = None  # None: not asked for
     version: Line = ""  # the agent's version
@@ -157,6 +175,8 @@ class HostFacts:
         low, high = ports
         if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
             raise ValueError(f"{self.ssh_server_address!r:.200} is no address")
+        if not all(is_ip(address) for address in self.addresses):
+            raise ValueError("addresses that are none")
         if not all(low <= port <= high for port in self.free_ports):
             raise ValueError(f"free ports outside {low}-{high}")
         if not set(self.hosts_file_loopback) <= set(names):

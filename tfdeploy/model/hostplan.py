@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_name, is_run
+from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_ip, is_name, is_run
 from tfdeploy.model.answers.reading import names_bytes, values_of
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import is_inside
@@ -72,6 +72,7 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
         restart=printable(plan.restart),
         notes=tuple(printable(note) for note in plan.notes[:MOST_NOTES]),
         metrics=dict(metrics),
+        protect=replace(plan.protect, why=printable(plan.protect.why)),
     )
 
 
@@ -120,6 +121,7 @@ def _check_hosts(hosts: tuple[HostPlan, ...]) -> None:
     _all("no name of a host", is_name, (host.host for host in hosts))
     _need(len({host.host for host in hosts}) == len(hosts), "a host twice", "")
     _all("no address", is_address, (host.address for host in hosts))
+    _all("no address", is_ip, (address for host in hosts for address in host.addresses))
     _all("no port", _is_port, (host.mesh_port for host in hosts))
 
 

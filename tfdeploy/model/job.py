@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from tfdeploy.model.protect import AskedLevel
+
 Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local", "plain"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Flags = Literal["auto", "classic", "none"]
@@ -85,6 +87,7 @@ class Job:
     stall_action: StallAction = "report"
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
+    protect: AskedLevel = "auto"  # who may reach the ports of the run
     metrics: dict[str, str] = field(default_factory=dict)  # step, loss, ...: regular expressions with one group
     source: str = ""
     folder: str = field(default="", compare=False)  # of the job file

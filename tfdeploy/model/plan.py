@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tfdeploy.model.job import Mode
+from tfdeploy.model.protect import Protection
 from tfdeploy.model.typed import convert
 
 PLAN_VERSION = 1
@@ -45,6 +46,7 @@ class HostPlan:
     mesh_port: int
     workdir: str  # absolute on the host
     python: str
+    addresses: tuple[str, ...] = ()  # all its IP addresses: connections of the run may come from each of them
     ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, by which later verbs reach it; never sent to a host
 
 
@@ -84,6 +86,7 @@ class Plan:
     stall_after_s: float = 0.0  # 0: stalls are not looked for
     stall_action: str = "report"  # model.job.StallAction
     supply_from: str | None = None  # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)
+    protect: Protection = field(default_factory=Protection)
     version: int = PLAN_VERSION
 
     @property

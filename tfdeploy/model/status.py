@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.deaths import DEATHS
+from tfdeploy.model.hostplan import printable
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.protect import Protection
 from tfdeploy.model.taskview import Metrics, TaskView, task_json, task_view
 from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
 
+_MOST_OPEN = 20
 _NO_METRICS: Metrics = MappingProxyType({})
 
 
@@ -32,6 +35,8 @@ class RunView:
     unreachable: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
+    open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
+    protect: Protection = field(default_factory=Protection)
 
     @property
     def final(self) -> bool:
@@ -69,7 +74,19 @@ def run_view(
         unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
         unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
+        open_ports=_open_ports(states),
+        protect=_with_open(plan.protect, _open_ports(states)),
     )
+
+
+def _open_ports(states: Iterable[HostRunState]) -> tuple[str, ...]:
+    found = [f"{task}: {printable(words)[:300]}" for state in states for task, words in sorted(state.open_ports.items())]
+    return tuple(found[:_MOST_OPEN])
+
+
+def _with_open(protection: Protection, open_ports: tuple[str, ...]) -> Protection:
+    """Its `why` also names the ports that are open all the same, as their hosts see it."""
+    return replace(protection, why="; ".join([protection.why, *open_ports])) if open_ports else protection
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
@@ -99,5 +116,6 @@ def run_view_json(view: RunView) -> dict[str, object]:
         "state": view.state,
         "started": iso_z(view.started),
         "ended": iso_z(view.ended),
+        "protect": {"asked": view.protect.asked, "used": view.protect.used, "why": view.protect.why},
         "tasks": [task_json(task) for task in view.tasks],
     }

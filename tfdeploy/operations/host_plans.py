@@ -81,7 +81,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """The plan with those of `hosts` (of the inventory) added that it does not name."""
     named = {each.host for each in plan.hosts}
-    more = (HostPlan(host.name, "", 0, "", "", connection_settings(host)) for host in hosts if host.name not in named)
+    more = (HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host)) for host in hosts if host.name not in named)
     return replace(plan, hosts=(*plan.hosts, *more))
 
 

@@ -26,7 +26,12 @@ def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON."""
     peers = [_peer(task, rules(plan.mode).ranks and task.port is not None) for task in plan.tasks]
     mesh = [wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts]
-    return {"peers": wire.to_wire(peers), "mesh": wire.to_wire(mesh), "texts": list(texts_of(plan))}
+    return {"peers": wire.to_wire(peers), "mesh": wire.to_wire(mesh), "texts": list(texts_of(plan)), **_let_in(plan)}
+
+
+def _let_in(plan: Plan) -> dict[str, Any]:
+    allowed = dict.fromkeys(address for host in plan.hosts for address in host.addresses)
+    return {"protect": plan.protect.used, "allowed": list(allowed) if plan.protect.used != "none" else []}
 
 
 def _part(

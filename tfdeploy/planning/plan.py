@@ -14,8 +14,9 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode, StallAction
 from tfdeploy.model.modes import Rules, rules
-from tfdeploy.model.plan import Plan, TaskPlan
-from tfdeploy.planning import checks, datasets, environment, keep, notes
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.protect import Protection
+from tfdeploy.planning import checks, datasets, environment, keep, notes, protection
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
@@ -122,7 +123,8 @@ def make_plan(
     read = _read_program(inputs, placed)
     laid = _lay_out(inputs, placed)
     commands = _command(inputs, placed, read, laid)
-    return _assemble(inputs, placed, read, laid, commands, _Stamp(release=release, created=now, operator=operator))
+    guarded = _guard(inputs, placed, laid)
+    return _assemble(inputs, placed, read, laid, commands, guarded, _Stamp(release=release, created=now, operator=operator))
 
 
 def _place(inputs: _Inputs) -> _Placed:
@@ -178,6 +180,22 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     return _Commands(tuple(argument_lengths.checked(job, tasks)), added, served, keras, data)
 
 
+@dataclass(frozen=True)
+class _Guarded:
+    """The hosts of the plan, and who may reach their ports."""
+
+    hosts: tuple[HostPlan, ...]
+    protection: Protection
+
+
+def _guard(inputs: _Inputs, placed: _Placed, laid: _LaidOut) -> _Guarded:
+    hosts = tuple(host_plan(laid.layout, placed.hosts[name], facts) for name, facts in placed.used.items())
+    found = protection.decide(inputs.job, placed.used, hosts)
+    public = inputs.options.allow_public
+    protection.refuse_public(placed.used, found, single=inputs.rules.single, allow_public=public)
+    return _Guarded(hosts, found)
+
+
 class _Stamp(TypedDict):
     """Fields that the plan copies from the arguments."""
 
@@ -224,7 +242,9 @@ def _settings(job: Job) -> _Settings:
     )
 
 
-def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands, stamp: _Stamp) -> Plan:
+def _assemble(
+    inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands, guarded: _Guarded, stamp: _Stamp
+) -> Plan:
     """The plan, with its notes."""
     job, layout, resume_point = inputs.job, laid.layout, placed.resume_point
     return Plan(
@@ -234,7 +254,7 @@ def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, c
         job=job.name,
         mode=inputs.mode,
         cluster=layout.cluster,
-        hosts=tuple(host_plan(layout, placed.hosts[name], facts) for name, facts in placed.used.items()),
+        hosts=guarded.hosts,
         tasks=commands.tasks,
         deciding=layout.deciding,
         flags_appended=tuple(flag.name for flag in commands.added.flags),
@@ -244,7 +264,11 @@ def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, c
         keep_from=resume_point.copied_from,
         restart=restarts.summary(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),
         supply_from=restarts.supply_from(job, placed.seats),
-        notes=_notes(inputs, placed, read, laid, commands),
+        protect=guarded.protection,
+        notes=(
+            *_notes(inputs, placed, read, laid, commands),
+            *protection.notes(job, guarded.protection, guarded.hosts, commands.tasks),
+        ),
     )
 
 

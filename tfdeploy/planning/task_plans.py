@@ -12,7 +12,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, TaskPlan
 from tfdeploy.planning import datasets, environment
-from tfdeploy.planning.cluster import restarts
+from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
@@ -67,5 +67,6 @@ def host_plan(layout: Layout, host: Host, facts: HostFacts) -> HostPlan:
         mesh_port=layout.mesh[host.name],
         workdir=facts.workdir,
         python=str(facts.python),
+        addresses=addresses.seen_as(host, facts),
         ssh=connection_settings(host),
     )

@@ -44,6 +44,8 @@ def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[
         if task.log_lost_bytes:
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
+    for words in view.open_ports:
+        write_wrapped(terminal, "open: ", words, "red")
     show_left_files(terminal, view.left_files)
     if view.state == "failed" and view.first_death:
         write_wrapped(terminal, "next: ", typed(f"tfdeploy logs {view.run} --task {view.first_death} -n 100"), "")

@@ -203,3 +203,21 @@ def test_an_endless_message_is_cut(three: Meshes) -> None:
     with channel_to(three, three.certs["n2"]) as channel, pytest.raises(OSError):
         while time.monotonic() < begun + 20:
             channel.sendall(b"x" * 65536)
+
+
+def test_from_an_address_that_is_no_hosts_only_members_begin_a_handshake() -> None:
+    admitted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        where = listener.getsockname()
+        gate = handshake_gate.Gate(listener.dup(), "mtoken", admitted.append, lambda address: False)
+        with socket.create_connection(where, timeout=10) as stranger, socket.create_connection(where, timeout=10) as member:
+            stranger.sendall(b"\x16\x03\x01\x00\x02\x01\x00")
+            try:
+                assert stranger.recv(1) == b""
+            except ConnectionResetError:
+                pass
+            member.sendall(b"\x16\x03\x01\x00\x08\x01\x00mtoken")
+            wait_for(lambda: admitted, 10, "the member is admitted")
+        gate.close()
+    assert len(admitted) == 1
+    admitted[0].close()

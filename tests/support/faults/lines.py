@@ -1,4 +1,4 @@
-"""What a user's machines, files and hands may do wrong, in 62 lines; a test marked `fault("14 no python3")` shows one fault
+"""What a user's machines, files and hands may do wrong, in 63 lines; a test marked `fault("14 no python3")` shows one fault
 of line 14. Only words: `make faults` holds the tests against them.
 """
 
@@ -89,6 +89,7 @@ GROUPS: dict[str, dict[int, str]] = {
         60: "folders, bytecode and releases that another user made or may write to",
         61: "one host slower than the rest; a launch killed at any moment",
         62: "hosts with different plans of one run",
+        63: "a stranger on any port of a run, at any moment",
     },
 }
 LINES = {number: words for group in GROUPS.values() for number, words in group.items()}

@@ -60,6 +60,7 @@ def test_json_is_the_contract() -> None:
         "state": "running",
         "started": "1970-01-01T00:16:41Z",
         "ended": None,
+        "protect": {"asked": "none", "used": "none", "why": "launched by a version that left ports open"},
     }
     assert rows[1] == {
         "task": "worker:0",

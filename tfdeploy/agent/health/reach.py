@@ -20,13 +20,18 @@ from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 WITHIN_S = 3.0
 AT_ONCE = 64
 NO_ANSWER = "no answer"
+TURNED_AWAY = "turned away"
+HUNG_UP_S = 1.0  # a server of TensorFlow speaks first, and a guarded port without one hangs up
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which gRPC asks
 
 
-def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str, str]:
-    """ "host:port" -> open, closed (no process listens), or why there was no answer. At most 64 of them are tried."""
+def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: bool = False) -> Dict[str, str]:
+    """ "host:port" -> open, closed (no process listens), or why there was no answer. At most 64 of them are tried.
+
+    `guarded`: guarded_ports.py holds them, so one that accepts may be closed, or open to others."""
     found: Dict[str, str] = {}
     waiting: Dict[socket.socket, str] = {}
+    accepted: Dict[socket.socket, str] = {}
     for address in list(addresses)[:AT_ONCE]:
         try:
             one, code = _begin(address)
@@ -35,6 +40,8 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str,
             continue
         if code == errno.EINPROGRESS:
             waiting[one] = address
+        elif guarded and code == 0:
+            accepted[one], found[address] = address, OPEN
         else:
             found[address] = _reason(code)
             one.close()
@@ -42,10 +49,41 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S) -> Dict[str,
     while waiting and time.monotonic() < deadline:
         _, ready, _ = select.select([], list(waiting), [], max(0.0, deadline - time.monotonic()))
         for one in ready:
-            found[waiting.pop(one)] = _reason(one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-            one.close()
+            address = waiting.pop(one)
+            code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            found[address] = _reason(code)
+            if guarded and code in (0, errno.ECONNRESET):
+                accepted[one] = address
+                found[address] = OPEN if code == 0 else _turned_away(one)
+            else:
+                one.close()
     for one, address in waiting.items():
         found[address] = NO_ANSWER
+        one.close()
+    found.update(_hung_up(accepted))
+    return found
+
+
+def _turned_away(one: socket.socket) -> str:
+    return "%s, from %s" % (TURNED_AWAY, one.getsockname()[0])
+
+
+def _hung_up(accepted: Dict[socket.socket, str]) -> Dict[str, str]:
+    """Address -> closed or turned away, of those connections that are ended within HUNG_UP_S."""
+    found: Dict[str, str] = {}
+    deadline = time.monotonic() + HUNG_UP_S
+    waiting = set(accepted)
+    while waiting and time.monotonic() < deadline:
+        for one in select.select(list(waiting), [], [], max(0.0, deadline - time.monotonic()))[0]:
+            waiting.discard(one)
+            try:
+                if not one.recv(1):
+                    found[accepted[one]] = CLOSED
+            except ConnectionResetError:
+                found[accepted[one]] = _turned_away(one)
+            except OSError:
+                pass
+    for one in accepted:
         one.close()
     return found
 

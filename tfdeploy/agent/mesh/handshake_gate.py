@@ -30,6 +30,13 @@ def token(authority: str, host: str) -> str:
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
+def _address_of(plain: socket.socket) -> str:
+    try:
+        return str(plain.getpeername()[0])
+    except OSError:
+        return ""
+
+
 class TokenBucket:
     """A token bucket: `rate` a second, at most `most` at once."""
 
@@ -47,10 +54,17 @@ class TokenBucket:
 
 class Gate:
     """`listener` listens, and is closed here. `admit(connection)` is called from the gate's thread, must not block, and owns
-    the connection from then on."""
+    the connection from then on. `is_known`: whether an address is one of the run's hosts; members come from any."""
 
-    def __init__(self, listener: socket.socket, wanted: str, admit: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        wanted: str,
+        admit: Callable[[socket.socket], None],
+        is_known: Callable[[str], bool] = lambda address: True,
+    ) -> None:
         self._listener, self._wanted, self._admit = listener, wanted.encode("ascii"), admit
+        self._is_known = is_known
         now = time.monotonic()
         self._members, self._strangers = TokenBucket(*MEMBERS, now), TokenBucket(*STRANGERS, now)
         self._refused = TokenBucket(0.0, 0.0, now)
@@ -132,7 +146,9 @@ class Gate:
         if not said or not said.startswith(_HANDSHAKE[: len(said)]):
             return self._refused
         whole = 5 + int.from_bytes(said[3:5], "big") if len(said) >= 5 else _HELLO_BYTES
-        return None if len(said) < min(whole, _HELLO_BYTES) else self._strangers
+        if len(said) < min(whole, _HELLO_BYTES):
+            return None
+        return self._strangers if self._is_known(_address_of(plain)) else self._refused
 
     def _wait_for(self, plain: socket.socket) -> None:
         if plain.fileno() in self._waiting:  # its first message is longer, and still incomplete

@@ -11,9 +11,12 @@ import threading
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Callable, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
 TIMEOUT_S = 5.0
@@ -32,6 +35,7 @@ class MeshListener:
         members: List[str],
         answer: Callable[[str, ssl.SSLSocket], None],
         wanted: str,
+        guarded: Optional[GuardedPorts] = None,
     ) -> None:
         self._context = context
         self._members = members
@@ -40,7 +44,9 @@ class MeshListener:
         self._open: Dict[int, socket.socket] = {}  # oldest first
         self._of_members: Dict[int, str] = {}  # descriptor -> member: these may stay open long, for a checkpoint
         listener.listen(1024)
-        self._gate = handshake_gate.Gate(listener, wanted, self._accept)
+        self._guarded = guarded
+        is_known = (lambda address: True) if guarded is None else guarded.is_admitted
+        self._gate = handshake_gate.Gate(listener, wanted, self._accept, is_known)
 
     def close(self) -> None:
         self._gate.close()
@@ -81,6 +87,7 @@ class MeshListener:
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
                     if host in self._members and self._count_member(str(host), number):
+                        self._learn(channel)
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # a stranger, or a peer that will try again
@@ -88,6 +95,15 @@ class MeshListener:
             thread_errors.report_once("a peer's connection")
         finally:
             self._close(number)
+
+    def _learn(self, channel: ssl.SSLSocket) -> None:
+        """A member is let in at the tasks' ports as well, wherever it comes from."""
+        if self._guarded is None:
+            return
+        try:
+            self._guarded.admit(str(channel.getpeername()[0]))
+        except OSError:
+            pass  # no room in the filter: the mesh goes on, and `run.links` says that the tasks' ports turn it away
 
     def _count_member(self, host: str, number: int) -> bool:
         with self._lock:

@@ -24,6 +24,7 @@ from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 if TYPE_CHECKING:
+    from tfdeploy.agent.host.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Certificates
 
 SETTLE_S = 0.02  # news of one moment is sent together
@@ -47,6 +48,7 @@ class Mesh:
         known: Knowledge,
         changed: Callable[[], None],
         offers: Optional[Callable[[str, Any, ssl.SSLSocket], None]] = None,
+        guarded: Optional[GuardedPorts] = None,
     ) -> None:
         import encodings.idna  # noqa: F401 - sockets need it, and once it has failed for want of memory it is never tried again
 
@@ -66,7 +68,7 @@ class Mesh:
         self._closed = False
         self._authority = certs["ca"]
         self._listener = mesh_listener.MeshListener(
-            listener, server, list(self._peers), self._answer, handshake_gate.token(self._authority, part.host)
+            listener, server, list(self._peers), self._answer, handshake_gate.token(self._authority, part.host), guarded
         )
         threading.Thread(target=self._send_loop, daemon=True).start()
 

@@ -19,6 +19,7 @@ from tfdeploy.agent.run import clock, leftovers, reap
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
+    from tfdeploy.agent.host.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Abort
 
 
@@ -33,9 +34,12 @@ class Effects:
         keep: Optional[KeepFetch],
         holders: List[socket.socket],
         own_ports: held_ports.OwnPorts,
+        guarded: Optional[GuardedPorts] = None,
     ) -> None:
         self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
         self._mesh, self._keep, self._holders, self._own_ports = mesh, keep, holders, own_ports
+        self._guarded = guarded
+        self._ports = {spec.task: spec.port for spec in part.tasks}
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,
@@ -95,6 +99,8 @@ class Effects:
 
     def _start(self, action: actions.Start) -> bool:
         self._own_ports.release(action.task)
+        if self._guarded is not None:
+            self._guarded.before_start(self._ports[action.task])
         return self._supervisors.start(action.task, action.attempt, action.round)
 
     def _end(self, action: actions.End) -> bool:
@@ -164,6 +170,8 @@ class Effects:
         for holder in self._holders:
             holder.close()
         self._holders = []
+        if self._guarded is not None:
+            self._guarded.close()
         self._own_ports.close()
         if self._keep is not None:
             self._keep.give_up()

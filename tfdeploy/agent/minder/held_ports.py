@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import errno
 import socket
+from functools import partial
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.minder.actions import OwnTask
+from tfdeploy.agent.run.folder import RunPaths
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
 MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep the mesh's port
 
@@ -22,6 +28,36 @@ class PortTaken(Exception):
 def hold(part: wire.HostPart, beside: bool) -> List[socket.socket]:
     """Every port of the part's tasks. `beside`: the tasks may have theirs already. Raises PortTaken."""
     return [_hold(spec.port, beside) for spec in part.tasks if spec.port is not None]
+
+
+def guard(paths: RunPaths, part: wire.HostPart, beside: bool) -> Optional[GuardedPorts]:
+    """The same, closed to strangers; None: this run's ports are open. Raises PortTaken."""
+    if part.protect == "none":
+        return None
+    from tfdeploy.agent.host import descriptors, guarded_ports
+
+    given, guarded = descriptors.take(), guarded_ports.GuardedPorts(part.allowed)
+    for port in [spec.port for spec in part.tasks if spec.port is not None]:
+        inherited = guarded_ports.inherited_port(given, port)
+        try:
+            guarded.guard(port, inherited, partial(_hold, port, beside), partial(_is_kept, paths, part, port))
+        except OSError as error:
+            raise PortTaken(port) from error
+    guarded.begin()
+    return guarded
+
+
+def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
+    """Task -> why its port is open to everybody, in words."""
+    found = guarded.open_to_all()
+    words = "port %d is open to everybody: its program listens on %s, apart from the port that is held for it"
+    return {spec.task: words % (spec.port, found[spec.port]) for spec in part.tasks if spec.port in found}
+
+
+def _is_kept(paths: RunPaths, part: wire.HostPart, port: int) -> bool:
+    """Whether a supervisor has a socket that listens on the port: a dead minder's."""
+    pids = [paths.status(spec.task).supervisor_pid for spec in part.tasks if is_locked(paths.supervisor_lock(spec.task))]
+    return sockets.listens([pid for pid in pids if pid], port)
 
 
 def _hold(port: int, beside: bool) -> socket.socket:

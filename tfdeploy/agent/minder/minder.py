@@ -34,9 +34,11 @@ from tfdeploy.agent.run.find import place
 from tfdeploy.agent.run.folder import WORDS, RunPaths
 
 if TYPE_CHECKING:
+    from tfdeploy.agent.host.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Word
 
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
+OPEN_S = 1.5
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
@@ -67,8 +69,10 @@ class Minder:
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
+        self.guarded: Optional[GuardedPorts] = None
         self.monitor: Optional[Monitor] = None
         self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its `start` and `renew`, as last seen
+        self.next_open = 0.0  # when to look again for ports that are open to everybody
         self.refused = ""  # the last error of a step
 
     # --- begin
@@ -76,13 +80,18 @@ class Minder:
     def begin(self) -> None:
         """Holds every port, and listens on the mesh's. Raises PortTaken; then nothing is held."""
         self.store.load()
-        holders = held_ports.hold(self.part, beside=self.takes_over and not self.rebooted)
+        beside = self.takes_over and not self.rebooted
+        self.guarded = held_ports.guard(self.paths, self.part, beside)
+        holders = held_ports.hold(self.part, beside) if self.guarded is None else []
+        self.supervisors.guarded = self.guarded
         if not self.takes_over:
             self.own_ports.hold()
         signs = SignsAnswer()
         self.mesh = self._join_mesh(signs)
         keep = None if self.mesh is None else keep_transfer.KeepFetch(self.paths, self.part, self.mesh)
-        self.effects = Effects(self.paths, self.part, self.store, self.supervisors, self.mesh, keep, holders, self.own_ports)
+        self.effects = Effects(
+            self.paths, self.part, self.store, self.supervisors, self.mesh, keep, holders, self.own_ports, self.guarded
+        )
         self.monitor = Monitor(self.paths, self.part, self.mesh, signs, self.wake)
         self._listen_to_signals()
         self._begin_state()
@@ -95,7 +104,7 @@ class Minder:
             return None
         listener = held_ports.claim(own.port, self.takes_over)
         offer = keep_transfer.KeepOffer(self.paths, self.part, signs.answer)
-        return Mesh(self.part, certs, listener, self.store.known, self.wake, offer.answer)
+        return Mesh(self.part, certs, listener, self.store.known, self.wake, offer.answer, self.guarded)
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
@@ -180,6 +189,9 @@ class Minder:
         for action in decide.decide(view):
             changed = self.effects.carry_out(action) or changed
         self._update_health()
+        if self.guarded is not None and seen.now >= self.next_open:
+            self.next_open = seen.now + OPEN_S
+            self.store.note_open_ports(held_ports.open_tasks(self.part, self.guarded))
         self.store.save()
         return changed
 

@@ -92,6 +92,14 @@ class StateStore:
         self.journal("died", task=peer.task, **count)
         self.note_change()
 
+    def note_open_ports(self, found: Dict[str, str]) -> None:
+        """Tasks whose ports are open to everybody though the run is protected, and why."""
+        if found != self.state.open_ports:
+            for task in sorted(set(found) - set(self.state.open_ports)):
+                self.journal("open", task=task, why=found[task])
+            self.state.open_ports = found
+            self.note_change()
+
     def note_health(self, health: Dict[str, Health]) -> None:
         """What stands still, and why, by task."""
         if health == self.state.health:

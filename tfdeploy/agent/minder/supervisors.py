@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Dict, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Optional, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import MessageReader
@@ -16,6 +16,9 @@ from tfdeploy.agent.minder import decide
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, agent_command
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
 
 class LastOutput(NamedTuple):
@@ -27,6 +30,9 @@ class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
+        self.guarded: Optional[GuardedPorts] = (
+            None  # each supervisor gets these sockets: the last one to close them opens the port
+        )
         self._readers: Dict[str, MessageReader] = {}
         self._output: Dict[str, LastOutput] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
@@ -46,9 +52,18 @@ class Supervisors:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                **self._left(),
             )
         self._begun[task] = attempt, round_number
         return True
+
+    def _left(self) -> Dict[str, Any]:
+        """For Popen."""
+        if self.guarded is None:
+            return {}
+        from tfdeploy.agent.host import descriptors
+
+        return descriptors.leave(self.guarded.descriptors())
 
     def reap(self) -> None:
         """Reaps children that ended: supervisors, and processes that a dead supervisor left to the minder."""

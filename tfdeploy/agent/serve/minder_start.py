@@ -45,7 +45,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[]
             os.close(writing)
     if "port" in answer:
         port = answer["port"]
-        owner = sockets.owner(port) or _run_that_planned(paths.workdir, port, paths.host) or "unknown"
+        owner = _run_that_planned(paths, port) or sockets.owner(port) or "unknown"
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
     if not answer.get("ok"):
         raise VerbError("agent", "the run's minder did not start: %s" % _last_line(paths), where=paths.minder_log)
@@ -81,12 +81,12 @@ def _last_line(paths: RunPaths) -> str:
     return lines[-1] if lines else "it said nothing within %g s" % MINDER_WITHIN_S
 
 
-def _run_that_planned(workdir: str, port: int, host: str) -> Optional[str]:
-    """The live run whose plan has that port here: a held port does not show in /proc."""
-    for job in job_names(workdir):
-        for run in run_names(workdir, job):
-            other = find.run_paths(workdir, job, run, host)
-            if other is None or not other.is_whole() or not liveness.is_live(other):
+def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
+    """The other live run whose plan has that port here: a held port does not show in /proc, or as a socket of some python."""
+    for job in job_names(paths.workdir):
+        for run in run_names(paths.workdir, job):
+            other = find.run_paths(paths.workdir, job, run, paths.host)
+            if other is None or run == paths.run or not other.is_whole() or not liveness.is_live(other):
                 continue
             part = other.part()
             ports = [spec.port or spec.own_port for spec in part.tasks]

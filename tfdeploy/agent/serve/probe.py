@@ -15,6 +15,7 @@ from tfdeploy import __version__
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id, logind
+from tfdeploy.agent.host.addresses import own_addresses
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.free_ports import look_at_ports
 from tfdeploy.agent.host.hosts_file import resolving_to_loopback
@@ -38,7 +39,7 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import holds_lock
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import HostFacts, Interpreter, LiveRun, Machine, Preflight
+    from tfdeploy.agent.facts import Hindrances, HostFacts, Interpreter, LiveRun, Machine, Preflight
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
@@ -123,7 +124,20 @@ def _machine(workdir: str) -> Machine:
         "preset": [name for name in PRESET if name in os.environ],
         "linger": logind.lingers(user),
         "kill_user_processes": logind.kills(),
+        "addresses": own_addresses(),
+        "protect": _protect(),
         "version": __version__,
+    }
+
+
+def _protect() -> Hindrances:
+    """What keeps this host from each level of `protect`; "": nothing."""
+    from tfdeploy.agent.host import steering
+
+    return {
+        "peers": steering.hindrance(),
+        "firewall": "not built yet",
+        "most_instructions": steering.most_instructions(),
     }
 
 

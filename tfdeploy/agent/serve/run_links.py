@@ -49,11 +49,12 @@ def links(call: Call) -> Links:
     part = paths.part()
     asked = _asked(part)
     ports = _ports(part, asked)
-    shut: List[ShutPort] = []
-    for first in range(0, len(ports), reach.AT_ONCE):
-        shut += _shut_ports(ports[first : first + reach.AT_ONCE])
+    meshes, tasks = [port for port in ports if not port.task], [port for port in ports if port.task]
+    shut = _shut_ports(meshes, guarded=False)
     unreached = {port["host"] for port in shut}
-    shut += _misdirected([port for port in ports if not port.task and port.host not in unreached], paths)
+    shut += _misdirected([port for port in meshes if port.host not in unreached], paths)
+    # Behind the meshes: by now each of these hosts knows from which address this one comes.
+    shut += _shut_ports(tasks, guarded=part.protect != "none")
     return {"asked": asked, "shut": shut}
 
 
@@ -76,10 +77,18 @@ def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
     return ports
 
 
-def _shut_ports(ports: List[_Port]) -> List[ShutPort]:
+def _shut_ports(ports: List[_Port], guarded: bool) -> List[ShutPort]:
+    shut: List[ShutPort] = []
+    for first in range(0, len(ports), reach.AT_ONCE):
+        shut += _shut_of_some(ports[first : first + reach.AT_ONCE], guarded)
+    return shut
+
+
+def _shut_of_some(ports: List[_Port], guarded: bool) -> List[ShutPort]:
     """The ports that are shut at two tries: the first packet on a route may be lost."""
+    results: Dict[str, str] = {}
     for _ in range(2):
-        results = reach.try_ports(port.address for port in ports)
+        results = reach.try_ports((port.address for port in ports), guarded=guarded)
         ports = [port for port in ports if port.is_shut(results[port.address])]
     return [port.shut(results[port.address]) for port in ports]
 
@@ -108,6 +117,9 @@ def _wrong_peer(asked: _Port, client: Any, token: str) -> str:
         plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
             found = tls.peer_name(channel)
+            channel.shutdown(socket.SHUT_WR)
+            while channel.recv(1):  # until that host has seen the certificate of this one
+                pass
     except ssl.SSLError as error:  # a peer that hangs up may only be busy
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
         return "no host of this run answers" if foreign else ""

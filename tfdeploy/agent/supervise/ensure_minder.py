@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.annotations import Any, List, Mapping, Optional
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths, agent_command
@@ -37,8 +37,8 @@ class FolderWatch:
         return False
 
 
-def ensure(paths: RunPaths) -> None:
-    """Starts a minder if none is alive and the run has not ended here."""
+def ensure(paths: RunPaths, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
+    """Starts a minder if none is alive and the run has not ended here. `left`: for Popen, see host/descriptors.py."""
     if is_locked(paths.minder_lock) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
         return
     # Not as a subreaper: the minder must be no child of this process, or it would count as part of the task.
@@ -46,7 +46,12 @@ def ensure(paths: RunPaths) -> None:
     try:
         with open(paths.minder_log, "ab") as log:
             subprocess.call(
-                agent_command("minder", paths.host_dir), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                agent_command("minder", paths.host_dir),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **left,
             )
     except OSError:
         pass
@@ -54,17 +59,17 @@ def ensure(paths: RunPaths) -> None:
         processes.become_subreaper()
 
 
-def ensure_until_end(paths: RunPaths, part: wire.HostPart) -> None:
+def ensure_until_end(paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any]) -> None:
     """Makes sure that a minder is alive after this supervisor, the host's last one, has ended: only the minder ends the run.
     A child process does that until the run has ended here or another supervisor lives."""
-    ensure(paths)
+    ensure(paths, left)
     locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
     if not _is_last(paths, locks) or os.fork() > 0:
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     pause = 0.1
     while _is_last(paths, locks):
-        ensure(paths)
+        ensure(paths, left)
         time.sleep(pause)
         pause = min(pause * 1.5, CHECK_S)
     os._exit(0)

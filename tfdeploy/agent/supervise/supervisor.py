@@ -15,7 +15,7 @@ import sys
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log.format import LogWriter
@@ -61,6 +61,7 @@ class Supervisor:
         self.oom_before = processes.oom_kills()
         self.main_ended = False
         self.term_received = False
+        self.left = _left(self.part)
         self.folder_watch = FolderWatch(self.folder)
         self.stopping = False  # asked to, while the program ran
         self.failure: Optional[str] = None  # a failure that the exit code does not show
@@ -182,7 +183,7 @@ class Supervisor:
             self._save()
         if now >= self.next_minder:
             self.next_minder = now + CHECK_S
-            ensure(self.paths)
+            ensure(self.paths, self.left)
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
     def _look(self, now: float) -> None:
@@ -305,6 +306,15 @@ def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
     return Mask(secrets.values())
 
 
+def _left(part: wire.HostPart) -> Dict[str, Any]:
+    """What this process got from the minder, for the next one: arguments for Popen. Imported only where ports are protected."""
+    if part.protect == "none":
+        return {}
+    from tfdeploy.agent.host import descriptors
+
+    return descriptors.leave(descriptors.take())
+
+
 def main(argv: List[str]) -> int:
     """supervise HOST_DIR TASK ATTEMPT [ROUND]"""
     os.umask(0o077)
@@ -323,7 +333,7 @@ def main(argv: List[str]) -> int:
     supervisor = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
     supervisor.run()
     os.close(lock)
-    ensure_until_end(paths, supervisor.part)
+    ensure_until_end(paths, supervisor.part, supervisor.left)
     return 0
 
 

@@ -56,6 +56,8 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
 
 def open_ports_note(plan: Plan) -> str | None:
     """A note where this machine, no host of the run, reaches its ports: TensorFlow's servers authenticate no client."""
+    if plan.protect.used != "none":
+        return None
     serving = {task.host for task in plan.tasks if task.address}
     hosts = [host for host in plan.hosts if host.host in serving][:FROM_HERE]
     with ThreadPoolExecutor(FROM_HERE) as pool:

@@ -57,6 +57,16 @@ def check(found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, al
     )
 
 
+def seen_as(host: Host, facts: HostFacts) -> tuple[str, ...]:
+    """The IP addresses that this host's connections may come from, as its peers see them: IPv4 never as mapped into IPv6."""
+    named = (advertised(host, facts).address, *facts.addresses)
+    return tuple(dict.fromkeys(str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback))
+
+
+def _unmapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return getattr(address, "ipv4_mapped", None) or address
+
+
 def is_loopback(address: str) -> bool:
     parsed = _ip(address)
     return parsed.is_loopback if parsed else address == "localhost"

@@ -1,0 +1,167 @@
+"""Ports that the kernel closes to strangers: here 127.0.0.2 and ::1 are peers, and 127.0.0.1 is everybody else."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from tfdeploy.agent import peer_filter
+from tfdeploy.agent.health import reach
+from tfdeploy.agent.host import descriptors, free_ports, guarded_ports, sockets, steering
+from tfdeploy.agent.host.guarded_ports import GuardedPorts
+
+PEER, STRANGER = "127.0.0.2", "127.0.0.1"
+Guard = Callable[..., GuardedPorts]
+
+
+@pytest.fixture(autouse=True)
+def _loopback_is_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_filter, "LOOPBACK", ())
+
+
+@pytest.fixture
+def port() -> int:
+    with sockets.hold(0) as one:
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def guard(port: int) -> Iterator[Guard]:
+    made: list[GuardedPorts] = []
+
+    def begin(beside: bool = False, inherited: int | None = None, kept: bool = False) -> GuardedPorts:
+        made.append(GuardedPorts([PEER, "::1"]))
+        made[-1].guard(port, inherited, partial(sockets.hold, port, beside), lambda: kept)
+        made[-1].begin()
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.close()
+
+
+def serve(port: int) -> socket.socket:
+    """As a task does."""
+    one = sockets.hold(port, beside=True)
+    one.listen(64)
+    one.settimeout(0.2)
+    return one
+
+
+def is_let_in(server: socket.socket, port: int, source: str) -> bool:
+    """Whether each of several connections reaches the server."""
+    reached = set()
+    for _ in range(6):
+        to = ("::1", port) if ":" in source else (STRANGER, port)
+        try:
+            with socket.create_connection(to, timeout=5.0, source_address=(source, 0)):
+                server.accept()[0].close()
+                reached.add(True)
+        except (TimeoutError, ConnectionResetError):
+            reached.add(False)
+    assert len(reached) == 1, "some were let in and some were not"
+    return reached.pop()
+
+
+def closed_to_strangers(server: socket.socket, port: int) -> bool:
+    return (is_let_in(server, port, PEER), is_let_in(server, port, "::1"), is_let_in(server, port, STRANGER)) == (
+        True,
+        True,
+        False,
+    )
+
+
+def test_a_peer_reaches_the_task_and_a_stranger_does_not(guard: Guard, port: int) -> None:
+    guard()
+    for _ in range(2):  # the second is its next attempt
+        with serve(port) as server:
+            assert closed_to_strangers(server, port)
+
+
+def test_one_that_is_left_to_another_process_keeps_the_port_shut(guard: Guard, port: int) -> None:
+    first = guard()
+    kept = os.dup(first.descriptors()[f"port.{port}"])
+    with serve(port) as server:
+        first.close()
+        assert closed_to_strangers(server, port)
+        guard(beside=True, inherited=kept)
+        assert closed_to_strangers(server, port)
+    with serve(port) as server:
+        assert closed_to_strangers(server, port)
+
+
+def test_one_that_comes_behind_the_task_closes_the_port_that_was_open(guard: Guard, port: int) -> None:
+    with serve(port) as server:
+        assert is_let_in(server, port, STRANGER)
+        guarded = guard(beside=True)
+        assert closed_to_strangers(server, port)
+    guarded.before_start(port)
+    with serve(port) as server:
+        assert closed_to_strangers(server, port)
+
+
+def test_where_a_supervisor_keeps_the_socket_no_other_listens(guard: Guard, port: int) -> None:
+    first = guard()
+    kept = os.dup(first.descriptors()[f"port.{port}"])
+    first.close()
+    assert guard(beside=True, kept=True).descriptors() == {}
+    with serve(port) as server:
+        assert closed_to_strangers(server, port)
+    os.close(kept)
+
+
+def test_an_address_that_was_proved_is_let_in_from_then_on(guard: Guard, port: int) -> None:
+    guarded = guard()
+    with serve(port) as server:
+        assert guarded.admit("::ffff:" + STRANGER) and not guarded.admit(STRANGER)
+        assert is_let_in(server, port, STRANGER)
+
+
+def test_before_a_task_listens_a_peer_learns_that_it_is_let_in(guard: Guard, port: int) -> None:
+    guarded = guard()
+    knock = f"127.0.0.1:{port}"
+    assert reach.try_ports([knock], guarded=True) == {knock: f"turned away, from {STRANGER}"}
+    guarded.admit(STRANGER)
+    assert reach.try_ports([knock], guarded=True) == {knock: "closed"}
+
+
+def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    left = descriptors.leave({"fence": reading, "port.2222": writing})
+    monkeypatch.setenv(descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",gone=987654,,x=y")
+    assert descriptors.take() == {"fence": reading, "port.2222": writing}
+    assert descriptors.VARIABLE not in os.environ and descriptors.take() == {}
+    assert left["pass_fds"] == [reading, writing] and not os.get_inheritable(reading)
+    assert guarded_ports.inherited_port({"port.2222": reading}, 2222) == reading
+    os.close(reading), os.close(writing)
+
+
+def test_this_kernel_steers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert steering.hindrance() == "" and steering.most_instructions() >= 1000
+
+
+def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(guard: Guard, port: int) -> None:
+    first = guard()
+    for source in (PEER, "::1"):
+        with socket.create_connection((source, port), timeout=5.0, source_address=(source, 0)) as one:
+            assert one.recv(1) == b""
+    first.close()
+    assert free_ports.is_free(port)
+    with serve(port) as server:
+        server.close()
+    guard()
+
+
+@pytest.mark.isolated
+def test_a_kernel_with_little_room_says_how_long_a_filter_may_be() -> None:
+    look = "from tfdeploy.agent.host import steering; print(repr(steering.hindrance()), steering.most_instructions())"
+    script = f'ip link set lo up; echo 20480 > /proc/sys/net/core/optmem_max; {sys.executable} -c "{look}"'
+    done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["''", "1250"], done
