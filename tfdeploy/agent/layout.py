@@ -25,6 +25,7 @@ PLAN = "plan.json"
 # of a run on one host: run/folder.py, for all but DECIDED and the processes' own
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = "part.json", "env.json", "mesh.json", "state.json", "knowledge.json"
 MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = "minder.lock", "minder.log", "minder.fifo", "journal", "decided"
+FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # minder/firewall.py
 TOLD = "word.told"  # run.tell: mesh/told_end.py
 # of one task of it; a JOURNAL too, and what agent/log/ writes
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "supervisor.lock", "supervisor.log"
