@@ -1,7 +1,7 @@
 """The run's nftables table on this host. It stands for as long as the minder or a supervisor lives, however they end.
 
-nft reads a FIFO in the run's folder, whose writing end the minder and the supervisors hold (RunPaths.hold_firewall). When the last
-of them is gone, nft's input ends, nft ends, and the kernel removes the table that it owned. Root's nft needs no signal for that.
+nft reads a FIFO in the run's folder, whose writing end the minder and the supervisors hold (RunPaths.hold_firewall). When the
+last of them is gone, nft's input ends, nft ends, and the kernel removes the table that it owned. It needs no signal.
 """
 
 from __future__ import annotations
