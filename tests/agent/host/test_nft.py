@@ -6,7 +6,13 @@ import pytest
 
 from tfdeploy.agent.host import nft
 
-CLOSED = nft.Closed("tfdeploy_r", 1000, (2222, 2299), ("10.0.0.1", "::ffff:10.0.0.2", "fd00::1"), (("10.0.0.2", 2223),))
+CLOSED = nft.Closed(
+    name="tfdeploy_r",
+    user=1000,
+    ports=(2222, 2299),
+    allowed=("10.0.0.1", "::ffff:10.0.0.2", "fd00::1"),
+    elsewhere=(("10.0.0.2", 2223),),
+)
 
 
 def test_it_is_one_line_with_each_address_in_the_set_of_its_family() -> None:

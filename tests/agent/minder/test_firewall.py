@@ -48,6 +48,9 @@ def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Pat
         "a container to other programs": 2,
         "strangers to other programs": 2,
         "last packets that never came": 0,
+        "admitted": True,  # an address that a host of the run turned out to come from
+        "not admitted": 0,
+        "admitted again": 1,  # in a table that was made again
     }
 
 

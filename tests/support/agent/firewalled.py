@@ -51,7 +51,8 @@ def until(reached: Any) -> bool:
 
 def closed(host_dir: str) -> nft.Closed:
     elsewhere = tuple((address, port) for address in THERE for port in (PORT_THERE, MESH))
-    return nft.Closed(nft.table_name(host_dir, "r-1"), USER, (PORT, MESH), (*HERE, *THERE), elsewhere)
+    name = nft.table_name(host_dir, "r-1")
+    return nft.Closed(name=name, user=USER, ports=(PORT, MESH), allowed=(*HERE, *THERE), elsewhere=elsewhere)
 
 
 def a_run(folder: str) -> RunPaths:
@@ -236,6 +237,16 @@ def let_in(folder: str) -> dict[str, Any]:
             firewall = Firewall(paths, closed(paths.host_dir))
             firewall.begin()
             found = {"open before": open_before, **_knocks(there, container)}
+            firewall.admit([STRANGER[0]])
+            found["admitted"] = until(lambda: knock(there, HERE[0], PORT, source=STRANGER[0]))
+            found["not admitted"] = knock(there, HERE[1], PORT, source=STRANGER[1])
+            assert firewall._nft.poll() is None
+            os.kill(firewall._nft.pid, signal.SIGKILL)
+            until(lambda: not tables())
+            firewall.restore()
+            found["admitted again"] = knock(there, HERE[0], PORT, source=STRANGER[0]) + knock(
+                there, HERE[1], PORT, source=STRANGER[1]
+            )
             firewall.close()
     return found
 

@@ -20,7 +20,7 @@ _TRIED = nft.table(nft.Closed("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (
 
 def environment() -> Dict[str, str]:
     """nft writes a history of its input below HOME."""
-    return dict(os.environ, HOME="/dev/null", LC_ALL="C")
+    return dict(os.environ, HOME="/dev/null", LC_ALL="C", TERM="dumb")
 
 
 def ways() -> List[List[str]]:
@@ -47,7 +47,7 @@ def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str
         wrong = error_in(out + "\n" + errors) or ("" if code == 0 else (errors or out or "exit code %s" % code).splitlines()[-1])
         if not wrong:
             return way, ""
-        refused.append("%s: %.200s" % ("sudo" if len(way) > 1 else "nft", wrong))
+        refused.append("%s: %.200s" % ("sudo" if len(way) > 1 else "nft", wrong.replace("sudo: ", "", 1)))
     if os.geteuid() != 0 and len(refused) == 1:
         refused.append("there is no sudo")
     return None, "; ".join(refused)

@@ -7,26 +7,24 @@ last of them is gone, nft's input ends, nft ends, and the kernel removes the tab
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.annotations import Iterable, List, Optional
 from tfdeploy.agent.host import nft, nft_program
 from tfdeploy.agent.host.installed import Asked
+from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 
 WITHIN_S = 10.0  # the first time
 AGAIN_WITHIN_S = 2.0  # while the minder has other things to do
-PAUSE_S = 10.0  # between two tries of a running minder
+PAUSE_S = 5.0  # between two tries of a running minder
 _LOOK_S = 0.02
 _TRIES = 2  # another program may change tables at the same moment
 _QUIT = b"\nquit\n"
-
-
-class FirewallRefused(Exception):
-    """Says why there is no table, in words."""
 
 
 class Firewall:
@@ -35,6 +33,7 @@ class Firewall:
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
         nft.table(closed)  # now, not when it is needed again
         self._closed = closed
+        self._name = ""
         self._way: List[str] = []
         self._refused = ""
         self._next_try = 0.0
@@ -49,6 +48,16 @@ class Firewall:
         if self._has_reader() and self._find_way() and self._stands():
             return
         self._make(WITHIN_S)
+
+    def admit(self, addresses: Iterable[str]) -> None:
+        """Lets connections from these addresses pass too. Raises ValueError for one that is none."""
+        wanted = self._closed._replace(allowed=tuple(dict.fromkeys(self._closed.allowed + tuple(addresses))))
+        if wanted == self._closed or self._held is None:
+            return
+        more = nft.admit(self._closed._replace(name=self._name), set(wanted.allowed) - set(self._closed.allowed))
+        self._closed = wanted
+        if self._has_reader():
+            self._say(more.encode("ascii"), time.monotonic() + AGAIN_WITHIN_S)
 
     def restore(self) -> str:
         """Makes the table again where its nft was killed, which takes root. What happened, in words; "": nothing.
@@ -85,6 +94,7 @@ class Firewall:
             text = nft.table(self._closed._replace(name=name)).encode("ascii")
             wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
             if not wrong:
+                self._name = name
                 return
             self._say(_QUIT, deadline)  # it may be that of a dead minder, which supervisors keep alive
             while self._has_reader() and time.monotonic() < deadline:
@@ -152,7 +162,9 @@ class Firewall:
             time.sleep(_LOOK_S)
 
     def _stands(self) -> bool:
-        return " %s_" % self._closed.name in self._listing("tables", "inet")
+        found = re.search(r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._listing("tables", "inet"))
+        self._name = found.group() if found else ""
+        return found is not None
 
     def _listing(self, *what: str) -> str:
         """What another nft lists: asking the one that owns the table could cost it its socket, and so the table."""
