@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,10 +57,24 @@ def start(operator: Tfdeploy, *words: str) -> tuple[subprocess.Popen[str], str]:
     return process, line
 
 
+def assert_closed_to_others(operator: Tfdeploy, url: str) -> None:
+    """Other users of the host, or of this machine, may connect and read command lines: neither shows them anything."""
+    path = urllib.parse.urlsplit(url).path
+    assert re.fullmatch("/[0-9a-f]{32}/", path)
+    for line in boards(operator):
+        assert path.strip("/") not in line
+    ports = {found.group(1) for found in (re.search(r"--port (\d+)", line) for line in boards(operator)) if found}
+    for port in (*ports, str(urllib.parse.urlsplit(url).port)):
+        for wrong in ("/", "/data/runs", "/" + "0" * 32 + "/data/runs", path[:-2] + "/data/runs"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                fetch(f"http://127.0.0.1:{port}{wrong}")
+
+
 def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator: Tfdeploy) -> None:
     process, url = start(operator)
     assert boards(operator)
     wait_for(lambda: sorted(fetch(url + "data/runs")) == ["ckpt/kept", "train"], UP_S, "both folders are shown")
+    assert_closed_to_others(operator, url)
     process.send_signal(signal.SIGINT)
     assert process.wait(GONE_S) == 0
     wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")

@@ -162,6 +162,7 @@ class Waiting(TypedDict):
 
 class BoardUp(TypedDict):
     port: int
+    path: str  # below which it answers; elsewhere it says 404
 
 
 class BoardEnd(TypedDict):

@@ -27,6 +27,7 @@ PLAN = "plan.json"
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = "part.json", "env.json", "mesh.json", "state.json", "knowledge.json"
 MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = "minder.lock", "minder.log", "minder.fifo", "journal", "decided"
 AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"  # serve/audit_log.py
+FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # minder/firewall.py
 TOLD = "word.told"  # run.tell: mesh/told_end.py
 # of one task of it; a JOURNAL too, and what agent/log/ writes
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "supervisor.lock", "supervisor.log"

@@ -1,6 +1,7 @@
 """`tfdeploy tensorboard`: TensorBoard on the host of the run's deciding task, reached through a tunnel of the session.
 
-It reads the run's working directory with its keep folders. It ends when this process ends, in any way.
+It reads the run's working directory with its keep folders. Other users of that host and of this machine get 404: they do not
+know its path. It ends when this process ends, in any way.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int 
     python = plan.host(session.host.name).python  # "": the host finds it in its own plan
     stream = session.agent().stream(TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python})
     try:
-        there = _port(stream, session.host.name)
-        tunnel = session.tunnel(there, (port,) if port else (USUAL_PORT, 0))
+        there = _up(stream, session.host.name)
+        tunnel = session.tunnel(there.port, (port,) if port else (USUAL_PORT, 0))
         try:
-            yield TensorBoard(session.host.name, f"http://127.0.0.1:{tunnel.port}/", stream)
+            yield TensorBoard(session.host.name, f"http://127.0.0.1:{tunnel.port}{there.path}/", stream)
         finally:
             tunnel.close()
     finally:
@@ -72,11 +73,11 @@ def _session(fleet: Fleet, host: Host) -> Session:
     return session
 
 
-def _port(stream: Stream[BoardUp, BoardEnd], host: str) -> int:
-    """The port on the host, once TensorBoard is up."""
+def _up(stream: Stream[BoardUp, BoardEnd], host: str) -> BoardUp:
+    """Where it is on the host, once it is up."""
     try:
         for item, _ in stream:
-            return item.port
+            return item
     except AgentError as error:
         if error.code in ("no_tensorboard", "no_python"):
             raise Refused(error.what, where=error.where, next=error.next) from error

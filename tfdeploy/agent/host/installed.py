@@ -10,7 +10,7 @@ import os
 import subprocess
 import time
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 if TYPE_CHECKING:
     from tfdeploy.agent.facts import Gpu, Versions
@@ -47,19 +47,24 @@ print("=tfdeploy-python=" + json.dumps([".".join(map(str, sys.version_info[:3]))
 
 
 class Asked:
-    """A program that is running, or why it is not."""
+    """A program that is running, or why it is not. `said`: its input, less than a pipe holds."""
 
-    def __init__(self, argv: List[str]) -> None:
+    def __init__(self, argv: List[str], said: str = "", env: Optional[Dict[str, str]] = None) -> None:
         self.problem: Optional[str] = None
         self.missing = False
         self.give_up = time.monotonic() + WITHIN_S
+        reading, writing = os.pipe()
+        os.write(writing, said.encode("ascii"))
+        os.close(writing)
         try:
             self.process: Optional[subprocess.Popen[bytes]] = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+                argv, stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=env
             )
         except OSError as error:
             self.process, self.problem = None, os.strerror(error.errno or 0)
             self.missing = isinstance(error, FileNotFoundError)
+        finally:
+            os.close(reading)
 
     def answer(self) -> Tuple[Optional[int], str, str]:
         """(exit code, or None where it could not run or took too long; output; errors)."""

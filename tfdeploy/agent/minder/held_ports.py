@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep the mesh's port
 
 
+class FirewallRefused(Exception):
+    """Says why the run's table does not stand, in words. Here, for a minder without one does not import firewall.py."""
+
+
 class PortTaken(Exception):
     def __init__(self, port: int) -> None:
         super().__init__("port %d" % port)

@@ -249,3 +249,15 @@ class RunPaths:
             pass  # the pipe is full: the minder is about to look anyway
         finally:
             os.close(fifo)
+
+    def hold_firewall(self) -> Optional[int]:
+        """A descriptor with which this process keeps the run's firewall up: minder/firewall.py. None: the run has none here."""
+        path = self.file(layout.FIREWALL_FIFO)
+        try:
+            both = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # for a moment: without a reader, a FIFO cannot be opened to write
+        except FileNotFoundError:
+            return None
+        try:
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        finally:
+            os.close(both)

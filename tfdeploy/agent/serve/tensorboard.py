@@ -1,6 +1,7 @@
 """`tensorboard`: TensorBoard on a run's working directory, which has links to its keep folders, while the verb runs.
 
-It listens on loopback only, and ends with this session: see bound.py.
+It listens on loopback only, below a path that only this user and the operator know: all users of the host reach its loopback.
+It ends with this session: see bound.py.
 """
 
 from __future__ import annotations
@@ -28,11 +29,18 @@ if TYPE_CHECKING:
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
 TRIES = 3  # another process may take the port first
 _OUTPUT_BYTES = 16 << 10
+PATH_BYTES = 16  # of chance in the path
+_PATH = "TFDEPLOY_TENSORBOARD_PATH"
+# The path comes by the environment, which only the owner reads: every user reads command lines.
+_START = (
+    "import os, runpy, sys; sys.argv[0] = 'tensorboard'; sys.argv.append('--path_prefix=' + os.environ.pop('%s')); "
+    "runpy.run_module('tensorboard.main', run_name='__main__')" % _PATH
+)
 _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
 
 
 def tensorboard(call: Call) -> BoardEnd:
-    """An item {"port"} once it listens; then until it is cancelled. Value {"code": exit code, "said": the end of its output}.
+    """An item {"port", "path"} once it listens; then until cancelled. Value {"code": exit code, "said": the end of its output}.
 
     Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (it did not start; with its last line).
     """
@@ -44,7 +52,7 @@ def tensorboard(call: Call) -> BoardEnd:
         board = _Board(python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex()))
         try:
             if board.comes_up(call):
-                call.item({"port": board.port}, b"")
+                call.item({"port": board.port, "path": board.path}, b"")
                 board.serve_until_cancelled(call)
             if call.cancelled.is_set() or board.up:
                 return {"code": board.process.poll(), "said": board.output}
@@ -82,14 +90,14 @@ class _Board:
     def __init__(self, python: str, logdir: str, folder: str) -> None:
         self.up = False
         self._output = b""
-        self.port = _free_port()
-        command = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(self.port)]
+        self.port, self.path = _free_port(), "/" + os.urandom(PATH_BYTES).hex()
+        command = [python, "-c", _START, "--logdir", logdir, "--host", "127.0.0.1", "--port", str(self.port)]
         self.process = subprocess.Popen(
             agent_command("bound", folder, *command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_environment(python),
+            env=dict(_environment(python), **{_PATH: self.path}),
             start_new_session=True,
         )
 

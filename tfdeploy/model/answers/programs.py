@@ -41,7 +41,10 @@ class EnvProgress(Answer):
 
 
 class BoardUp(Answer):
+    """`path`: it answers below it only. It becomes part of a URL."""
+
     port: Port
+    path: Annotated[str, Meta(pattern=r"\A/[0-9a-f]{32}\Z")]
 
 
 class BoardEnd(Answer):

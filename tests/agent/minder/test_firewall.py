@@ -1,0 +1,108 @@
+"""The run's nftables table: real nft, real kernels' namespaces, and who gets through."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.waiting import need_root
+from tfdeploy.agent.host import nft_program
+
+pytestmark = pytest.mark.isolated
+TESTS = Path(__file__).parents[2]
+WITHIN_S = 60
+
+
+def scene(folder: Path, name: str) -> Any:
+    """What a function of support/agent/firewalled.py found, in a network namespace of its own."""
+    need_root()
+    words = ["unshare", "--net", sys.executable, "-m", "support.agent.firewalled", str(folder), name]
+    env = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Path) -> None:
+    found = scene(tmp_path, "let_in")
+    assert found == {
+        "open before": 2,
+        "hosts of the run": 200,  # of 200
+        "strangers": 0,  # of 10,000, IPv4 and IPv6
+        "the run's user here": 100,
+        "the run's user to there": 50,
+        "another user here": 0,  # of 5,000
+        "another user to there": 0,  # of 5,000
+        "another user to other programs": 2,
+        "root here": 0,
+        "root to there": 0,
+        "root to other programs": 2,
+        "a container here": 0,
+        "a container to there": 0,
+        "a container to other programs": 2,
+        "strangers to other programs": 2,
+        "last packets that never came": 0,
+        "admitted": True,  # an address that a host of the run turned out to come from
+        "not admitted": 0,
+        "admitted again": 1,  # in a table that was made again
+    }
+
+
+def test_the_table_stands_until_the_last_of_the_run_is_gone_and_comes_back_when_removed(tmp_path: Path) -> None:
+    assert scene(tmp_path, "life") == {
+        "before the run": None,
+        "stands while a supervisor lives": 1,
+        "one table after a minder took over": 1,
+        "stands after nft flush ruleset": 1,
+        "gone with its nft": 0,
+        "said": "the table was removed, and stands again",
+        "stands again": 1,
+        "said once": "",
+        "gone with the last holder": True,
+    }
+
+
+def test_kill_9_of_all_of_the_run_leaves_no_table(tmp_path: Path) -> None:
+    assert scene(tmp_path, "killed") == {"stands": 1, "stands after 1 of 2": 1, "gone after 2 of 2": True}
+
+
+def test_what_nft_refuses_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    assert scene(tmp_path, "refused") == {"said": "nft: Could not process rule: No such file or directory", "tables": 0}
+
+
+def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(nft_program, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert nft_program.read(nft_program.start()) == (None, "nft is not installed")
+    for output, code, why in (
+        ("Error: unknown table option owner\nadd table x", 0, "nft: unknown table option owner"),
+        (
+            "netlink: Error: cache initialization failed: Operation not permitted",
+            1,
+            "nft: cache initialization failed: Operation not permitted",
+        ),
+        ("Error: Could not process rule: Operation not supported\n", 0, "nft: Could not process rule: Operation not supported"),
+        ("interactive CLI not supported in this build", 1, "nft: interactive CLI not supported in this build"),
+    ):
+        program = tmp_path / "nft"
+        program.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{output}'\nexit {code}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+        assert nft_program.read(nft_program.start()) == (None, why)
+
+
+def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
+    """As an ordinary user."""
+    need_root()
+    program = "from tfdeploy.agent.host import nft_program as p; import sys; sys.stdout.write(str(p.read(p.start())))"
+    words = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c", program]
+    said = subprocess.run(
+        words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    ).stdout
+    assert said.startswith("(None, 'nft: ") and "Operation not permitted" in said

@@ -1,0 +1,276 @@
+"""A host with a run's table, another host of the run and a container, each a network namespace; who is let in where.
+
+    unshare --net python -m support.agent.firewalled FOLDER FUNCTION
+
+prints what FUNCTION found, as JSON. Root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.host import nft
+from tfdeploy.agent.minder.firewall import Firewall, FirewallRefused
+from tfdeploy.agent.run.folder import RunPaths
+
+USER, OTHER = 4711, 4712
+HERE, THERE, STRANGER = ("10.9.0.1", "fd09::1"), ("10.9.0.2", "fd09::2"), ("10.9.0.3", "fd09::3")
+PORT, MESH, PORT_THERE, FOREIGN = 2222, 2299, 2223, 3000  # FOREIGN: of another program, on both
+WITHIN_S = 5.0
+
+
+def sh(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def tables() -> int:
+    return sh("nft", "list", "tables").count("tfdeploy_")
+
+
+def until(reached: Any) -> bool:
+    deadline = time.monotonic() + WITHIN_S
+    while not reached():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+# --- one host
+
+
+def closed(host_dir: str) -> nft.Closed:
+    elsewhere = tuple((address, port) for address in THERE for port in (PORT_THERE, MESH))
+    name = nft.table_name(host_dir, "r-1")
+    return nft.Closed(name=name, user=USER, ports=(PORT, MESH), allowed=(*HERE, *THERE), elsewhere=elsewhere)
+
+
+def a_run(folder: str) -> RunPaths:
+    paths = RunPaths(layout.host_dir(folder, "j", "r-1", "n1"))
+    os.makedirs(paths.host_dir)
+    return paths
+
+
+def life(folder: str) -> dict[str, Any]:
+    """The table through the deaths of everybody who has a part in it."""
+    paths, found = a_run(folder), {}
+    before_run = paths.hold_firewall()
+    first = Firewall(paths, closed(paths.host_dir))
+    first.begin()
+    supervisor = paths.hold_firewall()
+    assert supervisor is not None
+    first.close()
+    os.write(supervisor, b"\n")
+    found["stands while a supervisor lives"] = tables()
+    second = Firewall(paths, closed(paths.host_dir))
+    second.begin()
+    found["one table after a minder took over"] = tables()
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
+    found["stands after nft flush ruleset"] = tables()
+    os.kill(first._nft.pid, signal.SIGKILL)
+    first._nft.wait()
+    found["gone with its nft"] = tables()
+    found["said"] = second.restore()
+    found["stands again"] = tables()
+    found["said once"] = second.restore()
+    os.close(supervisor)
+    second.close()
+    found["gone with the last holder"] = until(lambda: not tables())
+    found["before the run"] = before_run
+    return found
+
+
+def killed(folder: str) -> dict[str, Any]:
+    """The process that made the table, and a supervisor, are killed."""
+    paths = a_run(folder)
+    ready, told = os.pipe()
+    pids = []
+    for makes in (True, False):
+        pid = os.fork()
+        if not pid:
+            kept = Firewall(paths, closed(paths.host_dir)) if makes else paths.hold_firewall()
+            if isinstance(kept, Firewall):
+                kept.begin()
+            os.write(told, b"!")
+            signal.pause()
+        pids.append(pid)
+        os.read(ready, 1)
+    found = {"stands": tables()}
+    for number, pid in enumerate(pids):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        if number:
+            found["gone after 2 of 2"] = until(lambda: not tables())
+        else:
+            found["stands after 1 of 2"] = tables()
+    return found
+
+
+def refused(folder: str) -> dict[str, Any]:
+    """nft takes the table of the check and not this one."""
+    paths = a_run(folder)
+    real = nft.table
+    nft.table = lambda closed: real(closed).replace("jump others", "jump nobody")
+    try:
+        Firewall(paths, closed(paths.host_dir)).begin()
+    except FirewallRefused as error:
+        return {"said": str(error), "tables": tables()}
+    return {}
+
+
+# --- three hosts
+
+
+@contextmanager
+def namespace() -> Iterator[str]:
+    """Another network namespace, by a process in it."""
+    process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        yield str(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def inside(pid: str, *words: str) -> list[str]:
+    return ["nsenter", "--target", pid, "--net", *words]
+
+
+def wire(there: str, container: str) -> None:
+    sh("ip", "link", "set", "lo", "up")
+    for pid, link in ((there, "to-there"), (container, "to-inside")):
+        sh("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", pid)
+        sh("ip", "link", "set", link, "up")
+        sh(*inside(pid, "ip", "link", "set", "lo", "up"))
+        sh(*inside(pid, "ip", "link", "set", "eth0", "up"))
+    for address, host in [*((each, "") for each in HERE), *((each, there) for each in (*THERE, *STRANGER))]:
+        add = ["ip", "address", "add", address + ("/64" if ":" in address else "/24"), "dev", "eth0" if host else "to-there"]
+        add += ["nodad"] if ":" in address else []
+        sh(*(inside(host, *add) if host else add))
+    sh("ip", "address", "add", "172.30.0.1/24", "dev", "to-inside")
+    sh(*inside(container, "ip", "address", "add", "172.30.0.2/24", "dev", "eth0"))
+    sh(*inside(container, "ip", "route", "add", "default", "via", "172.30.0.1"))
+    sh(*inside(there, "ip", "route", "add", "172.30.0.0/24", "via", HERE[0]))
+    sh("sysctl", "-qw", "net.ipv4.ip_forward=1")
+
+
+KNOCK = """
+import os, socket, sys
+source, address, port, count, user = sys.argv[1:]
+if int(user):
+    os.setgid(int(user)); os.setuid(int(user))
+let_in = 0
+for _ in range(int(count)):
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as one:
+        one.settimeout(3)
+        if source:
+            one.bind((source, 0))
+        try:
+            one.connect((address, int(port)))
+            let_in += 1
+        except ConnectionRefusedError:
+            pass
+print(let_in)
+"""
+SERVE = """
+import selectors, socket, sys
+waiting = selectors.DefaultSelector()
+for port in sys.argv[1:]:
+    one = socket.create_server(("::", int(port)), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1000)
+    waiting.register(one, selectors.EVENT_READ)
+print(flush=True)
+while True:
+    for key, _ in waiting.select():
+        key.fileobj.accept()[0].close()
+"""
+
+
+def knock(where: str, address: str, port: int, *, source: str = "", count: int = 1, user: int = 0) -> int:
+    words = [sys.executable, "-c", KNOCK, source, address, str(port), str(count), str(user)]
+    return int(sh(*(inside(where, *words) if where else words)))
+
+
+@contextmanager
+def servers(*where_and_ports: tuple[str, tuple[int, ...]]) -> Iterator[None]:
+    started = []
+    for where, ports in where_and_ports:
+        words = [sys.executable, "-c", SERVE, *map(str, ports)]
+        started.append(subprocess.Popen(inside(where, *words) if where else words, stdout=subprocess.PIPE))
+        assert started[-1].stdout is not None
+        started[-1].stdout.readline()
+    try:
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+            assert each.stdout is not None
+            each.stdout.close()
+
+
+def last_acks() -> int:
+    """Connections whose last packet has not come."""
+    listed = [Path("/proc/net", table).read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    return sum(line.split()[3] == "09" for lines in listed for line in lines)
+
+
+def let_in(folder: str) -> dict[str, Any]:
+    """who -> how many of his connects came through."""
+    paths = a_run(folder)
+    with namespace() as there, namespace() as container:
+        wire(there, container)
+        with servers(("", (PORT, MESH, FOREIGN)), (there, (PORT_THERE, FOREIGN))):
+            open_before = knock(there, HERE[0], PORT, source=STRANGER[0]) + knock("", HERE[0], PORT, user=OTHER)
+            firewall = Firewall(paths, closed(paths.host_dir))
+            firewall.begin()
+            found = {"open before": open_before, **_knocks(there, container)}
+            firewall.admit([STRANGER[0]])
+            found["admitted"] = until(lambda: knock(there, HERE[0], PORT, source=STRANGER[0]))
+            found["not admitted"] = knock(there, HERE[1], PORT, source=STRANGER[1])
+            assert firewall._nft.poll() is None
+            os.kill(firewall._nft.pid, signal.SIGKILL)
+            until(lambda: not tables())
+            firewall.restore()
+            found["admitted again"] = knock(there, HERE[0], PORT, source=STRANGER[0]) + knock(
+                there, HERE[1], PORT, source=STRANGER[1]
+            )
+            firewall.close()
+    return found
+
+
+def _knocks(there: str, container: str) -> dict[str, Any]:
+    own = [(address, PORT) for address in ("127.0.0.1", "::1", *HERE)]
+    found: dict[str, Any] = {"hosts of the run": 0, "strangers": 0}
+    for far, near, stranger in zip(THERE, HERE, STRANGER, strict=True):
+        for port in (PORT, MESH):
+            found["hosts of the run"] += knock(there, near, port, source=far, count=50)
+            found["strangers"] += knock(there, near, port, source=stranger, count=2500)
+    found["the run's user here"] = sum(knock("", *end, count=25, user=USER) for end in own)
+    found["the run's user to there"] = sum(knock("", far, PORT_THERE, count=25, user=USER) for far in THERE)
+    for name, user in (("another user", OTHER), ("root", 0)):
+        found[f"{name} here"] = sum(knock("", *end, count=1250, user=user) for end in own)
+        found[f"{name} to there"] = sum(knock("", far, PORT_THERE, count=2500, user=user) for far in THERE)
+        found[f"{name} to other programs"] = knock("", HERE[0], FOREIGN, user=user) + knock("", THERE[0], FOREIGN, user=user)
+    found["a container here"] = knock(container, HERE[0], PORT, count=50)
+    found["a container to there"] = knock(container, THERE[0], PORT_THERE, count=50)
+    found["a container to other programs"] = knock(container, HERE[0], FOREIGN) + knock(container, THERE[0], FOREIGN)
+    found["strangers to other programs"] = sum(knock(there, HERE[0], FOREIGN, source=each) for each in (STRANGER[0], THERE[0]))
+    found["last packets that never came"] = 0 if until(lambda: not last_acks()) else last_acks()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[2]](sys.argv[1])))

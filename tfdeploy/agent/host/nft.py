@@ -1,0 +1,119 @@
+"""The text of one nftables table that keeps everybody but the run out of the run's ports. Pure: it starts nothing.
+
+The table is owned (`flags owner`): only the process that made it can change it, and the kernel removes it with that process.
+It is one line, so that nft makes all of it in one step or nothing. Nothing but numbers and parsed addresses gets into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+
+from tfdeploy.agent.annotations import Iterable, List, Tuple
+from tfdeploy.agent.record import NamedTuple
+
+FAMILIES = ((socket.AF_INET, "ip", "ipv4_addr", "4"), (socket.AF_INET6, "ip6", "ipv6_addr", "6"))
+_SYN = "tcp flags & (fin | syn | rst | ack) == syn"
+
+
+class Closed(NamedTuple):
+    """What is closed on one host, and for whom it is open."""
+
+    name: str  # of the table
+    user: int  # the run's user here: no other user of this host connects to the run, wherever
+    ports: Tuple[int, ...]  # the run's here
+    allowed: Tuple[str, ...]  # addresses that may connect to them
+    elsewhere: Tuple[Tuple[str, int], ...] = ()  # addresses and ports of the run on its other hosts
+
+
+def table_name(host_dir: str, run: str) -> str:
+    """How the names of this run's tables on this host begin, and those of no other run."""
+    readable = re.sub(r"[^A-Za-z0-9]", "_", run)[:64]
+    return "tfdeploy_%s_%s" % (readable, hashlib.sha256(host_dir.encode("utf-8", "surrogateescape")).hexdigest()[:12])
+
+
+def table(closed: Closed) -> str:
+    """One line for `nft -i`. Raises ValueError for an address or port that is none, or without a port."""
+    if not closed.ports:
+        raise ValueError("a table without ports")
+    made = ["add table inet %s { flags owner; }" % closed.name, _set(closed, "ports", "inet_service", map(_port, closed.ports))]
+    for family, _, kind, digit in FAMILIES:
+        made.append(_set(closed, "allowed" + digit, kind, _of_family(family, closed.allowed)))
+        made.append(_set(closed, "run" + digit, kind + " . inet_service", _pairs(family, closed.elsewhere)))
+    return "; ".join(made + _input(closed) + _output(closed) + _forward(closed)) + "\n"
+
+
+def admit(closed: Closed, addresses: Iterable[str]) -> str:
+    """One line that lets further addresses into a table that stands. Raises ValueError."""
+    added = [(digit, sorted(set(_of_family(family, addresses)))) for family, _, _, digit in FAMILIES]
+    lines = ["add element inet %s allowed%s { %s }" % (closed.name, digit, ", ".join(found)) for digit, found in added if found]
+    return "; ".join(lines) + "\n"
+
+
+def _input(closed: Closed) -> List[str]:
+    """What comes over a network. What this host sends to itself has passed `output`."""
+    rules = ['iif "lo" accept', "tcp dport != @ports accept"]
+    rules += ["%s saddr @allowed%s accept" % (header, digit) for _, header, _, digit in FAMILIES]
+    return _chain(closed, "input", "input", rules + ["meta l4proto tcp reject with tcp reset"])
+
+
+def _output(closed: Closed) -> List[str]:
+    """What the users of this host send. Root is like any other user: a proxy that runs as root connects for strangers.
+
+    The kernel itself ends connections in the name of root or of nobody, so of those two only the first packet is refused.
+    """
+    others = ["meta skuid %d accept" % closed.user, "meta skuid != 0 reject with tcp reset", _SYN + " reject with tcp reset"]
+    rules = ['oif "lo" tcp dport @ports jump others']
+    rules += ["%s daddr . tcp dport @run%s jump others" % (header, digit) for _, header, _, digit in FAMILIES]
+    chain = ["add chain inet %s others" % closed.name] + ["add rule inet %s others %s" % (closed.name, rule) for rule in others]
+    return chain + _chain(closed, "output", "output", rules)
+
+
+def _forward(closed: Closed) -> List[str]:
+    """What this host passes on: its containers would otherwise reach the other hosts under its own address."""
+    rules = ["%s saddr @allowed%s accept" % (header, digit) for _, header, _, digit in FAMILIES]
+    rules += ["%s daddr . tcp dport @run%s reject with tcp reset" % (header, digit) for _, header, _, digit in FAMILIES]
+    return _chain(closed, "forward", "forward", rules)
+
+
+def _chain(closed: Closed, name: str, hook: str, rules: Iterable[str]) -> List[str]:
+    made = "add chain inet %s %s { type filter hook %s priority filter - 5; policy accept; }" % (closed.name, name, hook)
+    return [made] + ["add rule inet %s %s %s" % (closed.name, name, rule) for rule in rules]
+
+
+def _set(closed: Closed, name: str, kind: str, elements: Iterable[str]) -> str:
+    listed = sorted(set(elements))
+    filled = " elements = { %s };" % ", ".join(listed) if listed else ""
+    return "add set inet %s %s { type %s;%s }" % (closed.name, name, kind, filled)
+
+
+def _pairs(family: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
+    return ["%s . %s" % (address, _port(port)) for each, port in ends for address in _of_family(family, [each])]
+
+
+def _of_family(family: int, addresses: Iterable[str]) -> List[str]:
+    """Those of that family, as the kernel writes them; a v4-mapped one is of IPv4."""
+    found = []
+    for address in addresses:
+        its_family, packed = _packed(address)
+        if its_family == family:
+            found.append(socket.inet_ntop(family, packed))
+    return found
+
+
+def _packed(address: str) -> Tuple[int, bytes]:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            packed = socket.inet_pton(family, address)
+        except (OSError, UnicodeError):
+            continue
+        mapped = family == socket.AF_INET6 and packed[:12] == b"\0" * 10 + b"\xff\xff"
+        return (socket.AF_INET, packed[12:]) if mapped else (family, packed)
+    raise ValueError("%r is no address" % (address,))
+
+
+def _port(port: int) -> str:
+    if not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise ValueError("%r is no port" % (port,))
+    return "%d" % port

@@ -1,0 +1,183 @@
+"""The run's nftables table on this host. It stands for as long as the minder or a supervisor lives, however they end.
+
+nft reads a FIFO in the run's folder, whose writing end the minder and the supervisors hold (RunPaths.hold_firewall). When the
+last of them is gone, nft's input ends, nft ends, and the kernel removes the table that it owned. It needs no signal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import time
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Iterable, List, Optional
+from tfdeploy.agent.host import nft, nft_program
+from tfdeploy.agent.host.installed import Asked
+from tfdeploy.agent.minder.held_ports import FirewallRefused
+from tfdeploy.agent.run.folder import RunPaths
+
+WITHIN_S = 10.0  # the first time
+AGAIN_WITHIN_S = 2.0  # while the minder has other things to do
+PAUSE_S = 5.0  # between two tries of a running minder
+_LOOK_S = 0.02
+_TRIES = 2  # another program may change tables at the same moment
+_QUIT = b"\nquit\n"
+
+
+class Firewall:
+    def __init__(self, paths: RunPaths, closed: nft.Closed) -> None:
+        """Raises OSError, ValueError (an address that is none)."""
+        self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
+        nft.table(closed)  # now, not when it is needed again
+        self._closed = closed
+        self._name = ""
+        self._way: List[str] = []
+        self._refused = ""
+        self._next_try = 0.0
+        try:
+            os.mkfifo(self._path, 0o600)
+        except FileExistsError:
+            pass
+        self._held: Optional[int] = paths.hold_firewall()
+
+    def begin(self) -> None:
+        """Returns once the table stands: that of a minder before, or a new one. Raises FirewallRefused, OSError."""
+        if self._has_reader() and self._find_way() and self._stands():
+            return
+        self._make(WITHIN_S)
+
+    def admit(self, addresses: Iterable[str]) -> None:
+        """Lets connections from these addresses pass too. Raises ValueError for one that is none."""
+        wanted = self._closed._replace(allowed=tuple(dict.fromkeys(self._closed.allowed + tuple(addresses))))
+        if wanted == self._closed or self._held is None:
+            return
+        more = nft.admit(self._closed._replace(name=self._name), set(wanted.allowed) - set(self._closed.allowed))
+        self._closed = wanted
+        if self._has_reader():
+            self._say(more.encode("ascii"), time.monotonic() + AGAIN_WITHIN_S)
+
+    def restore(self) -> str:
+        """Makes the table again where its nft was killed, which takes root. What happened, in words; "": nothing.
+
+        The journal has it: until then only the filter of the ports themselves, if there is one, kept strangers out."""
+        now = time.monotonic()
+        if self._held is None or self._has_reader() or now < self._next_try:
+            return ""
+        self._next_try = now + PAUSE_S
+        try:
+            self._make(AGAIN_WITHIN_S)
+        except (FirewallRefused, OSError) as error:
+            return "the table was removed, and cannot be made again: %s" % error
+        return "the table was removed, and stands again"
+
+    def close(self) -> None:
+        """This process needs it no longer."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    # --- nft
+
+    def _make(self, within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        if not self._find_way():
+            raise FirewallRefused(self._refused)
+        wrong = ""
+        for _ in range(_TRIES):
+            began, name = (
+                self._start(),
+                "%s_%s" % (self._closed.name, os.urandom(4).hex()),
+            )  # one that ends may still have its own
+            text = nft.table(self._closed._replace(name=name)).encode("ascii")
+            wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
+            if not wrong:
+                self._name = name
+                return
+            self._say(_QUIT, deadline)  # it may be that of a dead minder, which supervisors keep alive
+            while self._has_reader() and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+        raise FirewallRefused("nft: " + wrong)
+
+    def _find_way(self) -> bool:
+        if not self._way:
+            way, self._refused = nft_program.read(nft_program.start())
+            self._way = way or []
+        return bool(self._way)
+
+    def _start(self) -> int:
+        """nft, with the FIFO as its input; returns where its output begins in the log. It outlives this process."""
+        reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._drain(reading)
+            os.set_blocking(reading, True)
+            with open(self._log, "ab") as log:
+                self._nft = subprocess.Popen(
+                    self._way + ["-i"],
+                    stdin=reading,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env=nft_program.environment(),
+                    start_new_session=True,
+                )
+                return log.seek(0, os.SEEK_END)
+        finally:
+            os.close(reading)
+
+    def _drain(self, reading: int) -> None:
+        """What an nft before this one has not read is not for this one."""
+        try:
+            while os.read(reading, 1 << 16):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _say(self, text: bytes, deadline: float) -> str:
+        """Writes it all. Returns what went wrong."""
+        assert self._held is not None
+        while text:
+            try:
+                text = text[os.write(self._held, text) :]
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return "it reads nothing"
+                time.sleep(_LOOK_S)
+            except BrokenPipeError:
+                return "it has ended"
+        return ""
+
+    def _wrong(self, name: str, began: int, deadline: float) -> str:
+        """ "" once the table stands, else what nft says."""
+        while True:
+            if "flags owner" in self._listing("table", "inet", name):
+                return ""
+            said = self._output(began)
+            ended, late = not self._has_reader(), time.monotonic() >= deadline
+            if nft_program.error_in(said) or ended or late:
+                last = (said.strip().splitlines() or ["it has ended" if ended else "no table within %g s" % WITHIN_S])[-1]
+                return nft_program.error_in(said) or last
+            time.sleep(_LOOK_S)
+
+    def _stands(self) -> bool:
+        found = re.search(r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._listing("tables", "inet"))
+        self._name = found.group() if found else ""
+        return found is not None
+
+    def _listing(self, *what: str) -> str:
+        """What another nft lists: asking the one that owns the table could cost it its socket, and so the table."""
+        return Asked(self._way + ["list", *what], env=nft_program.environment()).answer()[1]
+
+    def _output(self, began: int) -> str:
+        with open(self._log, "rb") as log:
+            log.seek(began)
+            return log.read(1 << 16).decode("utf-8", "replace")
+
+    def _has_reader(self) -> bool:
+        """Whether an nft lives: a FIFO whose last reader is gone says so to its writers."""
+        assert self._held is not None
+        poll = select.poll()
+        poll.register(self._held, 0)
+        return not poll.poll(0)
