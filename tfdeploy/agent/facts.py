@@ -55,7 +55,6 @@ class Machine(TypedDict):
     linger: Optional[bool]  # None: no logind
     kill_user_processes: bool
     addresses: List[str]  # IP addresses of all interfaces
-    protect: Hindrances
     version: str  # of tfdeploy
 
 
@@ -126,6 +125,7 @@ class HostFacts(Machine, Interpreter):
     """model.facts.HostFacts, without host and clock_skew_s."""
 
     hosts_file_loopback: List[str]
+    protect: Hindrances
     free_ports: List[int]
     taken_ports: Dict[str, str]  # port -> by whom
     keep: List[KeepFact]

@@ -161,10 +161,11 @@ class JournalLine(TypedDict):
 
 
 class MinderAnswer(TypedDict, total=False):
-    """What a new minder reports of its start: `ok`, or `port`."""
+    """What a new minder reports of its start: `ok`, or `port`, or `firewall`."""
 
     ok: bool
     port: int  # which another process has
+    firewall: str  # why there is none
 
 
 class ShownPlan(TypedDict):

@@ -169,6 +169,7 @@ class MeshHost:
     host: str
     address: str
     port: int
+    addresses: List[str] = field(default_factory=list)  # all of this host, without ports; [] in runs of a version before
 
 
 @record

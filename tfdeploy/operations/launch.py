@@ -146,7 +146,8 @@ class Steps:
         unused = asked.unused if keep and not asked.options.ignore_keep else ()
         hosts = asked.inventory.hosts
         with step(self.emit, "probe", asked.run):
-            questions = Asked.of(hosts, job=asked.job.name, keep=keep, setup=asked.setup, preflight=True)
+            firewall = asked.job.protect in ("auto", "firewall")
+            questions = Asked.of(hosts, job=asked.job.name, keep=keep, setup=asked.setup, preflight=True, firewall=firewall)
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:

@@ -20,13 +20,15 @@ PROBE = Verb("probe", HostFacts)
 @dataclass(frozen=True)
 class Asked:
     """The arguments of the probe, but for what each host's own entry says. `names`: what the hosts call each other; `setup`:
-    digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs."""
+    digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked
+    what it can do, which a sudo logs."""
 
     names: tuple[str, ...]
     job: str | None = None
     keep: tuple[str, ...] = ()
     setup: str | None = None
     preflight: bool = False
+    firewall: bool = False
 
     @classmethod
     def of(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
@@ -42,7 +44,8 @@ class Asked:
             "keep": list(self.keep),
             "names": list(self.names),
         }
-        given = {"job": self.job, "setup": self.setup, "preflight": self.preflight or None}
+        flags = {"preflight": self.preflight or None, "firewall": self.firewall or None}
+        given = {"job": self.job, "setup": self.setup, **flags}
         return {**args, **{name: value for name, value in given.items() if value is not None}}
 
 

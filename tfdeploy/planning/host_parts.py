@@ -25,7 +25,8 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON."""
     peers = [_peer(task, rules(plan.mode).ranks and task.port is not None) for task in plan.tasks]
-    mesh = [wire.MeshHost(each.host, each.address, each.mesh_port) for each in plan.hosts]
+    known = plan.protect.used == "firewall"
+    mesh = [wire.MeshHost(each.host, each.address, each.mesh_port, list(each.addresses) if known else []) for each in plan.hosts]
     return {"peers": wire.to_wire(peers), "mesh": wire.to_wire(mesh), "texts": list(texts_of(plan)), **_let_in(plan)}
 
 

@@ -59,6 +59,7 @@ def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: It
     mode, tasks = rules(job.mode), tuple(tasks)
     if mode.single:
         return ()
+    hosts = tuple(hosts)
     warning = "warning: " if protection.used == "none" and protection.asked == "auto" else ""
     ports = [f"{host.host}:{_folded([host.mesh_port, *_ports(host.host, tasks)])}" for host in hosts]
     said = [
@@ -70,10 +71,25 @@ def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: It
             for task in tasks
             if task.port is not None
         ]
+    said += _public_notes(protection, hosts)
     if protection.used != "none" and not mode.ranks:
         free = [task.task for task in tasks if task.port is None and task.role not in mode.silent]
         said += [f"protect does not cover {fold_names(free)}: where they listen is up to the program"] if free else []
     return tuple(said)
+
+
+def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
+    """One line for all hosts that have public addresses."""
+    found = {host.host: public for host in hosts if (public := [each for each in host.addresses if _is_public(each)])}
+    if not found:
+        return []
+    name, addresses = next(iter(found.items()))
+    open_to = (
+        "TensorFlow's servers run graphs from whoever reaches their ports"
+        if protection.used == "none"
+        else f"protect: {protection.used} turns strangers away there, but not at ports that the program opens by itself"
+    )
+    return [f"public addresses on {fold_names(found)} (on {name} {addresses[0]}): {open_to}"]
 
 
 def _hindered(level: Level, facts: Mapping[str, HostFacts], length: int) -> dict[str, str]:

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from support.waiting import need_root
+from tfdeploy.agent import wire
 from tfdeploy.agent.host import nft_program
+from tfdeploy.agent.minder import firewall
+from tfdeploy.agent.run.folder import RunPaths
 
 pytestmark = pytest.mark.isolated
 TESTS = Path(__file__).parents[2]
@@ -27,6 +30,32 @@ def scene(folder: Path, name: str) -> Any:
     done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, env=env, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_what_is_closed_where() -> None:
+    """All ports here, and those of other hosts at each of their addresses, but for addresses that this host has too."""
+    mesh = [
+        wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),
+        wire.MeshHost("n2", "10.0.0.2", 2298, ["10.0.0.2", "172.17.0.1", "fd00::2"]),
+    ]
+    tasks = [
+        wire.TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={}, port=2222),
+        wire.TaskSpec(task="worker:1", role="worker", index=1, argv=["x"], env={}, own_port=2230),
+        wire.TaskSpec(task="evaluator:0", role="evaluator", index=0, argv=["x"], env={}),
+    ]
+    peers = [
+        wire.Peer(task="ps:0", role="ps", host="n1", address="10.0.0.1:2222"),
+        wire.Peer(task="worker:0", role="worker", host="n2", address="[fd00::2]:2223"),
+        wire.Peer(task="evaluator:0", role="evaluator", host="n2"),
+    ]
+    part = wire.HostPart(
+        run="r", job="j", mode="async", host="n1", plan_digest="", release="", tasks=tasks, peers=peers, mesh=mesh
+    )
+    part.allowed = ["10.0.0.1", "10.0.0.2"]
+    closed = firewall.closed(RunPaths("/w/j/runs/r/hosts/n1"), part)
+    assert closed.ports == (2222, 2230, 2299) and closed.user == os.geteuid()
+    assert closed.allowed == ("10.0.0.1", "10.0.0.2")
+    assert set(closed.elsewhere) == {(address, port) for address in ("10.0.0.2", "fd00::2") for port in (2223, 2298)}
 
 
 def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Path) -> None:
@@ -48,9 +77,7 @@ def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Pat
         "a container to other programs": 2,
         "strangers to other programs": 2,
         "last packets that never came": 0,
-        "admitted": True,  # an address that a host of the run turned out to come from
-        "not admitted": 0,
-        "admitted again": 1,  # in a table that was made again
+        "strangers once it was made again": 0,
     }
 
 

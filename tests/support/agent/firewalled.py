@@ -237,15 +237,12 @@ def let_in(folder: str) -> dict[str, Any]:
             firewall = Firewall(paths, closed(paths.host_dir))
             firewall.begin()
             found = {"open before": open_before, **_knocks(there, container)}
-            firewall.admit([STRANGER[0]])
-            found["admitted"] = until(lambda: knock(there, HERE[0], PORT, source=STRANGER[0]))
-            found["not admitted"] = knock(there, HERE[1], PORT, source=STRANGER[1])
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
             until(lambda: not tables())
             firewall.restore()
-            found["admitted again"] = knock(there, HERE[0], PORT, source=STRANGER[0]) + knock(
-                there, HERE[1], PORT, source=STRANGER[1]
+            found["strangers once it was made again"] = sum(
+                knock(there, near, PORT, source=stranger) for near, stranger in zip(HERE, STRANGER, strict=True)
             )
             firewall.close()
     return found

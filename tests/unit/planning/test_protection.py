@@ -87,8 +87,13 @@ def test_a_public_address_of_any_interface_wants_a_filter_or_consent(planned: Ca
     public = {"addresses": ("10.0.0.9", "8.8.8.8")}
     with pytest.raises(Refused, match=r"n1 has the public address 8\.8\.8\.8"):
         planned("none", (ALL, ALL), **public)
-    assert planned("auto", (ALL, ALL), **public).protect.used == "firewall"
-    assert planned("none", (ALL, ALL), public=True, **public).protect.used == "none"
+    kept, left = planned("auto", (ALL, ALL), **public), planned("none", (ALL, ALL), public=True, **public)
+    assert (kept.protect.used, left.protect.used) == ("firewall", "none")
+    (kept_note,), (left_note,) = (
+        [note for note in plan.notes if note.startswith("public addresses on n[1-2]")] for plan in (kept, left)
+    )
+    assert "turns strangers away there, but not at ports that the program opens" in kept_note
+    assert "run graphs from whoever reaches their ports" in left_note
 
 
 def test_the_port_of_mode_plain_that_no_filter_covers_is_said(planned: Callable[..., Plan]) -> None:

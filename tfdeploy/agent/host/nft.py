@@ -44,13 +44,6 @@ def table(closed: Closed) -> str:
     return "; ".join(made + _input(closed) + _output(closed) + _forward(closed)) + "\n"
 
 
-def admit(closed: Closed, addresses: Iterable[str]) -> str:
-    """One line that lets further addresses into a table that stands. Raises ValueError."""
-    added = [(digit, sorted(set(_of_family(family, addresses)))) for family, _, _, digit in FAMILIES]
-    lines = ["add element inet %s allowed%s { %s }" % (closed.name, digit, ", ".join(found)) for digit, found in added if found]
-    return "; ".join(lines) + "\n"
-
-
 def _input(closed: Closed) -> List[str]:
     """What comes over a network. What this host sends to itself has passed `output`."""
     rules = ['iif "lo" accept', "tcp dport != @ports accept"]

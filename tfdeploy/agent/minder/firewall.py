@@ -12,8 +12,8 @@ import select
 import subprocess
 import time
 
-from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Iterable, List, Optional
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import Callable, List, Optional, Tuple
 from tfdeploy.agent.host import nft, nft_program
 from tfdeploy.agent.host.installed import Asked
 from tfdeploy.agent.minder.held_ports import FirewallRefused
@@ -27,16 +27,53 @@ _TRIES = 2  # another program may change tables at the same moment
 _QUIT = b"\nquit\n"
 
 
+def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
+    """What of the part is closed on this host."""
+    own = [spec.port or spec.own_port for spec in part.tasks]
+    own += [minder.port for minder in part.mesh if minder.host == part.host]
+    here = {address for minder in part.mesh if minder.host == part.host for address in minder.addresses}
+    elsewhere = [end for minder in part.mesh if minder.host != part.host for end in _ends(part, minder) if end[0] not in here]
+    ports = tuple(port for port in own if port is not None)
+    name = nft.table_name(paths.host_dir, part.run)
+    return nft.Closed(name, os.geteuid(), ports, tuple(part.allowed), tuple(elsewhere))
+
+
+def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
+    """The addresses and ports of the run on another host. Some may be this host's own too: bridges of containers are alike."""
+    ports = {minder.port} | {
+        int(peer.address.rpartition(":")[2]) for peer in part.peers if peer.host == minder.host and peer.address
+    }
+    return [(address, port) for address in minder.addresses for port in sorted(ports)]
+
+
+def stand(paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Callable[..., None]) -> Firewall:
+    """The run's table, before anything listens. Raises FirewallRefused.
+
+    A minder that takes over goes on without one that cannot be made now, and tries again."""
+    try:
+        made = Firewall(paths, closed(paths, part))
+    except (OSError, ValueError) as error:
+        raise FirewallRefused(str(error)) from error
+    try:
+        made.begin()
+    except (FirewallRefused, OSError) as error:
+        if not takes_over:
+            made.close()
+            raise FirewallRefused(str(error)) from error
+        journal("firewall", why=str(error))
+    return made
+
+
 class Firewall:
     def __init__(self, paths: RunPaths, closed: nft.Closed) -> None:
         """Raises OSError, ValueError (an address that is none)."""
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
         nft.table(closed)  # now, not when it is needed again
         self._closed = closed
-        self._name = ""
         self._way: List[str] = []
         self._refused = ""
         self._next_try = 0.0
+        self._noted = ""
         try:
             os.mkfifo(self._path, 0o600)
         except FileExistsError:
@@ -48,16 +85,6 @@ class Firewall:
         if self._has_reader() and self._find_way() and self._stands():
             return
         self._make(WITHIN_S)
-
-    def admit(self, addresses: Iterable[str]) -> None:
-        """Lets connections from these addresses pass too. Raises ValueError for one that is none."""
-        wanted = self._closed._replace(allowed=tuple(dict.fromkeys(self._closed.allowed + tuple(addresses))))
-        if wanted == self._closed or self._held is None:
-            return
-        more = nft.admit(self._closed._replace(name=self._name), set(wanted.allowed) - set(self._closed.allowed))
-        self._closed = wanted
-        if self._has_reader():
-            self._say(more.encode("ascii"), time.monotonic() + AGAIN_WITHIN_S)
 
     def restore(self) -> str:
         """Makes the table again where its nft was killed, which takes root. What happened, in words; "": nothing.
@@ -73,6 +100,13 @@ class Firewall:
             return "the table was removed, and cannot be made again: %s" % error
         return "the table was removed, and stands again"
 
+    def keep(self, journal: Callable[..., None]) -> None:
+        """The table stands, or the journal says why it does not."""
+        said = self.restore()
+        if said and said != self._noted:
+            journal("firewall", why=said)
+            self._noted = said
+
     def close(self) -> None:
         """This process needs it no longer."""
         if self._held is not None:
@@ -87,14 +121,11 @@ class Firewall:
             raise FirewallRefused(self._refused)
         wrong = ""
         for _ in range(_TRIES):
-            began, name = (
-                self._start(),
-                "%s_%s" % (self._closed.name, os.urandom(4).hex()),
-            )  # one that ends may still have its own
+            began = self._start()
+            name = "%s_%s" % (self._closed.name, os.urandom(4).hex())  # an nft that ends may still have its own
             text = nft.table(self._closed._replace(name=name)).encode("ascii")
             wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
             if not wrong:
-                self._name = name
                 return
             self._say(_QUIT, deadline)  # it may be that of a dead minder, which supervisors keep alive
             while self._has_reader() and time.monotonic() < deadline:
@@ -162,9 +193,7 @@ class Firewall:
             time.sleep(_LOOK_S)
 
     def _stands(self) -> bool:
-        found = re.search(r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._listing("tables", "inet"))
-        self._name = found.group() if found else ""
-        return found is not None
+        return re.search(r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._listing("tables", "inet")) is not None
 
     def _listing(self, *what: str) -> str:
         """What another nft lists: asking the one that owns the table could cost it its socket, and so the table."""

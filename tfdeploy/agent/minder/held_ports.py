@@ -20,7 +20,7 @@ MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep 
 
 
 class FirewallRefused(Exception):
-    """Says why the run's table does not stand, in words. Here, for a minder without one does not import firewall.py."""
+    """Says why the run's table does not stand, in words. Here, for a minder without a table does not load firewall.py."""
 
 
 class PortTaken(Exception):

@@ -35,6 +35,7 @@ from tfdeploy.agent.run.folder import WORDS, RunPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.minder.firewall import Firewall
     from tfdeploy.agent.shapes import Word
 
 STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
@@ -69,6 +70,7 @@ class Minder:
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
         self.mesh: Optional[Mesh] = None
+        self.firewall: Optional[Firewall] = None
         self.guarded: Optional[GuardedPorts] = None
         self.monitor: Optional[Monitor] = None
         self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its `start` and `renew`, as last seen
@@ -78,8 +80,12 @@ class Minder:
     # --- begin
 
     def begin(self) -> None:
-        """Holds every port, and listens on the mesh's. Raises PortTaken; then nothing is held."""
+        """Holds every port, and listens on the mesh's. Raises PortTaken, FirewallRefused; then nothing is held."""
         self.store.load()
+        if self.part.protect == "firewall":
+            from tfdeploy.agent.minder import firewall
+
+            self.firewall = firewall.stand(self.paths, self.part, self.takes_over, self.store.journal)
         beside = self.takes_over and not self.rebooted
         self.guarded = held_ports.guard(self.paths, self.part, beside)
         holders = held_ports.hold(self.part, beside) if self.guarded is None else []
@@ -144,6 +150,8 @@ class Minder:
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
             self.store.save()
+        if self.firewall is not None:
+            self.firewall.close()
         self._linger(fifo)
         if self._never_began():
             leftovers.remove(self.paths)
@@ -189,9 +197,7 @@ class Minder:
         for action in decide.decide(view):
             changed = self.effects.carry_out(action) or changed
         self._update_health()
-        if self.guarded is not None and seen.now >= self.next_open:
-            self.next_open = seen.now + OPEN_S
-            self.store.note_open_ports(held_ports.open_tasks(self.part, self.guarded))
+        self._look_at_ports(seen.now)
         self.store.save()
         return changed
 
@@ -285,6 +291,15 @@ class Minder:
                 if one.culprit:
                     self.effects.end_stalled(task, one.attempt, one.reason)
 
+    # --- who reaches the ports
+
+    def _look_at_ports(self, now: float) -> None:
+        if self.firewall is not None and self.state.phase != "ended":
+            self.firewall.keep(self.store.journal)
+        if self.guarded is not None and now >= self.next_open:
+            self.next_open = now + OPEN_S
+            self.store.note_open_ports(held_ports.open_tasks(self.part, self.guarded))
+
     # --- after the end
 
     def _linger(self, fifo: int) -> None:
@@ -327,6 +342,9 @@ def main(argv: List[str]) -> int:
         minder.begin()
     except held_ports.PortTaken as taken:
         _report(answer, {"port": taken.port})
+        return 1
+    except held_ports.FirewallRefused as error:
+        _report(answer, {"firewall": str(error)})
         return 1
     _report(answer, {"ok": True})
     minder.run()

@@ -26,7 +26,7 @@ POLL_S = 0.1
 def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[], None] = lambda: None) -> None:
     """Returns once the minder holds all ports. It is detached, so it outlives serve.
 
-    `check_wanted` raises when the prepare is no longer wanted. Raises VerbError port_taken, agent.
+    `check_wanted` raises when the prepare is no longer wanted. Raises VerbError port_taken, refused (no firewall), agent.
     """
     reading, writing = os.pipe()
     try:
@@ -47,6 +47,9 @@ def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[]
         port = answer["port"]
         owner = _run_that_planned(paths, port) or sockets.owner(port) or "unknown"
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
+    if "firewall" in answer:
+        what = "the firewall of the run cannot be made on this host: %s" % answer["firewall"]
+        raise VerbError("refused", what, next="write `protect: peers` in the job file, or give this user nft: docs/protect.md")
     if not answer.get("ok"):
         raise VerbError("agent", "the run's minder did not start: %s" % _last_line(paths), where=paths.minder_log)
 
@@ -68,7 +71,9 @@ def _answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer:
         return {}
     if not isinstance(answer, dict):
         return {}
-    port = answer.get("port")
+    port, firewall = answer.get("port"), answer.get("firewall")
+    if isinstance(firewall, str):
+        return {"firewall": firewall}
     return {"port": port} if isinstance(port, int) else {"ok": bool(answer.get("ok"))}
 
 

@@ -56,7 +56,7 @@ def probe(call: Call) -> HostFacts:
     asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
     if _wants_gpus(call):
         asked["gpus"] = start_gpus()
-    more = _preflight(call, low, high)
+    more, firewall = _preflight(call, low, high), _ask_nft(call)
     machine = _machine(workdir)
     free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
     moved = keep_links.of_dead_runs(workdir, job, host) if job and call.flag("keep") and holds_lock(call.context, job) else []
@@ -70,6 +70,7 @@ def probe(call: Call) -> HostFacts:
     return {
         **machine,
         **interpreter,
+        "protect": _protect(firewall()),
         "hosts_file_loopback": resolving_to_loopback([str(name) for name in call.rows("names")]),
         "free_ports": free_ports,
         "taken_ports": taken_ports,
@@ -93,6 +94,16 @@ def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Preflig
 
     asked = preflight.start(_wants_gpus(call))
     return lambda: preflight.facts(call.context.workdir, _user(), (low, high), asked)
+
+
+def _ask_nft(call: Call) -> Callable[[], str]:
+    """Asks nft whether it can make a table, where that is wanted. The function that it returns says why not; "": it can."""
+    if not call.flag("firewall"):
+        return lambda: "nft was not asked"
+    from tfdeploy.agent.host import nft_program
+
+    asked = nft_program.start()
+    return lambda: nft_program.read(asked)[1]
 
 
 def _wants_gpus(call: Call) -> bool:
@@ -125,18 +136,17 @@ def _machine(workdir: str) -> Machine:
         "linger": logind.lingers(user),
         "kill_user_processes": logind.kills(),
         "addresses": own_addresses(),
-        "protect": _protect(),
         "version": __version__,
     }
 
 
-def _protect() -> Hindrances:
+def _protect(firewall: str) -> Hindrances:
     """What keeps this host from each level of `protect`; "": nothing."""
     from tfdeploy.agent.host import steering
 
     return {
         "peers": steering.hindrance(),
-        "firewall": "not built yet",
+        "firewall": firewall,
         "most_instructions": steering.most_instructions(),
     }
 

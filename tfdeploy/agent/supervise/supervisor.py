@@ -40,6 +40,7 @@ _SAVE_FOR_S = 600.0  # a last status that a full disk refuses is tried again for
 class Supervisor:
     def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int = 1) -> None:
         self.paths = paths
+        self.firewall = paths.hold_firewall()  # for as long as this process lives
         self.part = paths.part()
         self.spec = wire.whole_words(next(spec for spec in self.part.tasks if spec.task == task), self.part.texts)
         self.attempt = attempt

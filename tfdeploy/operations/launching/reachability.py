@@ -24,6 +24,7 @@ FROM_HERE_S = 0.5  # what a firewall that drops packets costs a launch
 FROM_HERE = 16  # hosts that are tried; they are enough for the note
 MOST_LINES = 10
 _IN_WORDS = {"closed": "nobody listens"}
+_BEHIND_NAT = "; or `protect: peers`, where hosts come from addresses that they do not have themselves (NAT)"
 
 
 class UnreachablePort(NamedTuple):
@@ -51,7 +52,7 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     if shut:
         refuse_lapsed(renew(fleet, plan))  # a port is also closed where the run has ended: that is reported first
         asked = Counter(to for answer in answers.values() for to in answer.asked)
-        raise refusal(shut, hosts_of(plan), asked)
+        raise refusal(shut, hosts_of(plan), asked, plan.protect.used if plan.protect else "none")
 
 
 def open_ports_note(plan: Plan) -> str | None:
@@ -80,8 +81,9 @@ def _local_address(host: HostPlan) -> str | None:
         return None
 
 
-def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
-    """One line for each host that no other reaches, one for each other pair. `asked`: host -> how many hosts tried it."""
+def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mapping[str, int], protect: str = "none") -> Refused:
+    """One line for each host that no other reaches, one for each other pair. `asked`: host -> how many hosts tried it;
+    `protect`: what keeps strangers from the ports."""
     pairs: dict[tuple[str, str], list[UnreachablePort]] = {}
     for each in shut:
         pairs.setdefault((each.seen_from, each.host), []).append(each)
@@ -96,7 +98,7 @@ def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mappi
         "hosts reach this machine, but not each other:" + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *more)),
         where=", ".join(host.name for host in culprits[:MOST_LINES]),
         next=f"open TCP ports {_ranges(culprits)} between the hosts (`ports:` of the inventory), or set `advertise:` of "
-        f"{culprits[0].name} to an address that the others reach",
+        f"{culprits[0].name} to an address that the others reach" + (_BEHIND_NAT if protect == "firewall" else ""),
     )
 
 

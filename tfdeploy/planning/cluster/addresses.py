@@ -51,8 +51,8 @@ def check(found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, al
     if public and not allow_public:
         raise _public(public[0], found[public[0]].address)
     return tuple(
-        f"{name} stands in the cluster at the public address {found[name].address} (--allow-public): TensorFlow's servers "
-        "run graphs from whoever reaches their ports"
+        f"{name} stands in the cluster at the public address {found[name].address} (--allow-public): what the hosts send "
+        "each other crosses the internet in the clear"
         for name in public
     )
 
