@@ -108,26 +108,28 @@ def plan_of(operator: Tfdeploy, run: str) -> Any:
     return json.loads(on_host(operator.lab, operator.lab.hosts[0], f"cat ~/tfdeploy/closed/runs/{run}/plan.json"))
 
 
+@pytest.mark.fault("63 a stranger, another user and root on a host, under a firewall")
 @pytest.mark.parametrize("count", [20, pytest.param(600, marks=pytest.mark.long)])
 def test_only_the_runs_own_reach_its_ports_while_minders_die(operator: Tfdeploy, count: int) -> None:
     """`count` at each of six ports, of each of three strangers, three times: 10,800 each with the longer one."""
+    run = f"closed-of-{count}"
     write_job(operator, "closed", "listening.py", protect="auto", restart={"max": 3})
-    operator.run("launch", "--detach", "--name", "closed-1", exit_code=0)
-    assert operator.json("status", "closed-1")["protect"]["used"] == "firewall"
-    ends = ends_of(plan_of(operator, "closed-1"))
+    operator.run("launch", "--detach", "--name", run, exit_code=0)
+    assert operator.json("status", run)["protect"]["used"] == "firewall"
+    ends = ends_of(plan_of(operator, run))
     none = {"another machine": 0, "another user on a host": 0, "root on a host": 0}
     assert tables(operator.lab) == [1, 1, 1]
     assert let_in(operator, ends, count) == none
     for host in operator.lab.hosts:
-        on_host(operator.lab, host, f"nft flush ruleset; kill -9 {pids(operator, host, 'closed-1')[0]}", root=True)
+        on_host(operator.lab, host, f"nft flush ruleset; kill -9 {pids(operator, host, run)[0]}", root=True)
     assert let_in(operator, ends, count) == none
     _without_table(operator, "n2", next(end for end in reversed(ends) if end[0] == address_of(operator, "n2")))
     wait_for(lambda: tables(operator.lab) == [1, 1, 1], WITHIN_S, "the table of n2 stands again")
     assert let_in(operator, ends, count) == none
-    assert operator.state("closed-1") == "running"
-    operator.run("stop", "closed-1", exit_code=0)
+    assert operator.state(run) == "running"
+    operator.run("stop", run, exit_code=0)
     wait_for(lambda: tables(operator.lab) == [0, 0, 0], WITHIN_S, "no table is left")
-    assert_nothing_left(operator, "closed-1", "closed")
+    assert_nothing_left(operator, run, "closed")
 
 
 @pytest.mark.long
