@@ -128,7 +128,8 @@ def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, h
     def look(done: int, total: int | None) -> None:
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                name, status = (process / "cmdline").read_text().split("\0")[0], (process / "status").read_text()
+                words, status = (process / "cmdline").read_bytes(), (process / "status").read_text()
+                name = os.fsdecode(words.split(b"\0")[0])
                 if f"PPid:\t{os.getpid()}\n" in status and name in ("rsync", "ssh"):
                     seen.add((name, "NoNewPrivs:\t1" in status and "Seccomp:\t2" in status))
 

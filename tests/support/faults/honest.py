@@ -188,7 +188,7 @@ def _make(host: str, _: Any) -> Said:
 
 
 def _board(host: str, _: Any) -> Said:
-    return Said([({"port": 6006}, b"")], {"code": 1, "said": "no more"})
+    return Said([({"port": 6006, "path": "/" + 32 * "5"}, b"")], {"code": 1, "said": "no more"})
 
 
 def _preflight() -> dict[str, Any]:
