@@ -53,8 +53,6 @@ def test_with_a_job_its_own_ports_are_tried(few_hosts: Lab, tfdeploy: Callable[[
     write_job(operator, "ports", "quick.py", protect="firewall")
     unable = wrong(operator.json("check", exit_code=1))
     assert [each["check"] for found in unable.values() for each in found] == ["protect"] * len(few_hosts.hosts), unable
-        few_hosts.hosts, ["protect"]
-    )
     write_job(operator, "ports", "quick.py", roles={"ps": {"count": 400}})
     refused = [each for found in wrong(operator.json("check", exit_code=1)).values() for each in found]
     assert [each["check"] for each in refused] == ["plan"] and "ports" in refused[0]["detail"], refused
