@@ -50,6 +50,9 @@ def test_with_a_job_its_own_ports_are_tried(few_hosts: Lab, tfdeploy: Callable[[
     for host in few_hosts.hosts:
         tried = {str(link["port"]) for link in answer["links"] if link["to"] == host}
         assert {task["address"].rpartition(":")[2] for task in planned["tasks"] if task["host"] == host} < tried
+    write_job(operator, "ports", "quick.py", protect="firewall")
+    unable = wrong(operator.json("check", exit_code=1))
+    assert [each["check"] for found in unable.values() for each in found] == ["protect"] * len(few_hosts.hosts), unable
     write_job(operator, "ports", "quick.py", roles={"ps": {"count": 400}})
     refused = [each for found in wrong(operator.json("check", exit_code=1)).values() for each in found]
     assert [each["check"] for each in refused] == ["plan"] and "ports" in refused[0]["detail"], refused
@@ -113,7 +116,7 @@ class Fault(NamedTuple):
 
 FAULTS = (
     Fault("stranger", "ssh", "is not known", "tfdeploy trust --limit stranger"),
-    Fault("changed", "ssh", "has changed", "tfdeploy trust"),
+    Fault("changed", "ssh", "has changed", "tfdeploy trust --renew changed"),
     Fault("nobody", "ssh", "refused the key", "ssh-copy-id"),
     Fault("closed", "ssh", "no sshd listens", "check `address:`"),
     Fault("nowhere", "ssh", "cannot be resolved", "check `address:`"),

@@ -10,6 +10,8 @@ from tfdeploy.model.check import Check, Checked
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.modes import rules
+from tfdeploy.model.protect import AskedLevel
 from tfdeploy.operations.emit import step
 from tfdeploy.operations.launch import Launch, needs_of, planned
 from tfdeploy.operations.outcomes import split
@@ -64,13 +66,14 @@ def _questions(asked: Preflight) -> tuple[Asked, Refused | None]:
     hosts, launch = asked.inventory.hosts, asked.launch
     if launch is None:
         return Asked.of(hosts, preflight=True), None
+    firewall = _protect(launch) in ("auto", "firewall")
     digest, unready = None, None
     try:
         recipe = recipe_of(launch.job, launch.cache)
         digest = recipe.digest if recipe else None
     except Refused as error:
         unready = error
-    return Asked.of(hosts, job=launch.job.name, keep=launch.job.keep, setup=digest, preflight=True), unready
+    return Asked.of(hosts, job=launch.job.name, keep=launch.job.keep, setup=digest, preflight=True, firewall=firewall), unready
 
 
 def _needs(launch: Launch | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refused | None]:
@@ -80,11 +83,21 @@ def _needs(launch: Launch | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refu
         return needs, None
     try:
         shipment = read_shipment(launch.job, launch.cache)
-        needs = needs_of(launch, shipment)
+        needs = replace(needs_of(launch, shipment), protect=_protect(launch), hosts=_used(launch))
         facts = _plannable(launch, seen)
         return (needs, None) if facts is None else (replace(needs, plan=planned(launch, shipment, facts)), None)
     except Refused as error:
         return needs, error
+
+
+def _protect(launch: Launch) -> AskedLevel:
+    """What hosts must be able to do. No task of a mode for one host listens."""
+    return "none" if launch.job.mode and rules(launch.job.mode).single else launch.job.protect
+
+
+def _used(launch: Launch) -> tuple[str, ...] | None:
+    mode = launch.job.mode
+    return hosts_to_probe(launch.inventory, mode) if mode else None
 
 
 def _plannable(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:

@@ -28,15 +28,20 @@ def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) 
         return Protection(job.protect, "none", f"no task of mode {job.mode} listens")
     if job.protect == "none":
         return Protection("none", "none", "the job says so")
-    length = len(peer_filter.program([address for host in hosts for address in host.addresses], 1, 0))
-    hindered = {level: _hindered(level, facts, length) for level in LEVELS}
+    kept = hindered(facts, [address for host in hosts for address in host.addresses])
     if job.protect != "auto":
-        if hindered[job.protect]:
-            raise _refused(job, hindered[job.protect])
+        if kept[job.protect]:
+            raise _refused(job, kept[job.protect])
         return Protection(job.protect, job.protect, "the job says so")
-    used = next(level for level in LEVELS if not hindered[level])
-    stronger = [f"{level}: {_first(hindered[level])}" for level in LEVELS[: LEVELS.index(used)]]
+    used = next(level for level in LEVELS if not kept[level])
+    stronger = [f"{level}: {_first(kept[level])}" for level in LEVELS[: LEVELS.index(used)]]
     return Protection("auto", used, "; ".join(stronger) if stronger else "the strongest there is")
+
+
+def hindered(facts: Mapping[str, HostFacts], addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
+    """Level -> host -> why it cannot do this. `addresses`: of all hosts of the run."""
+    length = len(peer_filter.program(addresses, 1, 0))
+    return {level: _hindered(level, facts, length) for level in LEVELS}
 
 
 def refuse_public(facts: Mapping[str, HostFacts], protection: Protection, *, single: bool, allow_public: bool) -> None:
@@ -107,15 +112,15 @@ def _hindered(level: Level, facts: Mapping[str, HostFacts], length: int) -> dict
     return found
 
 
-def _first(hindered: Mapping[str, str]) -> str:
-    name, why = next(iter(hindered.items()))
-    return f"{name}: {why}" + (f", and {len(hindered) - 1} more" if len(hindered) > 1 else "")
+def _first(whys: Mapping[str, str]) -> str:
+    name, why = next(iter(whys.items()))
+    return f"{name}: {why}" + (f", and {len(whys) - 1} more" if len(whys) > 1 else "")
 
 
-def _refused(job: Job, hindered: Mapping[str, str]) -> Refused:
+def _refused(job: Job, whys: Mapping[str, str]) -> Refused:
     return Refused(
-        f"the job asks for `protect: {job.protect}`, and not every host can: {_first(hindered)}",
-        where=f"host {next(iter(hindered))}",
+        f"the job asks for `protect: {job.protect}`, and not every host can: {_first(whys)}",
+        where=f"host {next(iter(whys))}",
         next="`protect: auto` takes the strongest that every host can do",
     )
 

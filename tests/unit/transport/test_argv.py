@@ -114,6 +114,13 @@ def test_what_rsync_says_becomes_one_cause(code: int, said: bytes, kind: type, w
     assert error.where == "n1"
 
 
+def test_a_host_key_that_ssh_refuses_names_what_renews_or_records_it() -> None:
+    end = b"Host key verification failed.\r\n"
+    changed = b"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n" + end
+    assert str(messages.explain(255, changed, TARGET, "/tree").next).endswith("tfdeploy trust --renew n1")
+    assert messages.explain(255, end, TARGET, "/tree").next == "tfdeploy trust --limit n1"
+
+
 def test_progress_and_totals() -> None:
     assert messages.progress(b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)") == (1238099, 12)
     assert messages.progress(b"sending incremental file list") is None

@@ -11,6 +11,8 @@ from tfdeploy.model.check import Level
 from tfdeploy.model.facts import HostFacts, Preflight
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.protect import AskedLevel
+from tfdeploy.model.protect import Level as Protect
 
 
 class Problem(NamedTuple):
@@ -26,7 +28,8 @@ class Needs:
     """What is to be launched. The defaults: nothing is known of it.
 
     `bytes` and `files`: of code and data that are sent; `tensorflow`: whether the program imports it; `requirements`: the file
-    of the job's environment; `plan`: where one could be made.
+    of the job's environment; `plan`: where one could be made; `protect`: who may reach its ports; `hosts`: those that its mode
+    uses, None: all.
     """
 
     bytes: int = 0
@@ -35,16 +38,22 @@ class Needs:
     tensorflow: bool = False
     requirements: str | None = None
     plan: Plan | None = None
+    protect: AskedLevel = "auto"
+    hosts: tuple[str, ...] | None = None
 
     def tasks_on(self, host: str) -> int:
         """At least 1: some task will run there."""
         return max(1, sum(task.host == host for task in self.plan.tasks)) if self.plan else 1
 
+    def uses(self, host: str) -> bool:
+        return self.hosts is None or host in self.hosts
+
 
 @dataclass(frozen=True)
 class Case:
     """`usual`: field of HostFacts -> the version that most hosts have, where several have one. `ahead_s`: this host's clock,
-    seconds before that of most hosts. `noise`: what its login shell printed."""
+    seconds before that of most hosts. `noise`: what its login shell printed. `hindered`: level of `protect` -> why this host
+    cannot do it; `usual_protect`: the strongest that half of the hosts can do."""
 
     host: Host
     facts: HostFacts
@@ -54,6 +63,8 @@ class Case:
     usual: Mapping[str, str] = field(default_factory=dict)
     ahead_s: float = 0.0
     noise: str = ""
+    hindered: Mapping[Protect, str] = field(default_factory=dict)
+    usual_protect: Protect = "none"
 
 
 Rule = Callable[[Case], Iterator[Problem]]

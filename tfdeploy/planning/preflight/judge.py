@@ -30,6 +30,7 @@ RULES: dict[str, Rule] = {
     "filesystem": machine.filesystem,
     "address": network.address,
     "ports": network.ports,
+    "protect": network.protect,
     "environment": network.variables,
     "clock": together.clock,
     "logout": login.logout,
@@ -85,8 +86,21 @@ def _cases(probed: Probed) -> dict[str, Case]:
     versions = {name: usual_of([getattr(each.facts, name) for each in probed.seen.values()]) for name in software.COMPARED}
     usual = {name: version for name, version in versions.items() if version}
     ahead_s = together.ahead({host: each.skew_s for host, each in probed.seen.items()})
+    used = {host: each for host, each in probed.seen.items() if probed.needs.uses(host)}
+    hindered, usual_protect = together.protected({host: (each.host, each.facts) for host, each in used.items()})
     return {
-        host: Case(each.host, each.facts, preflight, probed.needs, len(probed.seen), usual, ahead_s[host], each.noise)
+        host: Case(
+            each.host,
+            each.facts,
+            preflight,
+            probed.needs,
+            len(probed.seen),
+            usual,
+            ahead_s[host],
+            each.noise,
+            hindered.get(host, {}),
+            usual_protect,
+        )
         for host, each in probed.seen.items()
         if (preflight := each.facts.preflight) is not None
     }

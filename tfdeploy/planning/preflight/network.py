@@ -1,14 +1,16 @@
-"""Rules about the network of one host: addresses, ports, proxies, names."""
+"""Rules about the network of one host: addresses, ports, who reaches them, proxies, names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
+from tfdeploy.model.protect import LEVELS, Level
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem
 
 LEAST_PORTS = 2  # a task, and the mesh
+LONGEST_FILTER = 4096  # instructions that any kernel takes, whatever its memory
 
 
 def address(case: Case) -> Iterator[Problem]:
@@ -29,6 +31,34 @@ def ports(case: Case) -> Iterator[Problem]:
     if case.preflight.ephemeral_ports:
         detail = f"{case.preflight.ephemeral_ports} ports of {low}-{high} may be given to any outgoing connection"
         yield Problem("warning", detail, f"sysctl -w net.ipv4.ip_local_reserved_ports={low}-{high} (as root there)")
+
+
+def protect(case: Case) -> Iterator[Problem]:
+    """What `protect` cannot do here. With `auto` all hosts fall to what the weakest can do."""
+    asked, hindered = case.needs.protect, case.hindered
+    if asked == "auto":
+        can = next(level for level in LEVELS if level not in hindered)
+        if can == "none" and "peers" in hindered:
+            detail = f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches them"
+            yield Problem("warning", detail, _cure(case, "peers"))
+        elif LEVELS.index(can) > LEVELS.index(case.usual_protect):
+            detail = f"every host falls to `protect: {can}`, and most can do more: {hindered[case.usual_protect]}"
+            yield Problem("warning", detail, _cure(case, case.usual_protect))
+    elif asked in hindered:
+        cure = f"{_cure(case, asked)}, or write `protect: auto` in the job"
+        yield Problem("error", f"it cannot do `protect: {asked}`: {hindered[asked]}", cure)
+
+
+def _cure(case: Case, level: Level) -> str:
+    own = case.facts.protect
+    if level == "firewall" and own.firewall:
+        sudo = f"`{case.facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there (docs/protect.md)"
+        return "apt-get install nftables (as root there)" + (f", and write {sudo}" if case.facts.user != "root" else "")
+    if own.peers:
+        return "uname -r (there): it takes Linux 4.5 or newer, and no sandbox in its place"
+    if own.most_instructions < LONGEST_FILTER:
+        return "sysctl -w net.core.optmem_max=131072 (as root there)"
+    return "launch on fewer hosts, or give them addresses that follow each other"
 
 
 def variables(case: Case) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Rules about hosts together: their clocks, addresses that do not fit each other, two names for one machine."""
+"""Rules about hosts together: clocks, addresses that do not fit each other, two names for one machine, what all can protect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.check import Level
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning import checks
+from tfdeploy.model.protect import LEVELS
+from tfdeploy.model.protect import Level as Protect
+from tfdeploy.planning import checks, protection
 from tfdeploy.planning.checks import CLOCK_SKEW_S
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.cluster.addresses import Advertised
@@ -33,6 +35,21 @@ def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
         return {}
     usual = statistics.median_low(skews_s.values()) if len(skews_s) > 2 else 0.0
     return {host: skew_s - usual for host, skew_s in skews_s.items()}
+
+
+def protected(seen: Mapping[str, tuple[Host, HostFacts]]) -> tuple[dict[str, dict[Protect, str]], Protect]:
+    """(host -> level of `protect` -> why it cannot do that, the strongest level that half of the hosts can do)."""
+    facts = {name: found for name, (_, found) in seen.items()}
+    kept = protection.hindered(facts, [address for host, found in seen.values() for address in _seen_as(host, found)])
+    usual = next(level for level in LEVELS if 2 * len(kept[level]) <= len(facts))
+    return {name: {level: whys[name] for level, whys in kept.items() if name in whys} for name in facts}, usual
+
+
+def _seen_as(host: Host, facts: HostFacts) -> tuple[str, ...]:
+    try:
+        return addresses.seen_as(host, facts)
+    except Refused:
+        return ()  # preflight/network says it
 
 
 def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]) -> dict[str, list[Problem]]:

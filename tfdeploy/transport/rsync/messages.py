@@ -60,7 +60,9 @@ def explain(code: int, stderr: bytes, target: Target, root: str, *, into: str | 
     if code == 127 or re.search(rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", stderr):
         return rsync_missing(target)
     if b"Host key verification failed" in stderr or b"host key is known" in stderr:
-        return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next="tfdeploy trust")
+        changed = re.search(rb"(?i)has changed", stderr)
+        next_ = f"only if you know why: tfdeploy trust --renew {host}" if changed else f"tfdeploy trust --limit {host}"
+        return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next=next_)
     if b"Permission denied (" in stderr:
         return HostUnreachable(f"ssh is not let in: {line}", where=host, next="check `user:` and `identity_file:`")
     if code in (10, 12, 30, 35, 255):

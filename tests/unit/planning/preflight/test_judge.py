@@ -10,8 +10,9 @@ import pytest
 
 from tfdeploy.errors import AgentError, HostUnreachable, Refused
 from tfdeploy.model.check import Check
-from tfdeploy.model.facts import Gpu, HostFacts, LiveRun, Logout, Mount, Preflight, Quota, Room
+from tfdeploy.model.facts import Gpu, Hindrances, HostFacts, LiveRun, Logout, Mount, Preflight, Quota, Room
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.protect import AskedLevel
 from tfdeploy.planning.preflight.case import Needs, as_numbers, usual_of
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, RULES, Probed, Seen, judge, not_probed
 
@@ -32,6 +33,10 @@ HEALTHY = Preflight(
 CARD = Gpu(index=0, name="H200", memory_mib=143771, used_mib=0)
 MOUNT = HEALTHY.mount
 assert MOUNT is not None
+NO_FILTER = Hindrances(peers="no such filter", firewall="", most_instructions=4096)
+SHORT_FILTER = Hindrances(peers="", firewall="", most_instructions=8)
+NO_NFT = Hindrances(peers="", firewall="nft is not installed", most_instructions=4096)
+ALL = Hindrances(peers="", firewall="", most_instructions=4096)
 FactsOf = Callable[..., HostFacts]
 
 
@@ -108,6 +113,8 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"boot_id": "1", "hostname": "n1"}, "address", "error", "n1 and n2 are one machine", "--exclude n2"),
     ({"free_ports": (2222,), "taken_ports": {"2223": "pid 4: x"}}, "ports", "error", "2223 by pid 4: x", "widen"),
     ({"ephemeral_ports": 9}, "ports", "warning", "9 ports of 2222-2299", "ip_local_reserved_ports"),
+    ({"protect": NO_FILTER}, "protect", "warning", "no such filter: the ports of a run are open", "uname -r"),
+    ({"protect": SHORT_FILTER}, "protect", "warning", "its kernel takes 8 ", "optmem_max=131072"),
     ({"proxies": ("http_proxy",)}, "environment", "warning", "http_proxy", "/etc/environment"),
     ({"preset": ("TF_CONFIG",)}, "environment", "warning", "TF_CONFIG", "~/.bashrc"),
     ({"skew_s": 60.0}, "clock", "warning", "60 s ahead", "timedatectl"),
@@ -157,6 +164,42 @@ def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
     seen = {host: replace(each, skew_s=-90.0) for host, each in seen_of(facts_of).items()}
     assert wrong(judge(Probed(seen))) == []  # this machine's own clock is wrong
     assert len(wrong(judge(Probed({"n1": seen["n1"]})))) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "others", "of_n2", "said"),
+    [  # what n1 and n3 can do, what n2 can do -> what is said of n2
+        (
+            "auto",
+            ALL,
+            NO_NFT,
+            ("warning", "falls to `protect: peers`, and most can do more: nft is not", "ml ALL=(root) NOPASSWD"),
+        ),
+        ("auto", NO_NFT, ALL, None),  # one host with nft among hosts without
+        ("auto", ALL, NO_FILTER, ("warning", "no such filter: the ports of a run are open", "uname -r")),
+        ("firewall", ALL, NO_NFT, ("error", "`protect: firewall`: nft is not installed", "or write `protect: auto`")),
+        ("firewall", ALL, NO_FILTER, ("error", "`protect: firewall`: no such filter", "uname -r")),
+        ("firewall", ALL, SHORT_FILTER, ("error", "`protect: firewall`: the addresses of all hosts", "optmem_max")),
+        ("peers", ALL, NO_NFT, None),
+        ("peers", ALL, NO_FILTER, ("error", "`protect: peers`: no such filter", "uname -r")),
+        ("none", ALL, NO_FILTER, None),
+    ],
+)
+def test_what_a_host_cannot_protect(
+    facts_of: FactsOf, asked: AskedLevel, others: Hindrances, of_n2: Hindrances, said: tuple[str, str, str] | None
+) -> None:
+    able = {host: replace(each, facts=replace(each.facts, protect=others)) for host, each in seen_of(facts_of).items()}
+    seen = {**able, "n2": replace(able["n2"], facts=replace(able["n2"].facts, protect=of_n2))}
+    found = judge(Probed(seen, Needs(protect=asked)))
+    bad = [(host, each) for host, checks in found.items() for each in checks if not each.ok]
+    if said is None:
+        assert bad == []
+        return
+    [(host, one)] = bad
+    assert (host, one.check, one.level) == ("n2", "protect", said[0]) and said[1] in one.detail and said[2] in (one.fix or ""), (
+        one
+    )
+    assert wrong(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []  # a host that the mode does not use
 
 
 def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
