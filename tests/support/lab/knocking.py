@@ -7,55 +7,38 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from tfdeploy.lab import Lab
 
-HTTP2 = "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a000000040000000000"
-PROGRAM = """
-import json, socket, sys, threading, time
-ports, count, threads, source, hello = json.loads(sys.argv[1])
-found, lock, left, stopped = {}, threading.Lock(), [count], threading.Event()
-def knock(host, port):
-    try:
-        with socket.create_connection((host, port), timeout=2.0, source_address=(source, 0) if source else None) as one:
-            one.sendall(hello.encode("latin-1"))
-            return "let in" if one.recv(1) else "hung up"
-    except ConnectionRefusedError:
-        return "refused"
-    except ConnectionError:
-        return "reset"
-    except OSError as error:
-        return "no answer"
-def loop(number):
-    at = number
-    while True:
-        with lock:
-            if left[0] <= 0 and stopped.is_set():
-                return
-            left[0] -= 1
-        host, port = ports[at % len(ports)]
-        at += 1
-        word = knock(host, port)
-        with lock:
-            of = found.setdefault("%s %d" % (host, port), {})
-            of[word] = of.get(word, 0) + 1
-all_ = [threading.Thread(target=loop, args=(number,)) for number in range(threads)]
-[one.start() for one in all_]
-sys.stdin.read()
-stopped.set()
-[one.join() for one in all_]
-print(json.dumps(found))
-"""
+PROGRAM = Path(__file__).with_name("knocker.py").read_text()
+
+
+class End(NamedTuple):
+    """`hello`: what is said first, see knocker.py: http2, tls, http."""
+
+    address: str
+    port: int
+    hello: str = "http2"
 
 
 @dataclass(frozen=True)
 class Knocks:
-    """By "host port": how often each came of it. A server that is let in to speaks first, or answers HTTP/2's greeting."""
+    """By "host port": how often each came of it. A server that is let in to speaks first, or answers the hello."""
 
     found: dict[str, dict[str, int]]
 
+    def at(self, end: End) -> dict[str, int]:
+        return self.found[f"{end.address} {end.port}"]
+
     def count(self, word: str) -> int:
         return sum(each.get(word, 0) for each in self.found.values())
+
+    @property
+    def let_in(self) -> int:
+        """Also those that nobody answered and nobody hung up on."""
+        return self.count("let in") + self.count("stays open")
 
     @property
     def total(self) -> int:
@@ -63,13 +46,24 @@ class Knocks:
 
 
 class Knocking:
-    """Begins at once on `host`, as that host's user, and goes on until `ended` is asked for, with at least `count`."""
+    """Begins at once on `host` and goes on until `ended` is asked for, with at least `count` for each end.
+
+    As that host's user, or as `user` (0: root), which only isolated hosts do."""
 
     def __init__(
-        self, lab: Lab, host: str, ports: Iterable[tuple[str, int]], count: int, threads: int = 4, source: str = ""
+        self,
+        lab: Lab,
+        host: str,
+        ends: Iterable[tuple[str, int] | End],
+        count: int,
+        *,
+        rate: float = 2000.0,
+        source: str = "",
+        user: int | None = None,
     ) -> None:
-        asked = json.dumps([list(ports), count, threads, source, bytes.fromhex(HTTP2).decode("latin-1")])
-        words = lab.on(host, [sys.executable, "-c", PROGRAM, asked])
+        listed = [list(End(*end)) for end in ends]
+        asked = {"ends": listed, "count": count, "rate": rate, "source": source, "user": user}
+        words = lab.on(host, [sys.executable, "-c", PROGRAM, json.dumps(asked)], root=user is not None)
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ended(self, within_s: float = 300.0) -> Knocks:

@@ -1,0 +1,178 @@
+"""Steps per second under `protect: peers` against `none`: both runs train at the same time on the same two hosts.
+
+    python benchmarks/protect_steps.py --swaps 10 --seconds 20
+    python benchmarks/protect_steps.py --protect none       both without: what the measure finds between two equal runs
+
+Each run has a ps and a worker of real TensorFlow, and so small a model that a step is little more than an exchange between them.
+All four share one core: what a step of one run costs more, the other run gains, and what else runs here slows both alike. In each
+swap both are started anew; which is protected, which starts first and which host is the ps change. A swap's ratio is the mean (of
+logarithms) over windows of the same seconds, the interval is Student's over the swaps. Exit code 1: the goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import re
+import shlex
+import shutil
+import statistics
+import sys
+import time
+from bisect import bisect_left
+from datetime import datetime
+from pathlib import Path
+
+from figures import say
+from misfortune import Tfdeploy, figure, operators
+from scipy.stats import t as student
+
+from support.lab.commandline import ended  # isort: skip
+from support.lab.hosts import on_host, set_inventory  # isort: skip
+from support.waiting import wait_for  # isort: skip
+
+PROGRAM = Path(__file__).resolve().parents[1] / "tests/lab/programs/monitored_async.py"
+JOB = """name: {name}
+mode: async
+code: code
+protect: {protect}
+command: [python, {program}, "--steps=1000000000", "--checkpoints="]
+env: {{TF_CPP_MIN_LOG_LEVEL: "2"}}
+"""
+MAY_USE_NFT = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
+STEP = re.compile(r"step (\d+) loss")
+PORTS = ("2222-2249", "2250-2279")
+CORE = 1
+PIN = """
+import os, sys
+for _ in range(2):  # threads that began meanwhile too
+    for thread in os.listdir("/proc/" + sys.argv[1] + "/task"):
+        try:
+            os.sched_setaffinity(int(thread), {int(sys.argv[2])})
+        except ProcessLookupError:
+            pass
+"""
+LOWEST = 0.97
+WITHIN_S = 120.0
+Progress = list[tuple[float, int]]  # (UTC seconds, step) of each line of progress
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--swaps", type=int, default=10, help="default 10")
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured in each swap, default 20")
+    parser.add_argument("--window", type=float, default=2.0, help="seconds, default 2")
+    parser.add_argument("--warm", type=float, default=5.0, help="seconds that both train before that, default 5")
+    parser.add_argument("--protect", choices=("peers", "firewall", "none"), default="peers")
+    parser.add_argument("--apart", action="store_true", help="on all cores, where which core a run gets is most of the noise")
+    args = parser.parse_args()
+    with operators(2, count=2) as sides:
+        for host in sides[0].lab.hosts:
+            on_host(sides[0].lab, host, MAY_USE_NFT, root=True)
+        for side in sides:
+            (side.cwd / "code").mkdir()
+            shutil.copy(PROGRAM, side.cwd / "code")
+        found = [swap(sides, number, args) for number in range(args.swaps)]
+    return judge(found, args.protect)
+
+
+def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
+    """The ratio of one pair of runs, protected to open. Of eight swaps each has another order, side and role of the hosts."""
+    protected, plain = sides[::-1] if number // 2 % 2 else sides
+    run, ways = f"run-{number}", {protected: args.protect, plain: "none"}
+    for place, side in enumerate(sides):
+        write(side, place, ways[side], bool(number // 4 % 2))
+    launch(sides[::-1] if number % 2 else sides, run, ways)
+    if not args.apart:
+        share_one_core(sides, run)
+    time.sleep(args.warm)
+    spans = windows(args)
+    ratio = compare(progress(protected, run), progress(plain, run), spans)
+    for side in sides:
+        side.run("stop", run, "--now", exit_code=0)
+    return ratio
+
+
+def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
+    """Its job, and an inventory with ports of its own: both are launched at once."""
+    ps, worker = side.lab.hosts[:: -1 if turned else 1]
+    set_inventory(side, defaults={"ports": PORTS[place]}, roles={"ps": [ps], "worker": [worker]})
+    (side.cwd / "tfdeploy.yaml").write_text(JOB.format(name=f"steps-{place}", protect=protect, program=PROGRAM.name))
+
+
+def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
+    """In this order; returns when both train."""
+    for process in [side.start("launch", "--detach", "--name", run) for side in sides]:
+        code, said = ended(process, WITHIN_S)
+        assert code == 0, said
+    for side in sides:
+        used = side.json("status", run)["protect"]["used"]
+        assert used == ways[side], f"the run is protected by {used}"
+        wait_for(lambda side=side: len(progress(side, run)) > 1, WITHIN_S, "both train", poll_s=1.0)
+
+
+def share_one_core(sides: list[Tfdeploy], run: str) -> None:
+    """All processes of both runs."""
+    for side in sides:
+        for row in side.json("status", run)["tasks"]:
+            on_host(side.lab, row["host"], shlex.join(["python3", "-c", PIN, str(row["pid"]), str(CORE)]), root=True)
+
+
+def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
+    """Waits, and returns from when to when each lasted, UTC seconds."""
+    cuts = [time.time()]
+    for _ in range(round(args.seconds / args.window)):
+        time.sleep(args.window)
+        cuts.append(time.time())
+    return list(itertools.pairwise(cuts))
+
+
+def progress(side: Tfdeploy, run: str) -> Progress:
+    said = side.run("logs", run, "--task", "worker:0", "--output", "json", exit_code=0).stdout
+    rows = [json.loads(line) for line in said.splitlines()]
+    return [(_seconds(row["time"]), int(found[1])) for row in rows if (found := STEP.match(row["line"]))]
+
+
+def compare(protected: Progress, plain: Progress, spans: list[tuple[float, float]]) -> float:
+    rates = [statistics.fmean(rate(each, span) for span in spans) for each in (protected, plain)]
+    ratios = [math.log(rate(protected, span) / rate(plain, span)) for span in spans]
+    mean = math.exp(statistics.fmean(ratios))
+    spread = f"{math.exp(min(ratios)):.3f} to {math.exp(max(ratios)):.3f}"
+    say(f"{rates[0]:.1f} and {rates[1]:.1f} steps/s: {mean:.4f} ({len(ratios)} windows: {spread})")
+    return mean
+
+
+def rate(progress: Progress, span: tuple[float, float]) -> float:
+    """Steps per second within that span. The last line may be a little older than its end."""
+    return (_step_at(progress, span[1]) - _step_at(progress, span[0])) / (span[1] - span[0])
+
+
+def _step_at(progress: Progress, when: float) -> float:
+    """Between two lines as if the steps between them were equally long."""
+    after = min(max(1, bisect_left(progress, (when, 0))), len(progress) - 1)
+    (earlier, low), (later, high) = progress[after - 1 : after + 1]
+    return low + (high - low) * (when - earlier) / (later - earlier)
+
+
+def judge(ratios: list[float], protect: str) -> int:
+    logs = [math.log(ratio) for ratio in ratios]
+    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+    beyond = float(student.ppf(0.975, len(logs) - 1)) * error
+    low, high = math.exp(mean - beyond), math.exp(mean + beyond)
+    met = low >= LOWEST and low <= 1.0 <= high
+    said = f"{math.exp(mean):.4f} x, 95 % {low:.4f} to {high:.4f}, {len(ratios)} swaps"
+    figure(
+        f"steps/s under {protect}, against none at the same time",
+        f"{said}; goal 1.0 within, from {LOWEST}: {'met' if met else 'MISSED'}",
+    )
+    return int(not met)
+
+
+def _seconds(iso: str) -> float:
+    return datetime.fromisoformat(re.sub(r"Z$", "+00:00", iso)).timestamp()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
