@@ -32,8 +32,11 @@ def parse():
 
 
 def listen(address):
-    """The socket of this task, as a server of TensorFlow would open it: on all interfaces, joining a held port."""
-    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    """The socket of this task, as a server of TensorFlow would open it: on all addresses of IPv4 and IPv6, joining a held port."""
+    dual = socket.has_dualstack_ipv6()
+    server = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
+    if dual:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     if os.environ.get("TF_GRPC_REUSE_PORT"):
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     server.bind(("", int(address.rsplit(":", 1)[1])))
