@@ -209,7 +209,7 @@ JOB = (
     ),
     Key(
         "protect",
-        "who may reach the ports of the run; peers: its hosts; firewall: also by nftables; none: everybody; auto: the strongest",
+        "who may reach the run's ports; firewall: its user on its hosts; peers: its hosts; none: everybody; auto: the strongest",
         "protect: auto",
         jobvalues.protect,
         "auto",
