@@ -61,6 +61,10 @@ def tables(lab: Lab) -> list[int]:
     return [on_host(lab, host, "nft list tables", root=True).count("tfdeploy_") for host in lab.hosts]
 
 
+def name_of_table(lab: Lab, host: str) -> str:
+    return on_host(lab, host, "nft list tables | grep tfdeploy_", root=True)
+
+
 def ends_of(plan: Any) -> list[tuple[str, int]]:
     """The ports of tasks and mesh."""
     found = [(host["address"], host["mesh_port"]) for host in plan["hosts"]]
@@ -104,6 +108,14 @@ def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None
         on_host(operator.lab, host, "chmod 755 $(readlink -f /usr/sbin/nft)", root=True)
 
 
+def _lose_a_supervisor(operator: Tfdeploy, host: str, run: str) -> None:
+    """What the minder then ends is the program, and not the nft that it started: the table stays the same one."""
+    before, (_, supervisor, program) = name_of_table(operator.lab, host), pids(operator, host, run)
+    on_host(operator.lab, host, f"kill -9 {supervisor}")
+    wait_for(lambda: pids(operator, host, run)[2] not in (program, "None"), WITHIN_S, "the task runs again")
+    assert name_of_table(operator.lab, host) == before
+
+
 def plan_of(operator: Tfdeploy, run: str) -> Any:
     return json.loads(on_host(operator.lab, operator.lab.hosts[0], f"cat ~/tfdeploy/closed/runs/{run}/plan.json"))
 
@@ -120,6 +132,7 @@ def test_only_the_runs_own_reach_its_ports_while_minders_die(operator: Tfdeploy,
     none = {"another machine": 0, "another user on a host": 0, "root on a host": 0}
     assert tables(operator.lab) == [1, 1, 1]
     assert let_in(operator, ends, count) == none
+    _lose_a_supervisor(operator, "n3", run)
     for host in operator.lab.hosts:
         on_host(operator.lab, host, f"nft flush ruleset; kill -9 {pids(operator, host, run)[0]}", root=True)
     assert let_in(operator, ends, count) == none

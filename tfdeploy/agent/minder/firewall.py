@@ -67,6 +67,7 @@ def stand(paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Calla
 class Firewall:
     def __init__(self, paths: RunPaths, closed: nft.Closed) -> None:
         """Raises OSError, ValueError (an address that is none)."""
+        self._folder = paths.host_dir
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
         nft.table(closed)  # now, not when it is needed again
         self._closed = closed
@@ -139,14 +140,16 @@ class Firewall:
         return bool(self._way)
 
     def _start(self) -> int:
-        """nft, with the FIFO as its input; returns where its output begins in the log. It outlives this process."""
+        """nft, with the FIFO as its input; returns where its output begins in the log. It outlives this process.
+
+        The run's folder in its command line tells it from orphans of the program, which this minder ends: task_processes.py."""
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._drain(reading)
             os.set_blocking(reading, True)
             with open(self._log, "ab") as log:
                 self._nft = subprocess.Popen(
-                    self._way + ["-i"],
+                    self._way + ["-i", "--includepath", self._folder],
                     stdin=reading,
                     stdout=log,
                     stderr=log,
