@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.health import diagnose, monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes
@@ -177,7 +177,8 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     assert bind_alone(port) == 0  # and the task has not bound it yet
     workdir = cluster.hosts["n1"].context.workdir
     assert probe._held_ports(workdir, "n1") == {port: "worker:0 of run r1", cluster.hosts["n1"].mesh_port: "the mesh of run r1"}
-    assert minder_start._run_that_planned(workdir, port, "n1") == f"run r1 of job {cluster.job}"
+    asking = RunPaths(layout.host_dir(workdir, cluster.job, "r2", "n1"))
+    assert minder_start._run_that_planned(asking, port) == f"run r1 of job {cluster.job}"
 
 
 def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +189,7 @@ def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch:
     mine = wire.HostPart(run="r", job="j", mode="plain", host="n9", plan_digest="d", release="c", peers=peers, stall_after_s=60.0)
     asked: list[str] = []
 
-    def tried(at: Iterable[str]) -> dict[str, str]:
+    def tried(at: Iterable[str], guarded: bool = False) -> dict[str, str]:
         asked.extend(at)
         return dict.fromkeys(asked, "open")
 
