@@ -133,6 +133,10 @@ class Sum(TypedDict):
     sum: Tuple[str, Optional[str]]  # path, sha256 of its first so many bytes
 
 
+class FileRead(TypedDict):
+    file: Tuple[str, Optional[int], int]  # path, mtime_ns, mode; mtime_ns None: it has gone, or is shorter
+
+
 class LogSum(TypedDict):
     first: int
     end: int

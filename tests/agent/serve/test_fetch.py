@@ -124,6 +124,20 @@ def test_sums_are_of_the_first_bytes_and_never_through_a_link(ask: Any, keep: Pa
     assert digests == [hashlib.sha256(b"abc").hexdigest(), hashlib.sha256(b"abcdef").hexdigest(), None, None, None]
 
 
+def test_files_are_read_up_to_the_bytes_asked_for_and_never_through_a_link(keep: Path, tmp_path: Path) -> None:
+    (keep / "grown").write_bytes(b"abcdef")
+    (keep / "grown").chmod(0o755)
+    (keep / "link").symlink_to("grown")
+    os.mkfifo(keep / "pipe")
+    asked = [["ckpt/grown", 3], ["ckpt/grown", 7], ["ckpt/link", 3], ["ckpt/pipe", 0], ["ckpt/gone", 0]]
+    said: list[tuple[Any, bytes]] = []
+    args = {"job": "j", "what": "keep", "keep": ["ckpt"], "files": asked}
+    fetch.read(Call(Context(str(tmp_path), ""), args, item=lambda item, blob: said.append((item, blob))))
+    assert said[0] == ({"file": ["ckpt/grown", (keep / "grown").stat().st_mtime_ns, 0o755]}, b"abc")
+    assert said[1:] == [({"file": [path, None, 0]}, b"") for path, _ in asked[1:]]
+
+
+@pytest.mark.parametrize("verb", ["fetch.sums", "fetch.read"])
 @pytest.mark.parametrize(
     "args",
     [
@@ -135,9 +149,9 @@ def test_sums_are_of_the_first_bytes_and_never_through_a_link(ask: Any, keep: Pa
         {"what": "keep", "job": "../x"},
     ],
 )
-def test_what_leads_out_is_refused(ask: Any, keep: Path, args: dict[str, Any]) -> None:
+def test_what_leads_out_is_refused(ask: Any, keep: Path, args: dict[str, Any], verb: str) -> None:
     with pytest.raises(VerbError):
-        ask("fetch.sums", **args)
+        ask(verb, **args)
 
 
 def test_a_log_is_summed_from_what_is_still_held_of_it(ask: Any, run: Path) -> None:

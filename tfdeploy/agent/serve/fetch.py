@@ -1,6 +1,6 @@
 """`fetch.*`: the files in the keep folders of a job, those that a run's program left in cwd/, and the sha256 of any of them.
 
-Reads only, while a training may go on writing. rsync moves the files; the sums check what it brought.
+Reads only, while a training may go on writing. Small files go through the session, rsync moves the others; the sums check both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import file_sum
+from tfdeploy.agent.host import file_first, file_sum
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_names
 from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.answers import Listed, LogSum, Nothing
 
 ROWS = 1000  # in one item
+MOST_READ_BYTES = 16 << 20  # of one file
 
 
 def listing(call: Call) -> Listed:
@@ -43,15 +44,35 @@ def sums(call: Call) -> Nothing:
 
     So a file that only grew since it was copied still has the sum of the copy.
     """
+    for path, full, length in _asked(call):
+        call.item({"sum": [path, _sha256(full, length)]}, b"")
+    return {}
+
+
+def read(call: Call) -> Nothing:
+    """For each [path, bytes] of `files` an item {"file": [path, mtime_ns, mode]} with its first so many bytes as blob.
+
+    mtime_ns is null, and there are no bytes, where the file has gone or is shorter.
+    """
+    for path, full, length in _asked(call):
+        if length > MOST_READ_BYTES:
+            raise VerbError("bad_argument", "%d bytes of %r are too many for one frame" % (length, path))
+        found = file_first.read(full, length)
+        blob, mtime_ns, mode = found if found is not None else (b"", None, 0)
+        call.item({"file": [path, mtime_ns, mode]}, blob)
+    return {}
+
+
+def _asked(call: Call) -> Iterator[Tuple[str, str, int]]:
+    """(path, where it is, bytes) of each of `files`, until the call is cancelled. Raises VerbError bad_argument."""
     root, _ = _root_and_paths(call)
     for entry in call.rows("files"):
         path, length = entry
-        if not isinstance(path, str) or not isinstance(length, int) or not _is_plain(path):
+        if not isinstance(path, str) or not isinstance(length, int) or length < 0 or not _is_plain(path):
             raise VerbError("bad_argument", "%r is not [path, bytes]" % (entry,))
         if call.cancelled.is_set():
             break
-        call.item({"sum": [path, _sha256(os.path.join(root, path), length)]}, b"")
-    return {}
+        yield path, os.path.join(root, path), length
 
 
 def log_sum(call: Call) -> LogSum:
@@ -99,4 +120,4 @@ def _sha256(path: str, length: int) -> Optional[str]:
         return None  # a disk that gives errors
 
 
-VERBS = {"fetch.list": listing, "fetch.sums": sums, "fetch.log_sum": log_sum}
+VERBS = {"fetch.list": listing, "fetch.sums": sums, "fetch.read": read, "fetch.log_sum": log_sum}

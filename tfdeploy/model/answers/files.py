@@ -76,6 +76,12 @@ class Sum(Answer):
     sum: tuple[RelativePath, Digest | None]
 
 
+class FileRead(Answer):
+    """[path, mtime_ns, mode], with the bytes that were asked for; mtime_ns null, and no bytes: it has gone, or is shorter."""
+
+    file: tuple[RelativePath, BigCount | None, Count]
+
+
 class LogSum(Answer):
     first: Count
     end: Count
@@ -94,4 +100,5 @@ KEEP_BEGIN = Verb("keep.begin", Folder, fenced=True)
 KEEP_PLACE = Verb("keep.place", Missing, fenced=True, acts=True)
 FETCH_LIST = Flow("fetch.list", Rows, Listed, acts=True)
 FETCH_SUMS = Flow("fetch.sums", Sum, Nothing)
+FETCH_READ = Flow("fetch.read", FileRead, Nothing)
 FETCH_LOG_SUM = Verb("fetch.log_sum", LogSum)
