@@ -76,7 +76,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connects", type=int, default=10_000, help="of each stranger to each port and address, at least")
     parser.add_argument("--peers", type=int, default=1_000, help="likewise, of the hosts of the run")
-    parser.add_argument("--rate", type=float, default=1_500.0, help="connects a second of one stranger")
+    parser.add_argument("--rate", type=float, default=60.0, help="connects a second of each stranger to each port and address")
     parser.add_argument("--mode", action="append", choices=list(PROGRAMS), help="again for more; left out: all")
     parser.add_argument("--protect", action="append", choices=("peers", "firewall", "none"), help="left out: peers, firewall")
     args = parser.parse_args()
@@ -213,9 +213,8 @@ class Knocked:
         return [self._knock(f"{host}, a host of it", host, ends[host], None) for host in HOSTS]
 
     def _knock(self, who: str, host: str, ends: dict[End, str], user: int | None) -> Group:
-        peers = host in HOSTS and user is None
-        count, rate = (self.args.peers, self.args.rate / 3) if peers else (self.args.connects, self.args.rate)
-        return who, ends, Knocking(self.lab, host, ends, count, rate=rate, user=user)
+        count = self.args.peers if host in HOSTS and user is None else self.args.connects
+        return who, ends, Knocking(self.lab, host, ends, count, rate=self.args.rate * len(ends), user=user)
 
     def _print(self, who: str, ends: dict[End, str], knocking: Knocking, *, peers: bool) -> int:
         """A line for each end, and how many of all were wrongly let in or not."""
