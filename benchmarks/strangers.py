@@ -52,6 +52,7 @@ JOB = """name: {job}
 mode: {mode}
 protect: {protect}
 command: [python, train.py, "{flag}"]
+keep: [checkpoints]
 restart: {{max: 100, backoff: [100ms, 300ms]}}
 env: {{TF_CPP_MIN_LOG_LEVEL: "2"}}
 ready: {{timeout: 300s}}
@@ -76,7 +77,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connects", type=int, default=10_000, help="of each stranger to each port and address, at least")
     parser.add_argument("--peers", type=int, default=1_000, help="likewise, of the hosts of the run")
-    parser.add_argument("--rate", type=float, default=1_500.0, help="connects a second of one stranger")
+    parser.add_argument("--rate", type=float, default=60.0, help="connects a second of each stranger to each port and address")
     parser.add_argument("--mode", action="append", choices=list(PROGRAMS), help="again for more; left out: all")
     parser.add_argument("--protect", action="append", choices=("peers", "firewall", "none"), help="left out: peers, firewall")
     args = parser.parse_args()
@@ -107,7 +108,8 @@ class Knocked:
 
     def __init__(self, operator: Tfdeploy, mode: str, protect: str, args: argparse.Namespace) -> None:
         self.operator, self.lab, self.mode, self.protect, self.args = operator, operator.lab, mode, protect, args
-        self.job, self.run = f"knocked-{mode}", f"knocked-{mode}-{protect}"
+        self.job = f"knocked-{mode}-{protect}"
+        self.run = f"{self.job}-1"
         self.main = {str(row["host"]): str(row["address"]) for row in self.lab.status()}
 
     def count(self) -> int:
@@ -119,9 +121,10 @@ class Knocked:
             for each in STRIKES[self.mode]:
                 self._strike(*each.split())
             wait_for(lambda: all(row["state"] == "running" for row in self._tasks()), WITHIN_S, "all run again")
-            peers = self._peers()
+            peers, before = self._peers(), self._attempts()
             for task in {row["host"]: row["task"] for row in self._tasks()}.values():
                 self._strike("minder", task)
+            assert self._attempts() == before, "a task died by itself, and refused its peers meanwhile"
             refused = sum(self._print(*each, peers=True) for each in peers)
             let_in = sum(self._print(*each, peers=False) for each in strangers)
         self.operator.run("stop", self.run, "--now", exit_code=0)
@@ -150,6 +153,9 @@ class Knocked:
     def _tasks(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.operator.json("status", self.run)["tasks"]
         return found
+
+    def _attempts(self) -> dict[str, int]:
+        return {row["task"]: row["attempt"] for row in self._tasks()}
 
     @contextmanager
     def _tensorboard(self) -> Iterator[Port]:
@@ -213,9 +219,8 @@ class Knocked:
         return [self._knock(f"{host}, a host of it", host, ends[host], None) for host in HOSTS]
 
     def _knock(self, who: str, host: str, ends: dict[End, str], user: int | None) -> Group:
-        peers = host in HOSTS and user is None
-        count, rate = (self.args.peers, self.args.rate / 3) if peers else (self.args.connects, self.args.rate)
-        return who, ends, Knocking(self.lab, host, ends, count, rate=rate, user=user)
+        count = self.args.peers if host in HOSTS and user is None else self.args.connects
+        return who, ends, Knocking(self.lab, host, ends, count, rate=self.args.rate * len(ends), user=user)
 
     def _print(self, who: str, ends: dict[End, str], knocking: Knocking, *, peers: bool) -> int:
         """A line for each end, and how many of all were wrongly let in or not."""
