@@ -14,6 +14,7 @@ from support.agent.certificates import make_certs
 from support.agent.client import Client
 from support.waiting import wait_for
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import task_processes
@@ -200,8 +201,7 @@ class Cluster:
         """Every process of every run, by what our own files say of it."""
         for run in self.runs:
             for host in self.hosts.values():
-                if os.path.isdir(host.paths(run).host_dir):
-                    host.call("run.stop", run=run, job=JOB, grace_s=0.0)
+                self._stop(run, host)
         for run in self.runs:
             for host in self.hosts.values():
                 who = task_processes.minder(host.paths(run))
@@ -209,6 +209,16 @@ class Cluster:
                     processes.send(who, signal.SIGKILL)
                     wait_until(lambda who=who: not processes.is_alive(who))
             assert wait_until(lambda run=run: not self.alive(run))
+
+    def _stop(self, run: str, host: HostUnderTest) -> None:
+        try:
+            if os.path.isdir(host.paths(run).host_dir):
+                host.call("run.stop", run=run, job=JOB, grace_s=0.0)
+        except layout.NoPart:
+            pass  # its minder has just removed what never began
+        except VerbError as error:
+            if error.code != "unknown_run":
+                raise
 
 
 class NewCluster(Protocol):
