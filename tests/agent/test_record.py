@@ -77,6 +77,22 @@ def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
     subprocess.run([sys.executable, "-S", "-E", "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    ("loads", "most"),
+    [
+        ("minder.minder host.guarded_ports", 52),
+        ("supervise.supervisor host.descriptors", 20),
+        ("serve.server", 12),
+    ],
+)
+def test_a_process_that_protects_its_ports_starts_with_few_modules(loads: str, most: int) -> None:
+    look = "[each for name, each in sys.modules.items() if name.startswith('tfdeploy') and not hasattr(each, '__path__')]"
+    names = ", ".join(f"tfdeploy.agent.{each}" for each in loads.split())
+    code = f"import sys; sys.path.insert(0, {ROOT!r}); import {names}; print(len({look}))"
+    found = subprocess.run([sys.executable, "-S", "-E", "-c", code], check=True, capture_output=True, text=True).stdout
+    assert int(found) <= most
+
+
 def test_a_named_tuple_is_as_the_one_of_typing() -> None:
     class Real(typing.NamedTuple):
         """Doc."""

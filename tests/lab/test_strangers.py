@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host
+from support.lab.hosts import changed_host, on_host, set_inventory
 from support.lab.jobs import write_job
 from support.lab.knocking import Knocking
-from support.lab.run_files import host_state, kill, task_status
+from support.lab.run_files import alive, host_state, kill, task_status
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -46,7 +46,10 @@ def addresses(lab: Lab) -> dict[str, str]:
     return {str(row["host"]): str(row["address"]) for row in lab.status()}
 
 
-def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> dict[str, dict[str, object]]:
+Rows = dict[str, dict[str, object]]
+
+
+def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
     """task -> its row of status, once all run on n1 and n2."""
     restart = {"max": 50, "backoff": ["100ms", "300ms"]}
     write_job(operator, run[:-2], "greeting.py", *flags, **{"restart": restart, "flags": "none", **keys})
@@ -54,7 +57,7 @@ def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> dict[st
     return {row["task"]: row for row in operator.json("status", run)["tasks"]}
 
 
-def ports(operator: Tfdeploy, rows: dict[str, dict[str, object]]) -> list[tuple[str, int]]:
+def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
     """Of the tasks, by IPv4 and IPv6."""
     where = addresses(operator.lab)
     found = []
@@ -64,6 +67,22 @@ def ports(operator: Tfdeploy, rows: dict[str, dict[str, object]]) -> list[tuple[
     return found
 
 
+def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> None:
+    """kill -9, and waits for what comes after it."""
+    job, host = run[:-2], str(rows[task]["host"])
+    before, minder = task_status(operator, run, job, host, task), host_state(operator, run, job, host)["minder_pid"]
+    kill(operator, host, {"task": before["pid"], "supervisor": before["supervisor_pid"], "minder": minder}[victim])
+    if victim == "minder":
+        wait_for(lambda: host_state(operator, run, job, host)["minder_pid"] != minder, 20, "another minder")
+    else:
+        wait_for(lambda: runs_again(operator, run, host, task, before["attempt"]), 20, "another attempt")
+
+
+def runs_again(operator: Tfdeploy, run: str, host: str, task: str, attempt: int) -> bool:
+    now = task_status(operator, run, run[:-2], host, task)
+    return bool(now["attempt"] > attempt and now["state"] == "running")
+
+
 @pytest.mark.fault("63 a stranger on the ports of a run, while all that keeps it dies")
 def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
     rows = launch(operator, "closed-1")
@@ -71,22 +90,7 @@ def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
     knocked = ports(operator, rows)
     strangers = Knocking(operator.lab, STRANGER, knocked, 750)
     for victim in ("task", "minder", "supervisor", "minder", "task"):
-        row = rows["worker:0"]
-        host, before = str(row["host"]), task_status(operator, "closed-1", "closed", str(row["host"]), "worker:0")
-        minder = host_state(operator, "closed-1", "closed", host)["minder_pid"]
-        pid = {"task": before["pid"], "supervisor": before["supervisor_pid"], "minder": minder}[victim]
-        kill(operator, host, pid)
-        if victim == "minder":
-            wait_for(lambda: host_state(operator, "closed-1", "closed", host)["minder_pid"] != minder, 20, "another minder")  # noqa: B023
-        else:
-            wait_for(
-                lambda: (
-                    (now := task_status(operator, "closed-1", "closed", host, "worker:0"))["attempt"] > before["attempt"]  # noqa: B023
-                    and now["state"] == "running"
-                ),
-                20,
-                "another attempt",
-            )
+        strike(operator, "closed-1", rows, "worker:0", victim)
     seen = strangers.ended()
     assert seen.total >= 3000 and seen.let_in == 0, seen
     peers = Knocking(operator.lab, "n1", knocked, 100).ended()
@@ -104,3 +108,82 @@ def test_a_program_that_listens_apart_from_the_held_port_is_named(operator: Tfde
     wait_for(lambda: operator.json("status", "apart-1")["protect"]["why"].count(words) == 2, 20, "both are named")
     assert operator.run("status", "apart-1", exit_code=0).stdout.count("to everybody") == 2
     operator.run("stop", "apart-1", exit_code=0)
+
+
+@pytest.mark.fault("63 a stranger, where kill -9 took the minder and all supervisors at once, and the run goes on")
+def test_no_stranger_is_let_in_where_all_of_the_agent_was_killed_at_once(operator: Tfdeploy) -> None:
+    rows = launch(operator, "bare-1", "--in_a_child")
+    host = str(rows["worker:0"]["host"])
+    knocked = ports(operator, {"w": rows["worker:0"]})
+    strangers = Knocking(operator.lab, STRANGER, knocked, 40)
+    before, minder = task_status(operator, "bare-1", "bare", host, "worker:0"), host_state(operator, "bare-1", "bare", host)
+    server = int(on_host(operator.lab, host, f"cat /proc/{before['pid']}/task/{before['pid']}/children"))
+    kill(operator, host, minder["minder_pid"], before["supervisor_pid"], check=False)
+    assert alive(operator, host, server, minder["minder_pid"], before["supervisor_pid"], before["pid"]) == [server]
+    peers = Knocking(operator.lab, "n1", knocked, 50).ended()
+    assert peers.count("let in") == peers.total >= 100, peers
+    assert alive(operator, host, server) == [server]
+    watching = operator.start("status", "--watch", "bare-1")
+    wait_for(lambda: runs_again(operator, "bare-1", host, "worker:0", before["attempt"]), 30, "another attempt")
+    peers = Knocking(operator.lab, "n1", knocked, 50).ended()
+    assert peers.count("let in") == peers.total >= 100, peers
+    seen = strangers.ended()
+    assert seen.total >= 80 and seen.count("let in") == 0, seen
+    operator.run("stop", "bare-1", exit_code=0)
+    assert watching.wait(timeout=30) == 0
+
+
+@pytest.mark.long
+@pytest.mark.fault("63 a stranger, while a gang starts again")
+def test_no_stranger_is_let_in_while_a_gang_starts_again(operator: Tfdeploy) -> None:
+    set_inventory(operator, roles={"worker": ["n1", "n2"]})
+    rows = launch(operator, "gang-1", mode="mirrored")
+    knocked = ports(operator, rows)
+    strangers = Knocking(operator.lab, STRANGER, knocked, 750)
+    for task, victim in (("worker:1", "task"), ("worker:0", "minder"), ("worker:0", "supervisor"), ("worker:1", "minder")):
+        other = "worker:1" if task == "worker:0" else "worker:0"
+        before = task_status(operator, "gang-1", "gang", str(rows[other]["host"]), other)["attempt"]
+        strike(operator, "gang-1", rows, task, victim)
+        if victim != "minder":
+            wait_for(lambda: runs_again(operator, "gang-1", str(rows[other]["host"]), other, before), 30, "both again")  # noqa: B023
+    peers = Knocking(operator.lab, "n1", knocked, 400).ended()
+    assert peers.count("let in") == peers.total >= 400, peers
+    seen = strangers.ended()
+    assert seen.total >= 3000 and seen.count("let in") == 0, seen
+    operator.run("stop", "gang-1", exit_code=0)
+
+
+@pytest.mark.long
+def test_a_host_is_let_in_from_each_of_its_interfaces_whatever_minder_there_is(operator: Tfdeploy) -> None:
+    rows = launch(operator, "ways-1")
+    second = [("10.255.77.2", port) for _, port in ports(operator, {"w": rows["worker:0"]})]
+    peers = Knocking(operator.lab, "n1", second, 500, source="10.255.77.1")
+    for _ in range(3):
+        strike(operator, "ways-1", rows, "worker:0", "minder")
+    seen = peers.ended()
+    assert seen.count("let in") == seen.total >= 500, seen
+    operator.run("stop", "ways-1", exit_code=0)
+
+
+@pytest.mark.long
+def test_a_host_is_let_in_from_an_address_that_only_the_mesh_saw(operator: Tfdeploy) -> None:
+    rows, where = launch(operator, "moved-1"), addresses(operator.lab)
+    card, back = CARD.format(to=where["n2"]), CARD.format(to=where["n1"])
+    do = f"ip addr add 10.255.88.1/32 dev {card}; ip route add {where['n2']} dev {card} src 10.255.88.1"
+    undo = f"ip route del {where['n2']}; ip addr del 10.255.88.1/32 dev {card}"
+    with ExitStack() as stack:
+        stack.enter_context(changed_host(operator.lab, "n2", f"ip route add 10.255.88.1 dev {back}", "ip route del 10.255.88.1"))
+        stack.enter_context(changed_host(operator.lab, "n1", do, undo))
+        wait_for(
+            lambda: host_state(operator, "moved-1", "moved", "n2")["learned"] == ["::ffff:10.255.88.1"], 30, "n2 has seen it"
+        )
+        knocked = [pair for pair in ports(operator, {"w": rows["worker:0"]}) if pair[0] == where["n2"]]
+        peers = Knocking(operator.lab, "n1", knocked, 500)
+        for _ in range(3):
+            strike(operator, "moved-1", rows, "worker:0", "minder")
+        seen = peers.ended()
+        assert seen.count("let in") == seen.total >= 500, seen
+        strike(operator, "moved-1", rows, "worker:0", "task")
+        seen = Knocking(operator.lab, "n1", knocked, 100).ended()
+        assert seen.count("let in") == seen.total >= 100, seen
+    operator.run("stop", "moved-1", exit_code=0)

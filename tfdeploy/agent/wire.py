@@ -234,6 +234,7 @@ class TaskStatus:
     round: int = 1  # how often the gang had started when this attempt did
     began_again: Optional[str] = None  # why there is an attempt after the first, in words: filled in where a status is read
     lived_s: Optional[float] = None  # of an attempt that ended, by the monotonic clock
+    guard_inode: Optional[int] = None  # of the socket that closes its port to strangers, which its processes have too
     version: int = VERSION
 
 
@@ -264,5 +265,6 @@ class HostRunState:
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
     open_ports: Dict[str, str] = field(default_factory=dict)  # task -> in words, why its port is open though it is protected
+    learned: List[str] = field(default_factory=list)  # addresses of hosts of the run that were proved later: guarded_ports.py
     unminded: Dict[str, float] = field(default_factory=dict)  # hosts without a minder of the run -> since (UTC seconds)
     version: int = VERSION

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,9 @@ def port() -> int:
 def guard(port: int) -> Iterator[Guard]:
     made: list[GuardedPorts] = []
 
-    def begin(beside: bool = False, inherited: int | None = None, kept: bool = False) -> GuardedPorts:
+    def begin(beside: bool = False, inherited: int | None = None, first: int | None = None) -> GuardedPorts:
         made.append(GuardedPorts([PEER, "::1"]))
-        made[-1].guard(port, inherited, partial(sockets.hold, port, beside), lambda: kept)
+        made[-1].guard(port, inherited, partial(sockets.hold, port, beside), first)
         made[-1].begin()
         return made[-1]
 
@@ -50,7 +51,7 @@ def serve(port: int) -> socket.socket:
     """As a task does."""
     one = sockets.hold(port, beside=True)
     one.listen(64)
-    one.settimeout(0.2)
+    one.settimeout(0.05)  # who reaches it is there when connect() returns
     return one
 
 
@@ -106,14 +107,103 @@ def test_one_that_comes_behind_the_task_closes_the_port_that_was_open(guard: Gua
         assert closed_to_strangers(server, port)
 
 
-def test_where_a_supervisor_keeps_the_socket_no_other_listens(guard: Guard, port: int) -> None:
+def inode(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
+
+
+def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_comes_behind_it(guard: Guard, port: int) -> None:
+    first = guard()
+    kept = os.dup(first.descriptors()[f"port.{port}"])
+    with serve(port) as server:
+        first.close()
+        assert closed_to_strangers(server, port)
+        second = guard(beside=True, first=inode(kept))
+        assert closed_to_strangers(server, port)
+        os.close(kept)  # that process has ended, another of the task goes on
+        assert closed_to_strangers(server, port)
+    second.before_start(port)
+    with serve(port) as server:
+        assert closed_to_strangers(server, port)
+
+
+def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt(guard: Guard, port: int) -> None:
     first = guard()
     kept = os.dup(first.descriptors()[f"port.{port}"])
     first.close()
-    assert guard(beside=True, kept=True).descriptors() == {}
+    second = guard(beside=True, first=inode(kept))
+    second.before_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
-    os.close(kept)
+        os.close(kept)
+        assert not is_let_in(server, port, STRANGER)
+    second.before_start(port)
+    with serve(port) as server:
+        assert closed_to_strangers(server, port)
+
+
+def test_one_that_came_behind_the_task_is_left_to_another_minder(guard: Guard, port: int) -> None:
+    with serve(port) as server:
+        first = guard(beside=True)
+        kept = os.dup(first.descriptors()[f"port.{port}"])
+        first.close()
+        second = guard(beside=True, inherited=kept)
+        assert second.admit("127.0.0.3") and closed_to_strangers(server, port)
+    second.before_start(port)
+    with serve(port) as server:
+        assert closed_to_strangers(server, port)
+
+
+def test_an_address_for_which_there_is_no_room_does_no_harm(guard: Guard, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded = guard()
+    monkeypatch.setattr(guarded_ports, "MOST_LEARNED", 1)
+    assert guarded.admit("127.0.0.3")
+    with pytest.raises(OSError, match="too many addresses"):
+        guarded.admit("127.0.0.4")
+    assert guarded.learned == ("127.0.0.3",) and not guarded.is_admitted("127.0.0.4")
+
+
+def test_what_was_learned_is_known_to_the_next_minder(port: int) -> None:
+    guarded = GuardedPorts([PEER], ["127.0.0.3", "no address"])
+    assert guarded.is_admitted("127.0.0.3") and guarded.learned == ("127.0.0.3",)
+
+
+def leave_time_wait(port: int, server: socket.socket, reuse: bool = False) -> None:
+    """Connections that the server ends first, by IPv4 and IPv6. `reuse`: like TensorFlow's."""
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
+    for source, to in ((PEER, STRANGER), ("::1", "::1")):
+        with socket.create_connection((to, port), timeout=5.0, source_address=(source, 0)) as one:
+            server.accept()[0].close()
+            assert one.recv(1) == b""
+
+
+def time_waits(port: int) -> int:
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()]
+    return sum(row[3] == "06" and row[1].endswith(f":{port:04X}") for row in rows)
+
+
+def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(guard: Guard, port: int) -> None:
+    with serve(port) as server:
+        leave_time_wait(port, server, reuse=True)
+    first = guard()  # the next run
+    assert time_waits(port) > 0
+    with serve(port) as server:  # its task
+        assert closed_to_strangers(server, port)
+        leave_time_wait(port, server)
+        kept = os.dup(first.descriptors()[f"port.{port}"])
+        first.close()
+        second = guard(beside=True, first=inode(kept))  # takes over behind what the task has
+        os.close(kept)
+    with serve(port) as server:  # the task's next attempt
+        assert closed_to_strangers(server, port)
+        leave_time_wait(port, server)
+    second.close()
+    third = guard(beside=True)  # takes over where nobody listens
+    with serve(port) as server:
+        third.close()
+        leave_time_wait(port, server)
+        guard(beside=True)  # takes over behind the task
+        assert closed_to_strangers(server, port)
+    assert time_waits(port) > 0
 
 
 def test_an_address_that_was_proved_is_let_in_from_then_on(guard: Guard, port: int) -> None:
@@ -138,7 +228,7 @@ def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert descriptors.take() == {"fence": reading, "port.2222": writing}
     assert descriptors.VARIABLE not in os.environ and descriptors.take() == {}
     assert left["pass_fds"] == [reading, writing] and not os.get_inheritable(reading)
-    assert guarded_ports.inherited_port({"port.2222": reading}, 2222) == reading
+    assert descriptors.of_port({"port.2222": reading}, 2222) == reading and descriptors.of_port({}, None) is None
     os.close(reading), os.close(writing)
 
 

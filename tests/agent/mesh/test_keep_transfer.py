@@ -29,7 +29,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
     asked, answer = threading.Event(), threading.Event()
     meshes, offers = {}, keep_transfer.KeepOffer(cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part())
 
-    def answer_late(*question: Any) -> None:
+    def answer_late(host: str, *question: Any) -> None:
         asked.set()
         assert answer.wait(20)
         offers.answer(*question)

@@ -1,6 +1,7 @@
 """A task without TensorFlow that listens as its servers do, on all interfaces beside the held port, and greets whoever is let in.
 
     python greeting.py --only_ipv4     listens on 0.0.0.0 alone, which no filter of the held port covers
+    python greeting.py --in_a_child    a child of it does so, which outlives it
 """
 import json
 import os
@@ -29,6 +30,8 @@ class Server(ThreadingTCPServer):
         self.socket.bind(("", self.server_address[1]))
 
 
+if "--in_a_child" in sys.argv and os.fork():
+    sys.exit(os.wait()[1] >> 8)
 said = json.loads(os.environ["TF_CONFIG"])
 address = said["cluster"][said["task"]["type"]][said["task"]["index"]]
 with Server(("", int(address.rpartition(":")[2])), Greeter) as server:

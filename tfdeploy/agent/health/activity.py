@@ -41,10 +41,11 @@ class Usage(NamedTuple):
 
 
 class TaskActivity:
-    """Of one attempt. Call `look` from time to time, always with the same clock (seconds)."""
+    """Of one attempt. Call `look` from time to time, always with the same clock (seconds). `guard`: the inode of a socket that
+    its processes have and that is no server's."""
 
-    def __init__(self, paths: RunPaths, spec: wire.TaskSpec, now: float) -> None:
-        self._port = spec.port
+    def __init__(self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None) -> None:
+        self._port, self._guard = spec.port, guard
         self._messages = MessageReader(paths.task_dir(spec.task))
         self._looked = self._alive = now
         self._usage: Dict[int, Usage] = {}
@@ -83,7 +84,7 @@ class TaskActivity:
         return self._listens(inodes, seen), _has_traffic(before, self._moved, passed_s)
 
     def _listens(self, inodes: Set[int], seen: Traffic) -> Optional[bool]:
-        now = self._port is not None and any(seen.listening.get(inode) == self._port for inode in inodes)
+        now = self._port is not None and any(seen.listening.get(inode) == self._port for inode in inodes - {self._guard})
         self._listened = self._listened or now
         return now if self._listened else None
 

@@ -144,7 +144,7 @@ class Monitor:
             elif status.state == "running":
                 attempt, one = self._watched.get(task, (0, None))
                 if one is None or attempt != status.attempt:
-                    one = TaskActivity(self._paths, spec, now)
+                    one = TaskActivity(self._paths, spec, now, status.guard_inode)
                     self._watched[task] = (status.attempt, one)
                 signs[task] = one.look(now, self._tree(status, table), seen)
         return signs

@@ -52,11 +52,12 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: boo
             address = waiting.pop(one)
             code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             found[address] = _reason(code)
-            if guarded and code in (0, errno.ECONNRESET):
+            if guarded and code == 0:
                 accepted[one] = address
-                found[address] = OPEN if code == 0 else _turned_away(one)
-            else:
-                one.close()
+                continue
+            if guarded and code == errno.ECONNRESET:
+                found[address] = _turned_away(one)
+            one.close()
     for one, address in waiting.items():
         found[address] = NO_ANSWER
         one.close()

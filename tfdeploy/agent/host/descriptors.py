@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from tfdeploy.agent.annotations import Any, Dict, Mapping
+from tfdeploy.agent.annotations import Any, Dict, Mapping, Optional
 
 VARIABLE = "TFDEPLOY_DESCRIPTORS"
+_PORT = "port."
 
 
 def leave(named: Mapping[str, int]) -> Dict[str, Any]:
@@ -28,3 +29,12 @@ def take() -> Dict[str, int]:
             continue
         found[name] = int(number)
     return found
+
+
+def of_ports(listening: Mapping[int, int]) -> Dict[str, int]:
+    """By name. `listening`: port -> the descriptor of the socket that keeps it closed to strangers."""
+    return {_PORT + str(port): descriptor for port, descriptor in listening.items()}
+
+
+def of_port(named: Mapping[str, int], port: Optional[int]) -> Optional[int]:
+    return named.get(_PORT + str(port))

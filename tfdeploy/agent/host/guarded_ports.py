@@ -1,11 +1,13 @@
 """The ports of a run's tasks, closed to strangers: a socket of ours listens on each and hangs up on all who are not let in.
 
-It stays open for as long as a process has its descriptor, so that its place in the port's group never changes. Peers that come
-before their server listens are told apart from strangers by how they are hung up on: they see an end, strangers a reset.
+It stays open, with its place in the port's group, for as long as a process has its descriptor: the supervisors and the task's
+own processes have it too. While no minder lives, strangers wait in its queue for nothing.
+Peers that come before their server listens are told apart from strangers by how they are hung up on: an end, not a reset.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -14,60 +16,74 @@ import threading
 import time
 
 from tfdeploy.agent import peer_filter
-from tfdeploy.agent.annotations import Callable, Dict, Iterable, List, Optional
-from tfdeploy.agent.host import sockets, steering, tcp_diag, thread_errors
+from tfdeploy.agent.annotations import Callable, Dict, Iterable, Optional, Set, Tuple
+from tfdeploy.agent.host import descriptors, sockets, steering, tcp_diag, thread_errors
 
 _BACKLOG = 1024
 _AT_ONCE = 256  # connections of one port between two looks at the others
 _PAUSE_S = 0.01
+_END_WITHIN_S = 2.0
+MOST_LEARNED = 256
+_FIRST = (0, 1)
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends a reset
-_NAME = "port."
 
 
 class GuardedPorts:
-    """`addresses`: of the run's hosts."""
+    """`addresses`: of the run's hosts. `learned`: those that were admitted later."""
 
-    def __init__(self, addresses: Iterable[str]) -> None:
+    # Of the sockets that listen on a port, the kernel keeps the order; where one closes, it moves the last one to its place.
+
+    def __init__(self, addresses: Iterable[str], learned: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
-        self._addresses: List[str] = list(addresses)
-        self._admitted = {peer_filter.prefix(each) for each in self._addresses}
+        self._planned = tuple(addresses)
+        self._admitted = {peer_filter.prefix(each) for each in self._planned}
+        self.learned: Tuple[str, ...] = tuple(each for each in learned if _is_address(each))
+        self._admitted |= {peer_filter.prefix(each) for each in self.learned}
         self._held: Dict[int, socket.socket] = {}
-        self._behind: Dict[int, bool] = {}  # ports at which the task listened first
+        self._order: Dict[int, Optional[Tuple[int, int]]] = {}  # the places of ours and the task's; None: another has the filter
         self._closed = False
+        self._thread: Optional[threading.Thread] = None
 
     # --- to begin
 
-    def guard(self, port: int, inherited: Optional[int], hold: Callable[[], socket.socket], kept: Callable[[], bool]) -> bool:
-        """False: no socket of this process listens. `inherited`: the descriptor that a dead minder had; `hold` binds the port;
-        `kept`: whether a supervisor has the dead minder's socket. Raises OSError."""
+    def guard(self, port: int, inherited: Optional[int], hold: Callable[[], socket.socket], first: Optional[int]) -> None:
+        """`inherited`: the descriptor that a dead minder had; `hold` binds the port; `first`: the inode of the socket that had
+        guarded it when the task began, which its processes may still have. Raises OSError."""
         taken = _listening(inherited, port)
-        if taken is not None:  # with its filter, which may have learned addresses
-            self._held[port], self._behind[port] = taken, False
-            return True
-        listened = bool(sockets.listeners(port))
+        if taken is not None:  # with its filter
+            before = 0 if _inode(taken) == first else len(_others(port, taken))
+            self._held[port], self._order[port] = taken, (before, 0 if before else 1)
+            return
         held = hold()
-        self._held[port], self._behind[port] = held, listened
-        if _port_of(held) != port or (listened and kept()):
-            return False
-        if not listened:
-            self._attach(port)  # at no moment it listens without
-        # listen() and the next run look at what connections leave behind (TIME_WAIT). No other socket can listen beside this one.
+        self._held[port], self._order[port] = held, _FIRST
+        if _port_of(held) != port:
+            return
+        others = _others(port, held)
+        if others:  # the task's; where one of ours is there, it has the filter, and this one gets its place when it closes
+            self._order[port] = None if str(first) in others else (len(others), 0)
+        self._listen(port)
+
+    def _listen(self, port: int) -> None:
+        held = self._held[port]
+        # The next run looks at what connections leave behind (TIME_WAIT). No other user can listen beside this one.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.setblocking(False)
+        # With a filter of its own, listen() takes TIME_WAIT for a conflict. Without, it comes to no harm: it is alone, or comes
+        # behind a task that is open to all so far, or behind a socket that has the filter.
         held.listen(_BACKLOG)
-        self._attach(port)  # by listen() it joined the group of the task's socket, if there is one
-        return True
+        self._attach(port)
 
     def begin(self) -> None:
         """From now on strangers are hung up on."""
-        for held in self._held.values():
-            held.setblocking(False)
-        threading.Thread(target=self._loop, daemon=True).start()
+        self._end_seen, self._end = socket.socketpair()
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
 
     # --- for the minder
 
     def descriptors(self) -> Dict[str, int]:
         """For descriptors.leave."""
-        return {_NAME + str(port): held.fileno() for port, held in self._held.items() if _listens(held)}
+        return descriptors.of_ports({port: held.fileno() for port, held in self._held.items() if _listens(held)})
 
     def open_to_all(self) -> Dict[int, str]:
         """Port -> the address at which a program listens apart from the group that the filter covers."""
@@ -75,10 +91,9 @@ class GuardedPorts:
         return tcp_diag.open_to_all(list(self._held), held)
 
     def is_admitted(self, address: str) -> bool:
-        try:
-            one = peer_filter.prefix(address)
-        except ValueError:
+        if not _is_address(address):
             return False
+        one = peer_filter.prefix(address)
         return one in self._admitted or peer_filter.is_loopback(one)
 
     def admit(self, address: str) -> bool:
@@ -86,22 +101,51 @@ class GuardedPorts:
         with self._lock:
             if self.is_admitted(address):
                 return False
-            self._addresses.append(address)
+            if len(self.learned) >= MOST_LEARNED:
+                raise OSError(errno.ENOMEM, "a host of the run came from too many addresses")
+            before, self.learned = self.learned, (*self.learned, address)
+            try:
+                for port, held in self._held.items():
+                    if _listens(held):
+                        self._attach(port)
+            except OSError:
+                self.learned = before
+                raise
             self._admitted.add(peer_filter.prefix(address))
-            for port, held in self._held.items():
-                if _listens(held):
-                    self._attach(port)
             return True
 
     def before_start(self, port: Optional[int]) -> None:
-        """No task listens on that port now: the next one to listen is behind our socket."""
+        """No process of a task listens on that port now: the next one to listen is behind our socket. Raises OSError."""
         with self._lock:
-            if port is not None and self._behind.get(port) and _listens(self._held[port]):
-                self._behind[port] = False
+            if port is None or port not in self._held:
+                return
+            if _others(port, self._held[port]) or not _listens(self._held[port]):
+                self._renew(port)
+            elif self._order[port] != _FIRST:
+                self._order[port] = _FIRST
                 self._attach(port)
 
+    def _renew(self, port: int) -> None:
+        """In place of one that does not listen, or behind what processes hold that got away from the run."""
+        before = self._held[port]
+        try:
+            self._held[port] = sockets.hold(port, beside=True)
+        except OSError:
+            return  # a process has the port alone: no task listens there
+        if _listens(before):
+            before.shutdown(socket.SHUT_RDWR)  # in every process that has it, and while the other thread waits for it
+        before.close()
+        others = len(_others(port, self._held[port]))
+        self._order[port] = (others, others + 1)
+        self._listen(port)
+
     def close(self) -> None:
+        """This process needs them no longer."""
         self._closed = True
+        if self._thread is not None:
+            self._end.close()
+            self._thread.join(_END_WITHIN_S)  # a socket that it waits for stays open
+            self._end_seen.close()
         for held in self._held.values():
             held.close()
         self._held = {}
@@ -109,15 +153,18 @@ class GuardedPorts:
     # --- one port
 
     def _attach(self, port: int) -> None:
-        peers, others = (0, 1) if self._behind[port] else (1, 0)
-        steering.attach(self._held[port], peer_filter.program(self._addresses, peers, others))
+        order = self._order[port]
+        if order is not None:
+            steering.attach(self._held[port], peer_filter.program(self._planned + self.learned, peers=order[1], others=order[0]))
 
     def _loop(self) -> None:
         while not self._closed:
             try:
-                ready = select.select([held for held in self._held.values() if _listens(held)], [], [], 1.0)[0]
-                for held in ready:
-                    self._hang_up(held)
+                held = [each for each in self._held.values() if _listens(each)]
+                ready = select.select([self._end_seen, *held], [], [], 1.0)[0]
+                for each in held:
+                    if each in ready:
+                        self._hang_up(each)
             except Exception:  # noqa: BLE001 - strangers are kept out all the same, and peers try again
                 if not self._closed:
                     thread_errors.report_once("hanging up on strangers")
@@ -129,13 +176,13 @@ class GuardedPorts:
                 caller, address = held.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
+            except OSError:
+                if _listens(held):  # it was not closed meanwhile
+                    raise
+                return
             if not self.is_admitted(str(address[0])):
                 caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             caller.close()
-
-
-def inherited_port(inherited: Dict[str, int], port: int) -> Optional[int]:
-    return inherited.get(_NAME + str(port))
 
 
 def _listening(descriptor: Optional[int], port: int) -> Optional[socket.socket]:
@@ -147,6 +194,13 @@ def _listening(descriptor: Optional[int], port: int) -> Optional[socket.socket]:
     except OSError:
         return None
     return one if _port_of(one) == port and _listens(one) else None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(peer_filter.prefix(text))
+    except ValueError:
+        return False
 
 
 def _port_of(held: socket.socket) -> int:
@@ -161,3 +215,12 @@ def _listens(held: socket.socket) -> bool:
         return bool(held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     except OSError:
         return False
+
+
+def _inode(held: socket.socket) -> int:
+    return os.fstat(held.fileno()).st_ino
+
+
+def _others(port: int, held: socket.socket) -> Set[str]:
+    """The inodes of the other sockets that listen on the port."""
+    return sockets.listeners(port) - {str(_inode(held))}

@@ -11,7 +11,6 @@ import socket
 import time
 
 from tfdeploy.agent.annotations import Iterable, Optional, Set
-from tfdeploy.agent.host import tcp_diag
 
 _LISTEN = "0A"
 
@@ -71,6 +70,8 @@ def _bind(held: socket.socket, port: int) -> None:
 
 def listeners(port: int) -> Set[str]:
     """The inodes of the sockets that listen on `port`, IPv4 and IPv6."""
+    from tfdeploy.agent.host import tcp_diag  # a supervisor whose task has no port never needs it
+
     told = tcp_diag.listening()
     if told is not None:
         return {str(inode) for inode, its_port in told.items() if its_port == port}
@@ -93,9 +94,9 @@ def _listed(port: int) -> Set[str]:
     return inodes
 
 
-def listens(pids: Iterable[int], port: int) -> bool:
-    """Whether one of these processes listens on `port`."""
-    wanted = {"socket:[%s]" % inode for inode in listeners(port)}
+def listens(pids: Iterable[int], port: int, but: Optional[int] = None) -> bool:
+    """Whether one of these processes listens on `port`, the socket with the inode `but` left out."""
+    wanted = {"socket:[%s]" % inode for inode in listeners(port) - {str(but)}}
     return bool(wanted) and any(wanted & _files(pid) for pid in pids)
 
 

@@ -17,7 +17,7 @@ import time
 from contextlib import contextmanager
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any, Callable, Iterator, List, Optional, Tuple
+from tfdeploy.agent.annotations import Any, Iterator, List, Tuple
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.run import keep_receive
@@ -36,16 +36,13 @@ File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
 class KeepOffer:
-    """Answers questions of other minders: this host's keep, or the signs of its tasks."""
+    """Answers other minders that ask for this host's keep."""
 
-    def __init__(self, paths: RunPaths, part: wire.HostPart, signs: Optional[Callable[[ssl.SSLSocket], None]] = None) -> None:
-        self._paths, self._part, self._signs = paths, part, signs
+    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
+        self._paths, self._part = paths, part
 
-    def answer(self, host: str, question: Any, channel: ssl.SSLSocket) -> None:
+    def answer(self, question: Any, channel: ssl.SSLSocket) -> None:
         """Raises OSError, ValueError; then the connection ends, and the other side asks again."""
-        if isinstance(question, dict) and "signs" in question and self._signs is not None:
-            self._signs(channel)
-            return
         if not isinstance(question, dict) or "keep" not in question:
             raise ValueError("an unknown question")
         root = layout.keep_dir(self._paths.workdir, self._paths.job, "")

@@ -9,7 +9,6 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 from tfdeploy.agent.host.atomic import write_bytes
 from tfdeploy.agent.mesh import shared_state
-from tfdeploy.agent.mesh.keep_transfer import KeepFetch
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import actions, held_ports, restart, unminded
@@ -20,6 +19,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.mesh.keep_transfer import KeepFetch
     from tfdeploy.agent.shapes import Abort
 
 
@@ -31,15 +31,14 @@ class Effects:
         store: StateStore,
         supervisors: Supervisors,
         mesh: Optional[Mesh],
-        keep: Optional[KeepFetch],
         holders: List[socket.socket],
         own_ports: held_ports.OwnPorts,
         guarded: Optional[GuardedPorts] = None,
     ) -> None:
         self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
-        self._mesh, self._keep, self._holders, self._own_ports = mesh, keep, holders, own_ports
+        self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
-        self._ports = {spec.task: spec.port for spec in part.tasks}
+        self._keep: Optional[KeepFetch] = None  # before the gang has started again
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,
@@ -99,8 +98,6 @@ class Effects:
 
     def _start(self, action: actions.Start) -> bool:
         self._own_ports.release(action.task)
-        if self._guarded is not None:
-            self._guarded.before_start(self._ports[action.task])
         return self._supervisors.start(action.task, action.attempt, action.round)
 
     def _end(self, action: actions.End) -> bool:
@@ -114,7 +111,13 @@ class Effects:
         return reap.give_up(self._paths, action.task, action.reason)
 
     def _supply(self, action: actions.Supply) -> bool:
-        if self._keep is None or not self._keep.has_arrived(action.n):
+        if self._mesh is None:
+            return False
+        if self._keep is None:
+            from tfdeploy.agent.mesh.keep_transfer import KeepFetch
+
+            self._keep = KeepFetch(self._paths, self._part, self._mesh)
+        if not self._keep.has_arrived(action.n):
             return False
         self._store.state.supplied = action.n
         self._store.note_change()

@@ -7,9 +7,8 @@ import socket
 from functools import partial
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional
 from tfdeploy.agent.host import sockets
-from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -34,17 +33,18 @@ def hold(part: wire.HostPart, beside: bool) -> List[socket.socket]:
     return [_hold(spec.port, beside) for spec in part.tasks if spec.port is not None]
 
 
-def guard(paths: RunPaths, part: wire.HostPart, beside: bool) -> Optional[GuardedPorts]:
-    """The same, closed to strangers; None: this run's ports are open. Raises PortTaken."""
+def guard(paths: RunPaths, part: wire.HostPart, beside: bool, learned: Iterable[str]) -> Optional[GuardedPorts]:
+    """The same, closed to strangers; None: this run's ports are open. `learned`: addresses of its hosts that were proved later.
+    Raises PortTaken."""
     if part.protect == "none":
         return None
-    from tfdeploy.agent.host import descriptors, guarded_ports
+    from tfdeploy.agent.host import descriptors
+    from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
-    given, guarded = descriptors.take(), guarded_ports.GuardedPorts(part.allowed)
-    for port in [spec.port for spec in part.tasks if spec.port is not None]:
-        inherited = guarded_ports.inherited_port(given, port)
+    given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned)
+    for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:
-            guarded.guard(port, inherited, partial(_hold, port, beside), partial(_is_kept, paths, part, port))
+            guarded.guard(port, descriptors.of_port(given, port), partial(_hold, port, beside), paths.status(task).guard_inode)
         except OSError as error:
             raise PortTaken(port) from error
     guarded.begin()
@@ -56,12 +56,6 @@ def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     found = guarded.open_to_all()
     words = "port %d is open to everybody: its program listens on %s, apart from the port that is held for it"
     return {spec.task: words % (spec.port, found[spec.port]) for spec in part.tasks if spec.port in found}
-
-
-def _is_kept(paths: RunPaths, part: wire.HostPart, port: int) -> bool:
-    """Whether a supervisor has a socket that listens on the port: a dead minder's."""
-    pids = [paths.status(spec.task).supervisor_pid for spec in part.tasks if is_locked(paths.supervisor_lock(spec.task))]
-    return sockets.listens([pid for pid in pids if pid], port)
 
 
 def _hold(port: int, beside: bool) -> socket.socket:

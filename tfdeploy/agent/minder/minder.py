@@ -15,12 +15,12 @@ import threading
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
 from tfdeploy.agent.host.flock import is_locked, take_lock
-from tfdeploy.agent.mesh import keep_transfer, shared_state, told_end
+from tfdeploy.agent.mesh import shared_state, told_end
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import decide, held_ports, restart, unminded
@@ -34,6 +34,8 @@ from tfdeploy.agent.run.find import place
 from tfdeploy.agent.run.folder import WORDS, RunPaths
 
 if TYPE_CHECKING:
+    from ssl import SSLSocket
+
     from tfdeploy.agent.host.guarded_ports import GuardedPorts
     from tfdeploy.agent.minder.firewall import Firewall
     from tfdeploy.agent.shapes import Word
@@ -87,30 +89,37 @@ class Minder:
 
             self.firewall = firewall.stand(self.paths, self.part, self.takes_over, self.store.journal)
         beside = self.takes_over and not self.rebooted
-        self.guarded = held_ports.guard(self.paths, self.part, beside)
+        self.guarded = held_ports.guard(self.paths, self.part, beside, self.state.learned)
         holders = held_ports.hold(self.part, beside) if self.guarded is None else []
         self.supervisors.guarded = self.guarded
         if not self.takes_over:
             self.own_ports.hold()
-        signs = SignsAnswer()
-        self.mesh = self._join_mesh(signs)
-        keep = None if self.mesh is None else keep_transfer.KeepFetch(self.paths, self.part, self.mesh)
+        self.signs = SignsAnswer()
+        self.mesh = self._join_mesh()
         self.effects = Effects(
-            self.paths, self.part, self.store, self.supervisors, self.mesh, keep, holders, self.own_ports, self.guarded
+            self.paths, self.part, self.store, self.supervisors, self.mesh, holders, self.own_ports, self.guarded
         )
-        self.monitor = Monitor(self.paths, self.part, self.mesh, signs, self.wake)
+        self.monitor = Monitor(self.paths, self.part, self.mesh, self.signs, self.wake)
         self._listen_to_signals()
         self._begin_state()
         self.store.journal("takes over" if self.takes_over else "prepared")
 
-    def _join_mesh(self, signs: SignsAnswer) -> Optional[Mesh]:
+    def _join_mesh(self) -> Optional[Mesh]:
         own = next((one for one in self.part.mesh if one.host == self.part.host), None)
         certs = self.paths.certificates()
         if own is None or len(self.part.mesh) < 2 or not certs:
             return None
         listener = held_ports.claim(own.port, self.takes_over)
-        offer = keep_transfer.KeepOffer(self.paths, self.part, signs.answer)
-        return Mesh(self.part, certs, listener, self.store.known, self.wake, offer.answer, self.guarded)
+        return Mesh(self.part, certs, listener, self.store.known, self.wake, self._answer, self.guarded)
+
+    def _answer(self, host: str, question: Any, channel: SSLSocket) -> None:
+        """Another minder asks for the signs of this host's tasks, or its keep. Raises OSError, ValueError: it asks again."""
+        if isinstance(question, dict) and "signs" in question:
+            self.signs.answer(channel)
+            return
+        from tfdeploy.agent.mesh.keep_transfer import KeepOffer
+
+        KeepOffer(self.paths, self.part).answer(question, channel)
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
@@ -299,6 +308,7 @@ class Minder:
         if self.guarded is not None and now >= self.next_open:
             self.next_open = now + OPEN_S
             self.store.note_open_ports(held_ports.open_tasks(self.part, self.guarded))
+            self.store.note_learned(list(self.guarded.learned))
 
     # --- after the end
 

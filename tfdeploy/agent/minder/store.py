@@ -10,7 +10,7 @@ import random
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Set
 from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -43,6 +43,7 @@ class StateStore:
         wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
         if wrong is not None:  # the other hosts send theirs again; counts begin anew
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
+            self.state.learned = []
             self.state.round = self.state.first_death = None
             self.journal("forgot", why="%s: %s" % (layout.STATE, wrong))
         said = self.paths.known()
@@ -98,6 +99,12 @@ class StateStore:
             for task in sorted(set(found) - set(self.state.open_ports)):
                 self.journal("open", task=task, why=found[task])
             self.state.open_ports = found
+            self.note_change()
+
+    def note_learned(self, addresses: List[str]) -> None:
+        """Addresses of hosts of the run that the plan did not know."""
+        if addresses != self.state.learned:
+            self.state.learned = addresses
             self.note_change()
 
     def note_health(self, health: Dict[str, Health]) -> None:

@@ -30,9 +30,7 @@ class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        self.guarded: Optional[GuardedPorts] = (
-            None  # each supervisor gets these sockets: the last one to close them opens the port
-        )
+        self.guarded: Optional[GuardedPorts] = None  # each supervisor gets its sockets: the last one to close them opens the port
         self._readers: Dict[str, MessageReader] = {}
         self._output: Dict[str, LastOutput] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
@@ -52,15 +50,16 @@ class Supervisors:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **self._left(),
+                **self._left(task),
             )
         self._begun[task] = attempt, round_number
         return True
 
-    def _left(self) -> Dict[str, Any]:
+    def _left(self, task: str) -> Dict[str, Any]:
         """For Popen."""
         if self.guarded is None:
             return {}
+        self.guarded.before_start(next(spec.port for spec in self._part.tasks if spec.task == task))
         from tfdeploy.agent.host import descriptors
 
         return descriptors.leave(self.guarded.descriptors())

@@ -8,16 +8,18 @@ from tfdeploy.agent.host import sockets
 
 
 class Readiness:
-    """Of one attempt. `pids`: the task's living processes; `age_s`: seconds since its start."""
+    """Of one attempt. `pids`: the task's living processes; `age_s`: seconds since its start; `guard`: the inode of a socket that
+    they have and that is no server's."""
 
-    def __init__(self, spec: wire.TaskSpec) -> None:
+    def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec
+        self._guard = guard
         self.tensorflow = False  # seen mapped by one of its processes, at any time
 
     def is_up(self, pids: Iterable[int], age_s: float) -> bool:
         pids = list(pids)
         port = self._spec.port
-        if port is not None and sockets.listens(pids, port):
+        if port is not None and sockets.listens(pids, port, self._guard):
             return True
         self.tensorflow = self.tensorflow or any(_maps_tensorflow(pid) for pid in pids)
         return age_s >= self._spec.ready_after_s and not self.awaits_port

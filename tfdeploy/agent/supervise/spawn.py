@@ -58,8 +58,9 @@ def environment(
     return env
 
 
-def spawn(argv: "list[str]", env: Dict[str, str], cwd: str) -> Tuple[int, int, int]:
-    """Starts it in its own session; it dies with this process. Returns its pid and the descriptors of its two pipes.
+def spawn(argv: "list[str]", env: Dict[str, str], cwd: str, kept: "tuple[int, ...]" = ()) -> Tuple[int, int, int]:
+    """Starts it in its own session; it dies with this process. `kept`: descriptors that it gets, with the same numbers.
+    Returns its pid and the descriptors of its two pipes.
 
     Raises OSError."""
     parent = os.getpid()
@@ -71,6 +72,7 @@ def spawn(argv: "list[str]", env: Dict[str, str], cwd: str) -> Tuple[int, int, i
         cwd=cwd,
         env=env,
         start_new_session=True,
+        pass_fds=kept,
         preexec_fn=lambda: processes.die_with_parent(parent),
         bufsize=0,
     )

@@ -15,7 +15,7 @@ import sys
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import take_lock
 from tfdeploy.agent.log.format import LogWriter
@@ -50,11 +50,13 @@ class Supervisor:
         self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
         self.secrets = paths.secrets()
         self.mask = _mask(self.secrets)
-        self.ready = Readiness(self.spec)
+        self.left, self.guard = _inherited(self.part, self.spec.port)
+        self.ready = Readiness(self.spec, _inode(self.guard))
         self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
         self.status.boot_id = processes.boot_id()
         self.status.round = round_number
         self.status.supervisor_pid = os.getpid()
+        self.status.guard_inode = _inode(self.guard)
         self.saved = True
         self.pipes: Dict[int, int] = {}  # descriptor -> stream
         self.poll = select.poll()
@@ -62,7 +64,6 @@ class Supervisor:
         self.oom_before = processes.oom_kills()
         self.main_ended = False
         self.term_received = False
-        self.left = _left(self.part)
         self.folder_watch = FolderWatch(self.folder)
         self.stopping = False  # asked to, while the program ran
         self.failure: Optional[str] = None  # a failure that the exit code does not show
@@ -104,7 +105,8 @@ class Supervisor:
         self.status.started = clock.now(self.part)
         self.born = time.monotonic()
         try:
-            pid, out, err = spawn.spawn(self.spec.argv, env, self.paths.cwd)
+            kept = () if self.guard is None else (self.guard,)
+            pid, out, err = spawn.spawn(self.spec.argv, env, self.paths.cwd, kept)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.main_ended = True
             self.failure = "cannot start %s: %s" % (self.spec.argv[0], error)
@@ -307,13 +309,19 @@ def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
     return Mask(secrets.values())
 
 
-def _left(part: wire.HostPart) -> Dict[str, Any]:
-    """What this process got from the minder, for the next one: arguments for Popen. Imported only where ports are protected."""
+def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any], Optional[int]]:
+    """What this process got from the minder, for the next one: arguments for Popen. And of that the socket that keeps `port`
+    closed to strangers, which the task gets too: `kill -9` of all of the agent must not open a port at which it listens."""
     if part.protect == "none":
-        return {}
+        return {}, None
     from tfdeploy.agent.host import descriptors
 
-    return descriptors.leave(descriptors.take())
+    given = descriptors.take()
+    return descriptors.leave(given), descriptors.of_port(given, port)
+
+
+def _inode(descriptor: Optional[int]) -> Optional[int]:
+    return None if descriptor is None else os.fstat(descriptor).st_ino
 
 
 def main(argv: List[str]) -> int:
