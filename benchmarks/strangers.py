@@ -42,11 +42,12 @@ ROLES = {
     "mirrored": {"worker": ["n1", "n2"]},
     "coordinator": {"ps": ["n1"], "chief": ["n1"], "worker": ["n2"]},
 }
-# What is killed, one after the other is up again; a gang starts again as a whole. "both": the task's process and its minder.
+# What is killed, one after the other is up again; a gang starts again as a whole. "both": the task's process and its minder;
+# "agent": its supervisor and its minder, where another supervisor of the host starts the next minder.
 STRIKES = {
-    "async": ("task worker:0", "minder worker:0", "supervisor worker:1", "task ps:0", "both worker:1"),
+    "async": ("task worker:0", "minder worker:0", "supervisor worker:1", "task ps:0", "both worker:1", "agent worker:0"),
     "mirrored": ("task worker:1", "minder worker:0", "supervisor worker:0", "both worker:1"),
-    "coordinator": ("task worker:0", "minder worker:0", "task ps:0", "supervisor chief:0", "both ps:0"),
+    "coordinator": ("task worker:0", "minder worker:0", "task ps:0", "supervisor chief:0", "both ps:0", "agent ps:0"),
 }
 JOB = """name: {job}
 mode: {mode}
@@ -178,11 +179,12 @@ class Knocked:
             "supervisor": [before["supervisor_pid"]],
             "minder": [minder],
             "both": [minder, before["pid"]],
+            "agent": [minder, before["supervisor_pid"]],
         }
         kill(self.operator, host, *pids[what])
 
         def again() -> bool:
-            if what in ("minder", "both") and self._minder(host) == minder:
+            if what in ("minder", "both", "agent") and self._minder(host) == minder:
                 return False
             now = task_status(self.operator, self.run, self.job, host, task)
             return what == "minder" or bool(now["attempt"] > before["attempt"] and now["state"] == "running")
