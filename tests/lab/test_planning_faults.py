@@ -102,7 +102,8 @@ def test_a_public_address_needs_consent(operator: Tfdeploy) -> None:
     error = refused(operator, "public")
     assert "n3 would stand in the cluster at the public address 8.8.8.8" in error and "--allow-public" in error, error
     said = operator.run("launch", "--dry-run", "--allow-public", exit_code=0)
-    assert "run graphs from whoever reaches their ports" in said.stdout + said.stderr
+    assert "n3 stands in the cluster at the public address 8.8.8.8" in said.stdout + said.stderr
+    assert "on n3 8.8.8.8): protect: " in said.stdout + said.stderr
 
 
 SMI = """#!/bin/sh

@@ -66,20 +66,33 @@ def connect(address):
     while True:
         try:
             return socket.create_connection((host, int(port)))
-        except ConnectionRefusedError:
+        except ConnectionError:
+            time.sleep(0.1)
+
+
+def first_step(address):
+    """A server that does not listen yet hangs up, or refuses: gRPC tries again too."""
+    while True:
+        one = connect(address)
+        try:
+            one.sendall(b"x" * CHUNK)
+            receive(one)
+            return one
+        except (ConnectionError, EOFError):
+            one.close()
             time.sleep(0.1)
 
 
 def work(args, me):
-    step = 0
-    one = connect(args.ps_hosts.split(",")[0])
+    step = 1
+    one = first_step(args.ps_hosts.split(",")[0])
     while True:
-        one.sendall(b"x" * CHUNK)
-        receive(one)
-        step += 1
         if me == args.leaves and step == 10:
             return
         time.sleep(0.3)
+        one.sendall(b"x" * CHUNK)
+        receive(one)
+        step += 1
 
 
 def main():
