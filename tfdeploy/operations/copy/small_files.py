@@ -6,10 +6,11 @@ The host sends what it was asked for, in as many bytes as it had listed, or the 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from tfdeploy.errors import BadAnswer
+from tfdeploy.errors import BadAnswer, HostFailed
 from tfdeploy.model.answers.files import FETCH_READ, FileRead
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.listing import FoundFile
@@ -19,6 +20,7 @@ from tfdeploy.transport.protocols import Session
 SMALL_BYTES = 4 << 20  # a file that is larger comes by rsync
 ROUND_BYTES, ROUND_FILES = 32 << 20, 500  # of one request
 SILENCE_S = 600.0
+LEAST_BYTES_S = 4096  # as of logs, beyond SILENCE_S for each round
 
 
 def read_small(
@@ -26,15 +28,18 @@ def read_small(
 ) -> None:
     """Writes them to `staging`, under the same paths. `on_bytes`: how many more have come.
 
-    Raises BadAnswer, AgentError, HostUnreachable; Refused and OSError where this machine has no place for them.
+    Raises BadAnswer, AgentError, HostUnreachable, HostFailed (too slow), Refused and OSError (no place for them here).
     """
     for batch in _rounds(wanted):
         asked = {one.path: one.size for one in batch}
+        give_up = time.monotonic() + SILENCE_S + sum(asked.values()) / LEAST_BYTES_S
         stream = session.agent().stream(
             FETCH_READ, {**args, "files": [list(each) for each in asked.items()]}, silence_s=SILENCE_S
         )
         try:
             for item, blob in islice(stream, len(batch)):
+                if time.monotonic() > give_up:
+                    raise HostFailed("it sends its files too slowly", where=session.host.name, next="the same command goes on")
                 if _is_whole(item, blob, asked, session.host.name):
                     _write(staging, item, blob)
                     on_bytes(len(blob))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.errors import BadAnswer, Refused
+from tfdeploy.errors import BadAnswer, HostFailed, Refused
 from tfdeploy.model.answers.files import FileRead
 from tfdeploy.model.listing import FoundFile
 from tfdeploy.operations.copy import small_files
@@ -89,6 +90,13 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "to" / "a").symlink_to(tmp_path / "victim")
     read(Host((("a", 5, 0o644), b"abc")), tmp_path / "to", LISTED[:1])
     assert not (tmp_path / "victim").exists() and not os.path.islink(tmp_path / "to" / "a")
+
+
+def test_a_host_that_sends_too_slowly_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 700.0)
+    monkeypatch.setattr(small_files, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with pytest.raises(HostFailed, match="too slowly"):
+        read(Host((("a", 7, 0o644), b"abc")), tmp_path / "to")
 
 
 def test_a_request_is_of_few_files_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
