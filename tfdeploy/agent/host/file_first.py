@@ -6,17 +6,17 @@ import os
 import stat
 
 from tfdeploy.agent.annotations import Optional, Tuple
+from tfdeploy.agent.host import file_sum
 
 
 def read(path: str, length: int) -> Optional[Tuple[bytes, int, int]]:
     """(its first `length` bytes, mtime_ns, mode). None: no file, shorter than that, or a disk that gives errors."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+    descriptor = file_sum.open_file(path)
+    if descriptor is None:
         return None
     try:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size < length:
+        if about.st_size < length:
             return None
         parts, left = [], length
         while left > 0:
