@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Collection,
         Deque,
         Dict,
+        FrozenSet,
         Iterable,
         Iterator,
         List,
@@ -31,7 +32,7 @@ else:
         def __class_getitem__(cls, _):
             return cls
 
-    BinaryIO = Callable = Collection = Deque = Dict = Iterable = Iterator = List = Mapping = Any
+    BinaryIO = Callable = Collection = Deque = Dict = FrozenSet = Iterable = Iterator = List = Mapping = Any
     Optional = Sequence = Set = Tuple = Type = Union = V = Any
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Collection",
     "Deque",
     "Dict",
+    "FrozenSet",
     "Iterable",
     "Iterator",
     "List",

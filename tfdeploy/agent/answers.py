@@ -100,6 +100,24 @@ class Changed(TypedDict):
 
 class DataState(TypedDict):
     digest: str
+    attributes: str
+
+
+class DataLack(TypedDict):
+    lacking: str  # zlib in base64 of a bitmap over the rows of the listing, the first row in the lowest bit of the first byte
+    lacking_bytes: int
+    folder_id: str  # of the folder, for hosts that share one
+
+
+class Joined(TypedDict, total=False):
+    port: Optional[int]  # the first item
+    have: int
+    received: int
+    failed: List[str]  # [parent, word, why]
+
+
+class Wanted(TypedDict):
+    wanted: str  # bitmap of pieces, in hexadecimal
 
 
 class Folder(TypedDict):

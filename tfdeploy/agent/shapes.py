@@ -232,6 +232,7 @@ class DataMarker(TypedDict):
     v: int
     time: float
     name: str
+    id: str  # random: hosts that share the folder see the same one
 
 
 class DataRecord(TypedDict):
@@ -240,6 +241,7 @@ class DataRecord(TypedDict):
     v: int
     time: float
     digest: str
+    attributes: str  # "": not recorded, by an older version or because rsync brought it
 
 
 class ReleaseRecord(TypedDict, total=False):

@@ -30,6 +30,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
+from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.pack import Packer
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
@@ -72,6 +73,7 @@ class Synced:
     bytes_sent: int = 0
     seconds: float = 0.0
     sent: list[str] = field(default_factory=list)  # "code", "data digits"
+    source: str | None = None  # the host that fed it data; "" and None: this machine
 
 
 def inside(job: Job, source: str) -> str | None:
@@ -100,13 +102,25 @@ def sync(
         done = Synced(shipment.manifest.release)
         agent = session.agent()
         _send_code(session, agent, shipment, done, emit)
-        for name, listing in shipment.data.items():
-            send_data(session, agent, shipment.job, name, listing, done, emit)
         done.seconds = time.monotonic() - began
-        emit_transfer(emit, session.host.name, "all", "done", done.bytes_sent, done.bytes_sent)
         return done
 
-    return fleet.each(hosts, one, on_done=on_done)
+    results = fleet.each(hosts, one, on_done=on_done)
+    began = time.monotonic()
+    live = tuple(host for host in hosts if isinstance(results[host.name], Synced))
+    for name, outcome in send_data_sets(fleet, live, shipment.job, shipment.data, emit).items() if shipment.data else ():
+        done = results[name]
+        if isinstance(outcome, TfdeployError):
+            results[name] = outcome
+        elif isinstance(done, Synced):
+            done.bytes_sent += outcome.received_bytes
+            done.sent += outcome.sets
+            done.source = outcome.source
+            done.seconds += time.monotonic() - began
+    for name, result in results.items():
+        if isinstance(result, Synced):
+            emit_transfer(emit, name, "all", "done", result.bytes_sent, result.bytes_sent)
+    return results
 
 
 def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: Synced, emit: Emit) -> None:
@@ -279,9 +293,9 @@ def data_refusals(
     def ask(session: Session) -> None:
         for name, listing in shipment.data.items():
             about = (session.agent(), shipment.job, name, listing, session.host.name)
-            place = _begin_data(*about, digest=listing.digest, ask=True)
+            place = _begin_data(*about, digest=listing.digest, ask=True, staged=True)
             if listing.is_folder and place.files > A_FEW and len(listing.names) < MOST_NAMES_BYTES:
-                place = _begin_data(*about, blob=listing.names, digest=listing.digest, ask=True)
+                place = _begin_data(*about, blob=listing.names, digest=listing.digest, ask=True, staged=True)
             if is_most(place.losing, place.files):
                 losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
 

@@ -1,6 +1,6 @@
 """A data set on the control machine -> its listing. Its content is not read: size and time show whether it changed.
 
-The digest is the agent's (wire.data_digest), so that both sides have the same digest for the same state.
+The listing is the agent's (agent/listing.py), so that both sides have the same digest for the same state.
 """
 
 from __future__ import annotations
@@ -8,15 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import listing, wire
+from tfdeploy.agent.listing import FOLDER, Listing, Strange
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.links import leads_out
-
-Row = tuple[str, int, int, str, str]  # path, size, mtime in whole seconds, "file" or "link", target
 
 
 @dataclass(frozen=True)
@@ -25,56 +23,53 @@ class DataListing:
 
     source: str
     is_folder: bool
+    rows: Listing = field(repr=False, compare=False)
     digest: str
-    total_bytes: int
-    files: int
+    attributes: str
     warnings: tuple[str, ...] = ()  # links that lead out of it
-    names: bytes = b""  # wire.name_key of each path, one after the other
     stamp: str = ""  # changes with any write; finer than the digest, and valid on this machine only
+
+    @property
+    def root(self) -> str:
+        """The folder that the paths of its rows are relative to."""
+        return self.source if self.is_folder else os.path.dirname(self.source)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.rows.total_bytes
+
+    @property
+    def names(self) -> bytes:
+        """wire.name_key of each path that is no folder, one after the other."""
+        return b"".join(wire.name_key(os.fsdecode(row.path)) for row in self.rows if row.kind != FOLDER)
 
 
 def read_data(path: Path) -> DataListing:
     """The listing of a folder or file. Raises ConfigError (missing) and Refused (empty, unreadable, strange)."""
     source = os.path.abspath(path)
     stamp = hashlib.sha256()
+
+    def look(path: bytes, found: os.stat_result) -> None:
+        stamp.update(b"%s\0%d %d %d %d\0" % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+
     try:
-        found = os.stat(source)
-        rows = list(_walk(source, stamp)) if stat.S_ISDIR(found.st_mode) else [_single(source, stamp)]
+        is_folder = stat.S_ISDIR(os.stat(source).st_mode)
+        if not is_folder and os.path.islink(source):
+            hint = f"name the file itself: {os.path.realpath(source)}"
+            raise Refused("the data set is a link to a file", where=source, next=hint)
+        rows = listing.walk(source, look) if is_folder else listing.single(source, look)
     except FileNotFoundError as error:
         raise ConfigError("the data set does not exist", where=source, next="correct `data:` in the job file") from error
+    except Strange as error:
+        raise Refused(str(error.strerror), where=str(error.filename), next="move it out of the data set") from error
     except OSError as error:
         raise Refused(f"the data set cannot be read: {error.strerror}", where=source, next="make it readable for you") from error
-    if not any(kind == "file" for _, _, _, kind, _ in rows):
+    if not rows.files:
         raise Refused("the data set holds no file to send", where=source, next="correct `data:` in the job file")
+    return DataListing(source, is_folder, rows, rows.digest(), rows.attributes(), _warnings(source, rows), stamp.hexdigest())
+
+
+def _warnings(source: str, rows: Listing) -> tuple[str, ...]:
     top = os.path.realpath(source)
-    outside = [
-        f"{row[0]} is a link out of the data set (to {row[4]})" for row in rows if row[4] and leads_out(top, row[0], row[4])
-    ]
-    total = sum(size for _, size, _, _, _ in rows)
-    digest, names = wire.data_digest(rows), b"".join(wire.name_key(row[0]) for row in rows)
-    return DataListing(source, stat.S_ISDIR(found.st_mode), digest, total, len(rows), tuple(outside), names, stamp.hexdigest())
-
-
-def _single(source: str, stamp: hashlib._Hash) -> Row:
-    if os.path.islink(source):
-        raise Refused("the data set is a link to a file", where=source, next=f"name the file itself: {os.path.realpath(source)}")
-    return _row(os.path.basename(source), source, os.lstat(source), stamp)
-
-
-def _walk(folder: str, stamp: hashlib._Hash, prefix: str = "") -> Iterator[Row]:
-    with os.scandir(os.path.join(folder, prefix)) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            path = prefix + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(folder, stamp, path + "/")
-            else:
-                yield _row(path, entry.path, entry.stat(follow_symlinks=False), stamp)
-
-
-def _row(path: str, place: str, found: os.stat_result, stamp: hashlib._Hash) -> Row:
-    stamp.update(os.fsencode(f"{path}\0{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}\0"))
-    if stat.S_ISLNK(found.st_mode):
-        return path, 0, 0, "link", os.readlink(place)
-    if not stat.S_ISREG(found.st_mode):
-        raise Refused("neither a file, a link nor a folder", where=place, next="move it out of the data set")
-    return path, found.st_size, found.st_mtime_ns // 1_000_000_000, "file", ""
+    links = ((os.fsdecode(row.path), os.fsdecode(row.target)) for row in rows if row.target)
+    return tuple(f"{path} is a link out of the data set (to {target})" for path, target in links if leads_out(top, path, target))

@@ -24,8 +24,20 @@ def begun(folder: str) -> float:
 
 def mark(folder: str) -> None:
     """Marks the folder as ours, and that a sync begins now. Raises OSError."""
-    marker: DataMarker = {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder)}
+    here = identity(folder) or os.urandom(16).hex()
+    marker: DataMarker = {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder), "id": here}
     atomic.write_json(_marker(folder), marker)
+
+
+def identity(folder: str) -> str:
+    """A random id of this folder, the same for all hosts that share it; "" where it has none. Raises OSError."""
+    return str((atomic.read_json(_marker(folder)) or {}).get("id") or "")
+
+
+def is_of(folder: str, digest: str, attributes: str) -> bool:
+    """Whether it is recorded as whole in exactly this state. Raises OSError."""
+    record = read(folder)
+    return record is not None and (record["digest"], record["attributes"]) == (digest, attributes)
 
 
 def read(folder: str) -> Optional[DataRecord]:
@@ -34,12 +46,13 @@ def read(folder: str) -> Optional[DataRecord]:
     if stored is None:
         return None
     time_s = stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0
-    return {"v": wire.VERSION, "time": time_s, "digest": str(stored.get("digest"))}
+    attributes = str(stored.get("attributes") or "")
+    return {"v": wire.VERSION, "time": time_s, "digest": str(stored.get("digest")), "attributes": attributes}
 
 
-def write(folder: str, digest: str) -> None:
-    """Records that the data set is whole. Raises OSError."""
-    record: DataRecord = {"v": wire.VERSION, "digest": digest, "time": time.time()}
+def write(folder: str, digest: str, attributes: str = "") -> None:
+    """Records that the data set is whole; `attributes`: as in listing.py, "" where they were not set. Raises OSError."""
+    record: DataRecord = {"v": wire.VERSION, "digest": digest, "time": time.time(), "attributes": attributes}
     atomic.write_json(_record(folder), record, durable=True)
 
 

@@ -1,40 +1,60 @@
 """`data.*`: folders of data that tfdeploy made, by a marker beside them, and whether they are whole.
 
-rsync fills them. A folder without the marker is never touched; one that is being filled has no record (data_record.py).
+A broadcast fills a staging folder (data_staging.py), rsync the folder itself. A folder without the marker is never touched; one
+that rsync is filling has no record (data_record.py).
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import stat
+import zlib
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.disk import free_of
-from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.fsync import changed_since, flush
+from tfdeploy.agent.listing import FOLDER
 from tfdeploy.agent.ownership import check
-from tfdeploy.agent.run import check_files, shown_plan, task_processes
-from tfdeploy.agent.run.find import host_names, run_names
-from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import data_record
+from tfdeploy.agent.serve import data_place, data_record, data_versions
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.data_staging import Staging, bits, walk
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import DataCommitted, DataPlace, DataState
+    from tfdeploy.agent.answers import DataCommitted, DataLack, DataPlace, DataState
 
 
 def state(call: Call) -> Optional[DataState]:
-    """{"digest"} of what lies there now, or None where it was never whole or a sync is under way."""
+    """{"digest", "attributes"} of the newest version that lies there, or None where it was never whole or a sync is under way."""
     folder = _folder(call)
-    found = _stored_digest(folder)
-    return None if found is None else {"digest": found}
+    data_versions.settle(call.context.workdir, call.name("job"), call.name("name"))
+    newest = data_versions.newest(folder)
+    record = data_record.read(newest)
+    if record is None or not os.path.isdir(newest):
+        return None
+    return {"digest": digest(newest), "attributes": record["attributes"]}
 
 
-def _stored_digest(folder: str) -> Optional[str]:
-    return digest(folder) if data_record.read(folder) is not None and os.path.isdir(folder) else None
+def lack(call: Call) -> DataLack:
+    """What this host lacks of the data set whose listing is the blob. From now on that is staged; nothing that runs read changes.
+
+    Raises VerbError bad_listing, not_ours, disk.
+    """
+    folder = _folder(call)
+    _check_ours(folder)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    data_record.mark(folder)
+    staging = Staging(folder)
+    lacking = staging.begin(call.blob, call.integer("reserve"))
+    wanted = staging.listing()
+    return {
+        "lacking": base64.b64encode(zlib.compress(bytes(lacking), 1)).decode("ascii"),
+        "lacking_bytes": sum(wanted.size(row) for row in bits(lacking)),
+        "folder_id": data_record.identity(folder),
+    }
 
 
 def begin(call: Call) -> DataPlace:
@@ -44,16 +64,11 @@ def begin(call: Call) -> DataPlace:
     """
     folder = _folder(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    if os.path.lexists(folder) and (not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)):
-        raise VerbError(
-            "not_ours",
-            "%s exists and was not made by tfdeploy" % folder,
-            where=folder,
-            next="move it away, or give the data set another name",
-        )
-    if os.path.lexists(folder):
+    _check_ours(folder)
+    if os.path.lexists(folder) and not call.flag("staged"):
         _refuse_live_run(call)
-    _check_room(folder, call.integer("bytes"))
+    if not call.flag("staged"):
+        _check_room(folder, call.integer("bytes"))
     if call.flag("ask"):
         return _losses(call, folder)
     data_record.mark(folder)
@@ -70,38 +85,36 @@ def _losses(call: Call, folder: str) -> DataPlace:
         return {"folder": folder}
     step = wire.NAME_KEY_BYTES
     coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
-    there = [not coming or wire.name_key(row[0]) in coming for row in rows(folder)]
+    there = [not coming or wire.name_key(path) in coming for path in paths(folder)]
     return {"folder": folder, "files": len(there), "losing": there.count(False)}
 
 
+def _check_ours(folder: str) -> None:
+    """Raises VerbError not_ours."""
+    if os.path.lexists(folder) and (not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)):
+        raise VerbError(
+            "not_ours",
+            "%s exists and was not made by tfdeploy" % folder,
+            where=folder,
+            next="move it away, or give the data set another name",
+        )
+
+
 def _refuse_live_run(call: Call) -> None:
-    """Runs of hosts that share the workdir count too: so locks decide, not this host's boot id."""
+    """rsync changes the folder itself. Raises VerbError live_run."""
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
-    for run in run_names(workdir, job):
-        plan = shown_plan.read(workdir, job, run)
-        if plan["data"] is not None and name not in plan["data"]:
-            continue
-        for host in host_names(workdir, job, run):
-            if not check_files.wrong(workdir, job, run, host) and _is_alive(RunPaths(layout.host_dir(workdir, job, run, host))):
-                if call.text("digest") and _stored_digest(_folder(call)) == call.text("digest"):
-                    return
-                operator = plan["operator"]
-                what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s"
-                raise VerbError(
-                    "live_run",
-                    what % (run, job, operator, name),
-                    next="tfdeploy stop %s, or sync when it has ended" % run,
-                    details={"run": run, "who": operator, "when": plan["created"]},
-                )
-
-
-def _is_alive(paths: RunPaths) -> bool:
-    """It has a minder or a supervisor, or processes that outlived both."""
-    if paths.state().phase == "ended":
-        return False
-    tasks = [spec.task for spec in paths.part().tasks]
-    locks = [paths.minder_lock, *(paths.supervisor_lock(task) for task in tasks)]
-    return any(is_locked(lock) for lock in locks) or bool(task_processes.members(paths, tasks)[0])
+    found = data_versions.live_run(workdir, job, name)
+    folder = _folder(call)
+    if found is None or (call.text("digest") and data_record.read(folder) and digest(folder) == call.text("digest")):
+        return
+    run, plan = found
+    what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s"
+    raise VerbError(
+        "live_run",
+        what % (run, job, plan["operator"], name),
+        next="tfdeploy stop %s, or sync when it has ended" % run,
+        details={"run": run, "who": plan["operator"], "when": plan["created"]},
+    )
 
 
 def commit(call: Call) -> DataCommitted:
@@ -110,6 +123,8 @@ def commit(call: Call) -> DataCommitted:
     Raises VerbError not_begun.
     """
     folder = _folder(call)
+    if call.flag("staged"):
+        return _commit_staged(call, folder)
     if not os.path.isdir(folder):
         raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
     found = digest(folder)
@@ -121,32 +136,50 @@ def commit(call: Call) -> DataCommitted:
     return {"digest": found, "ok": ok}
 
 
+def _commit_staged(call: Call, folder: str) -> DataCommitted:
+    """Puts in place what a broadcast brought: in the folder, or beside it while a live run reads that."""
+    staging = Staging(folder)
+    wanted = staging.listing()
+    lacking = staging.lacking(wanted)
+    if data_place.unready(staging, wanted, lacking):
+        return {"digest": "", "ok": False}
+    beside = data_versions.live_run(call.context.workdir, call.name("job"), call.name("name")) is not None
+    if beside and not data_record.is_of(staging.old, wanted.digest(), wanted.attributes()):
+        target = data_versions.beside(folder, data_versions.NEXT)
+        building = data_versions.beside(folder, "building")
+        new = data_place.place_beside(staging, wanted, lacking, building)
+        data_record.forget(target)
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(building, target)
+    else:
+        target = staging.old
+        data_record.forget(target)
+        new = data_place.place(staging, wanted, lacking)
+    found = digest(target)
+    ok = found == wanted.digest()
+    if ok:
+        flush(target, map(os.fsdecode, new))
+        data_record.write(target, found, wanted.attributes())
+        staging.remove()
+    return {"digest": found, "ok": ok}
+
+
 def _flush(folder: str) -> None:
     """Flushes to disk the files that changed since the sync began."""
     begun = data_record.begun(folder)
-    flush(folder, changed_since(folder, (path for path, _, _, kind, _ in rows(folder) if kind == "file"), begun))
+    flush(
+        folder, changed_since(folder, [path for path in paths(folder) if not os.path.islink(os.path.join(folder, path))], begun)
+    )
 
 
 def digest(folder: str) -> str:
-    """wire.data_digest of the folder. Raises VerbError strange for what is neither file, link nor folder."""
-    return wire.data_digest(rows(folder))
+    """Names the state of what lies there: Listing.digest. Raises VerbError strange for what is neither file, link nor folder."""
+    return walk(folder).digest()
 
 
-def rows(folder: str, prefix: str = "") -> Iterator[Tuple[str, int, int, str, str]]:
-    with os.scandir(os.path.join(folder, prefix)) as entries:
-        for entry in entries:
-            path = prefix + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name == layout.PARTIAL:
-                    continue  # partial files that the source no longer has
-                yield from rows(folder, path + "/")
-            elif entry.is_symlink():
-                yield path, 0, 0, "link", os.readlink(entry.path)
-            elif entry.is_file(follow_symlinks=False):
-                found = entry.stat(follow_symlinks=False)
-                yield path, found.st_size, int(found.st_mtime_ns // 1_000_000_000), "file", ""
-            else:
-                raise VerbError("strange", "%s is neither a file, a link nor a folder" % entry.path, where=entry.path)
+def paths(folder: str) -> Iterator[str]:
+    """Of all that is no folder."""
+    return (os.fsdecode(row.path) for row in walk(folder) if row.kind != FOLDER)
 
 
 def size_bytes(folder: str) -> int:
@@ -190,4 +223,4 @@ def _folder(call: Call) -> str:
     return folder
 
 
-VERBS = {"data.state": state, "data.begin": begin, "data.commit": commit}
+VERBS = {"data.state": state, "data.lack": lack, "data.begin": begin, "data.commit": commit}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "check": "check_links",
     "audit": "audit",
+    "broadcast": "broadcast",
     "data": "dataset",
     "env": "env",
     "fetch": "fetch",
@@ -38,8 +39,10 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
 }
 
 FENCED = (  # they change a job's files: only for a session that holds its lock, see lock.check_fence
+    "broadcast.join",
     "data.begin",
     "data.commit",
+    "data.lack",
     "env.make",
     "keep.begin",
     "keep.place",

@@ -33,6 +33,7 @@ class Changed(Answer):
 
 class DataState(Answer):
     digest: Digest
+    attributes: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Folder(Answer):
@@ -49,7 +50,9 @@ class DataPlace(Folder):
 
 
 class DataCommitted(Answer):
-    digest: Digest
+    """`digest`: of what lies there; "": not all of it has come."""
+
+    digest: Annotated[str, Meta(max_length=128)]
     ok: bool
 
 

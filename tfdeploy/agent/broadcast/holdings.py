@@ -1,0 +1,180 @@
+"""Which pieces of a broadcast this host has, and the sums that it knows. All threads of the member share it.
+
+Leaves are accepted only where their root, which came over this host's own SSH session, says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Set, Tuple
+from tfdeploy.agent.broadcast.piece_files import PieceFiles
+from tfdeploy.agent.pieces import Piece, Pieces
+
+KEPT_SEGMENTS = 8  # whose pieces' extents are kept in memory
+
+
+class WrongSum(ValueError):
+    """What was sent is not what its sum says."""
+
+
+class Ended(Exception):
+    """The broadcast has ended here."""
+
+
+class Holdings:
+    def __init__(self, cut: Pieces, files: PieceFiles) -> None:
+        self.cut, self._files = cut, files
+        self._changed = threading.Condition()
+        self._roots: Dict[int, bytes] = {}
+        self._leaves: Dict[int, bytes] = {}
+        self.known: List[int] = []  # segments whose leaves are known, in the order in which they came; it only grows
+        self._have: List[int] = [0] * cut.segments
+        self._looking: Dict[int, bool] = {}  # segments whose pieces are looked for on the disk now
+        self._writing: Set[Tuple[int, int]] = set()
+        self._extents: Dict[int, List[Piece]] = {}
+        self._listeners: List[Callable[[], None]] = []
+        self.have_bytes = 0
+        self.received_bytes = 0
+        self.ended = False
+
+    # --- sums
+
+    def add_roots(self, first: int, roots: List[bytes]) -> None:
+        with self._changed:
+            self._roots.update(enumerate(roots, first))
+            self._changed.notify_all()
+
+    def root(self, segment: int, within_s: float) -> bytes:
+        """Waited for. Raises Ended, WrongSum: it did not come."""
+        deadline = time.monotonic() + within_s
+        with self._changed:
+            while segment not in self._roots:
+                left_s = deadline - time.monotonic()
+                if self.ended:
+                    raise Ended()
+                if left_s <= 0 or not 0 <= segment < self.cut.segments:
+                    raise WrongSum("segment %d has no root" % segment)
+                self._changed.wait(left_s)
+            return self._roots[segment]
+
+    def roots(self) -> List[int]:
+        """The segments whose roots are known."""
+        with self._changed:
+            return sorted(self._roots)
+
+    def accept(self, segment: int, leaves: bytes, within_s: float) -> None:
+        """Leaves of a segment; then finds which of its pieces lie here already. Raises WrongSum, Ended, OSError."""
+        if (
+            pieces.root_of(leaves) != self.root(segment, within_s)
+            or len(leaves) != self.cut.count_in(segment) * pieces.LEAF_BYTES
+        ):
+            raise WrongSum("the sums of segment %d are wrong" % segment)
+        with self._changed:
+            while self._looking.get(segment):
+                self._changed.wait(1.0)
+            if segment in self._leaves:
+                return
+            self._looking[segment] = True
+        try:
+            found, count = 0, 0
+            for index, piece in enumerate(self.pieces_of(segment)):
+                if self._files.find(piece, pieces.leaf(leaves, index)):
+                    found |= 1 << index
+                    count += pieces.bytes_of(piece)
+            with self._changed:
+                self._leaves[segment] = leaves
+                self.known.append(segment)
+                self._have[segment] = found
+                self.have_bytes += count
+        finally:
+            with self._changed:
+                self._looking[segment] = False
+                self._changed.notify_all()
+        self._tell()
+
+    def leaves_here(self, segment: int) -> Optional[bytes]:
+        """The leaves of what lies here; None where some of it cannot be read."""
+        try:
+            return b"".join([pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)])
+        except OSError:
+            return None
+
+    def leaves(self, segment: int) -> bytes:
+        return self._leaves[segment]
+
+    # --- pieces
+
+    def lacking(self, segment: int) -> int:
+        """The bitmap of the pieces that are not here."""
+        return ((1 << self.cut.count_in(segment)) - 1) & ~self._have[segment]
+
+    def have(self, segment: int) -> int:
+        return self._have[segment]
+
+    def put(self, segment: int, index: int, content: memoryview) -> None:
+        """Checks a piece and puts it in place. One that is here already is dropped. Raises WrongSum, OSError."""
+        leaves = self._leaves.get(segment)
+        if leaves is None or not 0 <= index < self.cut.count_in(segment):
+            raise WrongSum("piece %d of segment %d was not asked for" % (index, segment))
+        piece = self.pieces_of(segment)[index]
+        if len(content) != pieces.bytes_of(piece) or pieces.leaf_of(content) != pieces.leaf(leaves, index):
+            raise WrongSum("piece %d of segment %d is wrong" % (index, segment))
+        with self._changed:
+            self.received_bytes += len(content)
+            if self._have[segment] >> index & 1 or (segment, index) in self._writing:
+                return
+            self._writing.add((segment, index))
+        try:
+            self._files.write(piece, content)
+            with self._changed:
+                self._have[segment] |= 1 << index
+                self.have_bytes += len(content)
+        finally:
+            with self._changed:
+                self._writing.discard((segment, index))
+        self._tell()
+
+    def read(self, segment: int, index: int) -> bytes:
+        """Raises OSError."""
+        return self._files.read(self.pieces_of(segment)[index])
+
+    @property
+    def complete(self) -> bool:
+        return self.have_bytes == self.cut.total_bytes
+
+    def pieces_of(self, segment: int) -> List[Piece]:
+        found = self._extents.get(segment)
+        if found is None:
+            found = self.cut.segment(segment)
+            with self._changed:
+                while len(self._extents) >= KEPT_SEGMENTS:
+                    del self._extents[next(iter(self._extents))]
+                self._extents[segment] = found
+        return found
+
+    # --- those who wait for a change
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """`changed` is called after each change, from any thread, and must not block."""
+        with self._changed:
+            self._listeners.append(changed)
+
+    def forget(self, changed: Callable[[], None]) -> None:
+        with self._changed:
+            if changed in self._listeners:
+                self._listeners.remove(changed)
+
+    def end(self) -> None:
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._changed:
+            listeners = list(self._listeners)
+        for each in listeners:
+            each()

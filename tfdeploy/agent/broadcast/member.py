@@ -1,0 +1,132 @@
+"""This host's part in one broadcast: what it has, its parents and its children. Lives as long as its SSH session.
+
+The control side says who feeds whom, and may say so anew at any time. This host reports what it has and who fails it.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import ssl
+import threading
+
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from tfdeploy.agent.broadcast import messages
+from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
+from tfdeploy.agent.broadcast.limit import Limit
+from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
+from tfdeploy.agent.broadcast.send import Sender
+from tfdeploy.agent.host import sockets
+from tfdeploy.agent.mesh import handshake_gate, tls
+from tfdeploy.agent.mesh.listener import MeshListener
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Certificates
+
+HERE = ""  # the control machine, as a parent: its pieces come over the SSH session
+
+
+class Failure(Exception):
+    """This host cannot go on."""
+
+
+class Member:
+    def __init__(self, id_: str, name: str, members: List[str], holdings: Holdings, certs: Certificates, rate: int) -> None:
+        """`rate`: bytes a second in each direction, 0 for no limit."""
+        self.id, self.name, self.holdings = id_, name, holdings
+        self._members, self._certs = members, certs
+        self._server, self._client = tls.contexts(certs)
+        self._to, self._from = Limit(rate), Limit(rate)
+        self._lock = threading.Lock()
+        self._parents: Dict[str, Receiver] = {}
+        self._here: FrozenSet[int] = frozenset()
+        self._stripes = 1
+        self._listener: Optional[MeshListener] = None
+        self._alone = False  # nobody feeds it: it looks at what it has by itself
+        self.reports: "queue.Queue[Tuple[str, str, str]]" = queue.Queue()  # parent, word, why
+
+    @property
+    def authority(self) -> str:
+        return self._certs["ca"]
+
+    # --- children
+
+    def listen(self, first: int, last: int) -> Optional[int]:
+        """The port of that range on which it listens now; None: all are taken."""
+        for port in range(last, first - 1, -1):  # a run's ports begin at the other end
+            try:
+                bound = sockets.claim(port)
+            except OSError:
+                continue
+            token = handshake_gate.token(self._certs["ca"], self.name)
+            self._listener = MeshListener(bound, self._server, self._members, self._feed, token)
+            return port
+        return None
+
+    def _feed(self, child: str, channel: ssl.SSLSocket) -> None:
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            Sender(self.holdings, channel, self._to).run(self.id)
+        except EOFError:
+            pass  # it has hung up
+
+    # --- parents
+
+    def set_feeds(self, stripes: int, parents: Mapping[str, Parent], here: FrozenSet[int]) -> None:
+        """Who feeds it from now on. Connections that stay as they are go on."""
+        with self._lock:
+            self._stripes, self._here = stripes, here
+            for name in [name for name, each in self._parents.items() if parents.get(name) != each.parent]:
+                self._parents.pop(name).close()
+            for name, parent in parents.items():
+                if name not in self._parents:
+                    self._parents[name] = Receiver(self.id, parent, self.holdings, self._client, self._from, self._failed)
+            alone, self._alone = self._alone, not parents and not here
+        if self._alone and not alone:
+            threading.Thread(target=self._look_here, daemon=True).start()
+
+    def _failed(self, parent: str, word: str, why: str) -> None:
+        with self._lock:
+            self._parents.pop(parent, None)
+        self.reports.put((parent, word, why))
+
+    def _look_here(self) -> None:
+        """It has all, by size and time: sums it itself, so that it can feed others. Reports a segment that differs."""
+        segment = 0
+        while self._alone and segment < self.holdings.cut.segments:
+            try:
+                self.holdings.root(segment, ROOT_S)
+                leaves = self.holdings.leaves_here(segment)
+                self.holdings.accept(segment, leaves or b"", ROOT_S)
+            except Ended:
+                return
+            except (WrongSum, OSError) as error:
+                self.reports.put((self.name, "differs", str(error)))
+                return
+            segment += 1
+
+    # --- fed from the control machine
+
+    def accept_from_here(self, segment: int, leaves: bytes) -> int:
+        """The bitmap of the pieces that are wanted from there. Raises WrongSum, Ended, OSError."""
+        self.holdings.accept(segment, leaves, ROOT_S)
+        return self.holdings.lacking(segment) & messages.in_stripes(self._stripes, self._here, segment)
+
+    def put_from_here(self, segment: int, index: int, content: bytes) -> None:
+        """Raises WrongSum, OSError."""
+        self._from.take(len(content))
+        try:
+            self.holdings.put(segment, index, memoryview(content))
+        except OSError as error:
+            self.reports.put((HERE, DISK, str(error)))
+            raise
+
+    def close(self) -> None:
+        self.holdings.end()
+        with self._lock:
+            self._alone = False
+            parents, self._parents = dict(self._parents), {}
+        for each in parents.values():
+            each.close()
+        if self._listener is not None:
+            self._listener.close()

@@ -1,0 +1,60 @@
+"""What a child and its parent say over their connection: a head of 13 bytes, and content.
+
+The child begins with one JSON line: {"broadcast": id, "stripes": of how many, "wants": which of them}. Then
+LEAVES (parent): the leaves of a segment · WANT (child): the bitmap of the pieces of that segment that it lacks · PIECE (parent).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.annotations import Any, Tuple
+
+HEAD = struct.Struct("!cIII")  # type, segment, index, bytes of content
+LEAVES, WANT, PIECE = b"L", b"W", b"P"
+MOST = {LEAVES: pieces.SEGMENT * pieces.LEAF_BYTES, WANT: pieces.SEGMENT // 8, PIECE: pieces.PIECE_BYTES}
+HELLO_BYTES = 4096
+
+
+class NotOurs(ValueError):
+    """Not a message."""
+
+
+def head(kind: bytes, segment: int, index: int, count: int) -> bytes:
+    return HEAD.pack(kind, segment, index, count)
+
+
+def want(segment: int, bitmap: int) -> bytes:
+    content = bitmap.to_bytes(pieces.SEGMENT // 8, "little")
+    return head(WANT, segment, 0, len(content)) + content
+
+
+def bitmap_of(content: "bytes | memoryview") -> int:
+    return int.from_bytes(content, "little")
+
+
+def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
+    """Raises NotOurs."""
+    kind, segment, index, count = HEAD.unpack(content)
+    if count > MOST.get(kind, -1):
+        raise NotOurs("no message of a broadcast")
+    return kind, segment, index, count
+
+
+def receive_into(channel: Any, room: memoryview) -> None:
+    """Fills it. Raises EOFError at the end of the connection, OSError."""
+    at = 0
+    while at < len(room):
+        count = channel.recv_into(room[at:])
+        if not count:
+            raise EOFError("the connection ended")
+        at += count
+
+
+def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
+    """The bitmap of a segment's pieces that belong to these stripes: piece p, counted over all segments, is in stripe p % stripes."""
+    if stripes <= 1:
+        return (1 << pieces.SEGMENT) - 1
+    first = segment * pieces.SEGMENT
+    return sum(1 << index for index in range(pieces.SEGMENT) if (first + index) % stripes in wanted)

@@ -1,0 +1,139 @@
+"""The child's end of a connection: connects to a parent, says which pieces it lacks, checks what comes and puts it in place."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+
+from tfdeploy.agent.annotations import Callable, FrozenSet, Optional
+from tfdeploy.agent.broadcast import messages
+from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
+from tfdeploy.agent.broadcast.limit import Limit
+from tfdeploy.agent.mesh import tls
+from tfdeploy.agent.pieces import PIECE_BYTES
+from tfdeploy.agent.record import NamedTuple
+
+CONNECT_S = 3.0  # a host that drops packets is found in this time
+ROOT_S = 60.0  # roots come over another connection, and may come later
+AGAIN_S = 0.3
+
+UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
+
+
+class Parent(NamedTuple):
+    """`token`: its SNI, see mesh/handshake_gate.py."""
+
+    name: str
+    address: str
+    port: int
+    token: str
+    stripes: int
+    wanted: FrozenSet[int]  # the stripes that it feeds
+
+
+class Receiver:
+    """One thread. `report(parent, word, why)` is called once, when it ends by itself: UNREACHED, LOST, WRONG or DISK."""
+
+    def __init__(
+        self,
+        id_: str,
+        parent: Parent,
+        holdings: Holdings,
+        context: ssl.SSLContext,
+        limit: Limit,
+        report: Callable[[str, str, str], None],
+    ) -> None:
+        self.parent = parent
+        self._id, self._holdings, self._context, self._limit, self._report = id_, holdings, context, limit, report
+        self._plain: Optional[socket.socket] = None
+        self._closed = False
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def close(self) -> None:
+        """May be called from any thread. Nothing is reported any more."""
+        self._closed = True
+        plain = self._plain
+        if plain is not None:
+            try:
+                plain.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def _run(self) -> None:
+        word, why = UNREACHED, ""
+        for again in (False, True):
+            try:
+                with self._connect() as channel:
+                    word = LOST
+                    self._receive(channel)
+            except Ended:
+                return
+            except WrongSum as error:
+                word, why = WRONG, str(error)
+                break
+            except (OSError, ValueError, EOFError) as error:
+                why = str(error) or type(error).__name__
+                if isinstance(error, _Disk):
+                    word, why = DISK, str(error.__cause__)
+                    break
+                if word == UNREACHED:
+                    break
+            if self._closed or again:
+                break
+            time.sleep(AGAIN_S)
+        if not self._closed and not self._holdings.ended:
+            self._report(self.parent.name, word, why[:200])
+
+    def _connect(self) -> ssl.SSLSocket:
+        plain = self._plain = socket.create_connection((self.parent.address, self.parent.port), timeout=CONNECT_S)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            channel = self._context.wrap_socket(plain, server_hostname=self.parent.token)
+        except BaseException:
+            plain.close()
+            raise
+        self._plain = channel
+        if tls.peer_name(channel) != self.parent.name:
+            channel.close()
+            raise OSError("another host answers there")
+        hello = {"broadcast": self._id, "stripes": self.parent.stripes, "wants": sorted(self.parent.wanted)}
+        channel.sendall(json.dumps(hello).encode("ascii") + b"\n")
+        return channel
+
+    def _receive(self, channel: ssl.SSLSocket) -> None:
+        channel.settimeout(None)  # the control side sees who stands still
+        start, room = memoryview(bytearray(messages.HEAD.size)), memoryview(bytearray(PIECE_BYTES))
+        while not self._closed:
+            messages.receive_into(channel, start)
+            kind, segment, index, count = messages.read_head(bytes(start))
+            self._limit.take(count)
+            messages.receive_into(channel, room[:count])
+            if kind == messages.PIECE:
+                self._put(segment, index, room[:count])
+            elif kind == messages.LEAVES:
+                self._accept(channel, segment, bytes(room[:count]))
+            else:
+                raise messages.NotOurs("no message of a parent")
+
+    def _put(self, segment: int, index: int, content: memoryview) -> None:
+        try:
+            self._holdings.put(segment, index, content)
+        except OSError as error:
+            raise _Disk() from error
+
+    def _accept(self, channel: ssl.SSLSocket, segment: int, leaves: bytes) -> None:
+        try:
+            self._holdings.accept(segment, leaves, ROOT_S)
+        except OSError as error:
+            raise _Disk() from error
+        wanted = self._holdings.lacking(segment)
+        wanted &= messages.in_stripes(self.parent.stripes, self.parent.wanted, segment)
+        if wanted:
+            channel.sendall(messages.want(segment, wanted))
+
+
+class _Disk(OSError):
+    """This host's own disk, not the connection, is why."""

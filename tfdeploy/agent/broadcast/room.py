@@ -1,0 +1,31 @@
+"""Keeps free what is to stay free on a disk that a broadcast fills."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+from tfdeploy.agent.host.disk import free_of
+
+LOOK_BYTES = 16 << 20  # written between two looks at the disk
+
+
+class Room:
+    """`reserve`: bytes that stay free on the disk of `folder`; 0: the disk itself says when it is full."""
+
+    def __init__(self, folder: str, reserve: int) -> None:
+        self._folder, self._reserve = folder, reserve
+        self._lock = threading.Lock()
+        self._unlooked = LOOK_BYTES  # bytes that were taken since the last look
+
+    def take(self, count: int) -> None:
+        """Raises OSError (ENOSPC) before so many bytes more are written than are free besides the reserve."""
+        if not self._reserve:
+            return
+        with self._lock:
+            self._unlooked += count
+            if self._unlooked < LOOK_BYTES:
+                return
+            self._unlooked = 0
+        if free_of(self._folder)["free_bytes"] - LOOK_BYTES < self._reserve:
+            raise OSError(errno.ENOSPC, "only the %d bytes of `reserve` are left" % self._reserve, self._folder)

@@ -1,0 +1,108 @@
+"""The parent's end of a connection: sends a child the leaves of each segment, and the pieces that it wants as they come.
+
+One thread for each child. What the child does not want, because it has it, is not sent. A slow child only holds up its own thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import ssl
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.annotations import Any, Dict, Optional, Tuple
+from tfdeploy.agent.broadcast import messages
+from tfdeploy.agent.broadcast.holdings import Holdings
+from tfdeploy.agent.broadcast.limit import Limit
+from tfdeploy.agent.mesh import tls
+
+HELLO_S = 5.0
+STALLED_S = 20.0  # a child that takes nothing for so long connects again, when it can
+_LOOK_S = 1.0
+
+
+class Sender:
+    def __init__(self, holdings: Holdings, channel: ssl.SSLSocket, limit: Limit) -> None:
+        self._holdings, self._channel, self._limit = holdings, channel, limit
+        self._wanted: Dict[int, int] = {}  # segment -> bitmap
+        self._told = 0  # of holdings.known
+        self._seen, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._seen, False)
+
+    def run(self, id_: str) -> None:
+        """Until the child hangs up or the broadcast ends. Raises OSError, ValueError, EOFError."""
+        try:
+            self._greet(id_)
+            self._holdings.listen(self._changed)
+            self._channel.settimeout(STALLED_S)
+            while not self._holdings.ended:
+                self._step()
+        finally:
+            self._holdings.forget(self._changed)
+            os.close(self._seen)
+            wake, self._wake = self._wake, -1
+            os.close(wake)
+
+    def _greet(self, id_: str) -> None:
+        hello: Any = json.loads(tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_S))
+        if not isinstance(hello, dict) or hello.get("broadcast") != id_:
+            raise messages.NotOurs("of another broadcast")
+
+    def _changed(self) -> None:
+        try:
+            os.write(self._wake, b"x")
+        except (BlockingIOError, OSError):
+            pass  # it will look anyway, or it has ended
+
+    def _step(self) -> None:
+        known = self._holdings.known
+        if self._told < len(known):
+            segment = known[self._told]
+            self._told += 1
+            leaves = self._holdings.leaves(segment)
+            self._channel.sendall(messages.head(messages.LEAVES, segment, 0, len(leaves)) + leaves)
+        found = self._next()
+        if found is not None:
+            self._send(*found)
+        self._look(0.0 if found is not None or self._told < len(known) else _LOOK_S)
+
+    def _next(self) -> Optional[Tuple[int, int]]:
+        """The first piece that the child wants and this host has."""
+        for segment in sorted(self._wanted):
+            ready = self._wanted[segment] & self._holdings.have(segment)
+            if ready:
+                return segment, next(pieces.numbers_of(ready))
+        return None
+
+    def _send(self, segment: int, index: int) -> None:
+        content = self._holdings.read(segment, index)
+        self._limit.take(len(content))
+        self._channel.sendall(messages.head(messages.PIECE, segment, index, len(content)) + content)
+        self._wanted[segment] &= ~(1 << index)
+        if not self._wanted[segment]:
+            del self._wanted[segment]
+
+    def _look(self, within_s: float) -> None:
+        """Reads what the child says, or waits until something changes."""
+        if not self._channel.pending():
+            ready, _, _ = select.select([self._channel, self._seen], [], [], within_s)
+            if self._seen in ready:
+                try:
+                    os.read(self._seen, 4096)
+                except BlockingIOError:
+                    pass
+            if self._channel not in ready:
+                return
+        self._hear()
+
+    def _hear(self) -> None:
+        room = memoryview(bytearray(messages.HEAD.size))
+        messages.receive_into(self._channel, room)
+        kind, segment, _, count = messages.read_head(bytes(room))
+        content = memoryview(bytearray(count))
+        messages.receive_into(self._channel, content)
+        if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
+            raise messages.NotOurs("no wish of a child")
+        self._wanted[segment] = messages.bitmap_of(content) & ((1 << self._holdings.cut.count_in(segment)) - 1)

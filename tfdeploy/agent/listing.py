@@ -1,0 +1,329 @@
+"""The rows of a data set: what lies in a folder, without its content. Both sides walk a folder in the same order.
+
+Rows are kept in arrays, some 30 bytes each besides the path, so that a million files fit in memory. Paths are bytes, relative,
+with "/" between. Within a folder, names are in the order of their bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from array import array
+
+from tfdeploy.agent.annotations import Callable, Dict, Iterator, List, Optional, Tuple
+from tfdeploy.agent.layout import PARTIAL
+from tfdeploy.agent.record import NamedTuple
+
+FILE, LINK, FOLDER = "f", "l", "d"
+MOST_BYTES = 1 << 30  # of a listing, unpacked
+_HEAD = struct.Struct("!8sQQQQ")
+_MAGIC = b"listing1"
+_SECOND = 1_000_000_000
+NOT_LINKED = -1
+
+
+class BadListing(ValueError):
+    """What was sent is no listing, or names a path outside."""
+
+
+class Strange(OSError):
+    """Neither a file, a link nor a folder. `filename` says which."""
+
+
+class Row(NamedTuple):
+    path: bytes  # b"" is the folder itself
+    kind: str
+    size: int  # of a file; else 0
+    mtime_ns: int
+    mode: int  # permission bits
+    target: bytes  # of a link
+    same_as: int  # the row of the earlier path that is the same file (a hard link), or NOT_LINKED
+    allocated: int  # bytes that it takes on the disk, where these are fewer than its size; else its size
+
+
+class Listing:
+    """A list of rows. `add` appends; each index is valid for as long as the listing is."""
+
+    def __init__(self) -> None:
+        self._paths, self._ends = bytearray(), array("Q")
+        self._kinds, self._sizes, self._mtimes, self._modes = bytearray(), array("Q"), array("q"), array("H")
+        self._targets: Dict[int, bytes] = {}
+        self._same: Dict[int, int] = {}
+        self._allocated: Dict[int, int] = {}  # of sparse files
+        self.total_bytes = 0
+        self.files = 0
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> Row:
+        size = self._sizes[index]
+        return Row(
+            self.path(index),
+            chr(self._kinds[index]),
+            size,
+            self._mtimes[index],
+            self._modes[index],
+            self._targets.get(index, b""),
+            self._same.get(index, NOT_LINKED),
+            self._allocated.get(index, size),
+        )
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self.__getitem__, range(len(self)))
+
+    def path(self, index: int) -> bytes:
+        return bytes(self._paths[self._ends[index - 1] if index else 0 : self._ends[index]])
+
+    def size(self, index: int) -> int:
+        return self._sizes[index]
+
+    def is_content(self, index: int) -> bool:
+        """Whether the row is a file with content of its own: no later hard link."""
+        return self._kinds[index] == ord(FILE) and index not in self._same
+
+    def is_sparse(self, index: int) -> bool:
+        return index in self._allocated
+
+    def allocated(self, index: int) -> int:
+        """Bytes that its content takes on a disk."""
+        return self._allocated.get(index, self._sizes[index])
+
+    def add(self, row: Row) -> None:
+        index = len(self)
+        self._paths += row.path
+        self._ends.append(len(self._paths))
+        self._kinds.append(ord(row.kind))
+        self._sizes.append(row.size)
+        self._mtimes.append(row.mtime_ns)
+        self._modes.append(row.mode)
+        if row.target:
+            self._targets[index] = row.target
+        if row.same_as != NOT_LINKED:
+            self._same[index] = row.same_as
+        if row.allocated < row.size:
+            self._allocated[index] = row.allocated
+        if row.kind == FILE:
+            self.files += 1
+            self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
+
+    def digest(self) -> str:
+        """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes and hard links do not
+        count: not every file system keeps them."""
+        return self._sum(lambda row: row.kind != FOLDER, lambda row: b"%d %d" % (_content_size(row), _seconds(row)))
+
+    def attributes(self) -> str:
+        """Names the state of what `digest` leaves out."""
+        return self._sum(lambda row: True, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as))
+
+    def _sum(self, counts: Callable[[Row], bool], words: Callable[[Row], bytes]) -> str:
+        import hashlib
+
+        total = hashlib.sha256()
+        for row in self:
+            if counts(row):
+                total.update(b"%s\0%s %s %s\0" % (row.path, row.kind.encode(), words(row), row.target))
+        return total.hexdigest()
+
+    def pack(self) -> bytes:
+        """For `unpack`. Begins with its sizes, then zlib."""
+        import zlib
+
+        links = array("q", [number for pair in self._same.items() for number in pair])
+        sparse = array("q", [number for pair in self._allocated.items() for number in pair])
+        targets = b"".join(struct.pack("!QH", index, len(target)) + target for index, target in self._targets.items())
+        columns = [_as_bytes(column) for column in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)]
+        packer = zlib.compressobj(1)
+        body = [packer.compress(part) for part in (*columns, bytes(self._kinds), bytes(self._paths), targets)]
+        counts = (len(self), len(self._same), len(self._allocated), len(self._paths))
+        return _HEAD.pack(_MAGIC, *counts) + b"".join(body) + packer.flush()
+
+
+def _content_size(row: Row) -> int:
+    return row.size if row.kind == FILE else 0
+
+
+def _seconds(row: Row) -> int:
+    return row.mtime_ns // _SECOND if row.kind == FILE else 0
+
+
+def _as_bytes(column: "array[int]") -> bytes:
+    import sys
+
+    if sys.byteorder == "big":
+        column = array(column.typecode, column)
+        column.byteswap()
+    return column.tobytes()
+
+
+def unpack(packed: bytes) -> Listing:
+    """The inverse of `pack`. Raises BadListing."""
+    import zlib
+
+    try:
+        magic, count, linked, sparse, paths_bytes = _HEAD.unpack_from(packed)
+        reader = zlib.decompressobj()
+        body = memoryview(reader.decompress(packed[_HEAD.size :], MOST_BYTES))
+        if magic != _MAGIC or not reader.eof:
+            raise BadListing("not a listing, or one of more than %d bytes" % MOST_BYTES)
+        listing = Listing()
+        at = 0
+        for name, code, length in (
+            ("_ends", "Q", count),
+            ("_sizes", "Q", count),
+            ("_mtimes", "q", count),
+            ("_modes", "H", count),
+            ("_same", "q", 2 * linked),
+            ("_allocated", "q", 2 * sparse),
+        ):
+            column = _column(code, body, at, length)
+            at += length * column.itemsize
+            of_few = name in ("_same", "_allocated")
+            setattr(listing, name, dict(zip(column[::2], column[1::2])) if of_few else column)  # noqa: B905 - 3.8 knows no strict
+        listing._kinds = bytearray(body[at : at + count])
+        listing._paths = bytearray(body[at + count : at + count + paths_bytes])
+        listing._targets = _targets(body[at + count + paths_bytes :])
+    except (struct.error, zlib.error, ValueError, IndexError, MemoryError) as error:
+        raise BadListing("not a listing: %s" % error) from error
+    _check(listing)
+    return listing
+
+
+def _column(code: str, body: memoryview, at: int, length: int) -> "array[int]":
+    import sys
+
+    column = array(code)
+    part = body[at : at + length * column.itemsize]
+    if len(part) != length * column.itemsize:
+        raise BadListing("it is too short")
+    column.frombytes(part)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
+
+
+def _targets(body: memoryview) -> Dict[int, bytes]:
+    found, at = {}, 0
+    head = struct.Struct("!QH")
+    while at < len(body):
+        index, length = head.unpack_from(body, at)
+        found[index] = bytes(body[at + head.size : at + head.size + length])
+        at += head.size + length
+    return found
+
+
+def _check(listing: Listing) -> None:
+    """Raises BadListing: a path that leads out or is not behind the one before, so that each comes once."""
+    before = b""
+    folders: List[bytes] = []
+    for index, row in enumerate(listing):
+        if row.kind not in (FILE, LINK, FOLDER) or row.size > 1 << 62:
+            raise BadListing("row %d has a kind or size that is none" % index)
+        if row.kind == FILE and row.same_as != NOT_LINKED and not (0 <= row.same_as < index and listing.is_content(row.same_as)):
+            raise BadListing("row %d is linked to no earlier file" % index)
+        if not row.path:
+            if index or row.kind != FOLDER:
+                raise BadListing("row %d has no path" % index)
+            folders.append(b"")
+            continue
+        parts = row.path.split(b"/")
+        if any(part in (b"", b".", b"..") for part in parts) or b"\0" in row.path:
+            raise BadListing("row %d leads out of the folder" % index)
+        if key(row.path) <= key(before) and before:
+            raise BadListing("row %d is not behind the one before" % index)
+        parent = b"/".join(parts[:-1])
+        while folders and folders[-1] and not (parent == folders[-1] or parent.startswith(folders[-1] + b"/")):
+            folders.pop()
+        if parent and (not folders or folders[-1] != parent):
+            raise BadListing("row %d lies in no folder" % index)
+        if row.kind == FOLDER:
+            folders.append(row.path)
+        before = row.path
+        listing.files += row.kind == FILE
+        listing.total_bytes += row.size if listing.is_content(index) else 0
+
+
+def key(path: bytes) -> bytes:
+    """Sorts paths as `walk` does."""
+    return path.replace(b"/", b"\0")
+
+
+Inode = Tuple[int, int]
+
+
+Look = Callable[[bytes, os.stat_result], None]
+
+
+def walk(folder: str, look: Look = lambda path, found: None) -> Listing:
+    """The folder itself, which may be a link, and all in it. `look` is shown each path. Raises Strange, OSError."""
+    listing = Listing()
+    found = os.stat(folder)
+    listing.add(Row(b"", FOLDER, 0, found.st_mtime_ns, stat.S_IMODE(found.st_mode), b"", NOT_LINKED, 0))
+    linked: Dict[Inode, int] = {}
+    _walk(os.fsencode(folder), b"", listing, linked, look)
+    return listing
+
+
+def single(path: str, look: Look = lambda path, found: None) -> Listing:
+    """One file under its own name. Raises Strange, OSError."""
+    listing = Listing()
+    place = os.fsencode(path)
+    found = os.lstat(place)
+    row = _row(os.path.basename(place), place, found, listing, {})
+    look(row.path, found)
+    listing.add(row)
+    return listing
+
+
+def _walk(top: bytes, prefix: bytes, listing: Listing, linked: Dict[Inode, int], look: Look) -> None:
+    with os.scandir(os.path.join(top, prefix)) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.name == os.fsencode(PARTIAL) and entry.is_dir(follow_symlinks=False):
+            continue  # halves that rsync left
+        about = entry.stat(follow_symlinks=False)
+        row = _row(prefix + entry.name, entry.path, about, listing, linked)
+        listing.add(row)
+        if row.kind == FOLDER:
+            _walk(top, row.path + b"/", listing, linked, look)
+        else:
+            look(row.path, about)
+
+
+def _row(path: bytes, place: bytes, found: os.stat_result, listing: Listing, linked: Dict[Inode, int]) -> Row:
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISDIR(found.st_mode):
+        return Row(path, FOLDER, 0, found.st_mtime_ns, mode, b"", NOT_LINKED, 0)
+    if stat.S_ISLNK(found.st_mode):
+        return Row(path, LINK, 0, found.st_mtime_ns, 0o777, os.readlink(place), NOT_LINKED, 0)
+    if not stat.S_ISREG(found.st_mode):
+        raise Strange(0, "neither a file, a link nor a folder", os.fsdecode(place))
+    same_as = NOT_LINKED
+    if found.st_nlink > 1:
+        same_as = linked.setdefault((found.st_dev, found.st_ino), len(listing))
+        same_as = NOT_LINKED if same_as == len(listing) else same_as
+    allocated = min(found.st_blocks * 512, found.st_size)
+    return Row(path, FILE, found.st_size, found.st_mtime_ns, mode, b"", same_as, allocated)
+
+
+def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:
+    """The rows of both with the same path, in the order of `walk`; None where one of them lacks it."""
+    i = j = 0
+    while i < len(wanted) or j < len(there):
+        ours = key(wanted.path(i)) if i < len(wanted) else None
+        theirs = key(there.path(j)) if j < len(there) else None
+        if theirs is None or (ours is not None and ours < theirs):
+            yield i, None
+            i += 1
+        elif ours is None or theirs < ours:
+            yield None, j
+            j += 1
+        else:
+            yield i, j
+            i, j = i + 1, j + 1
+
+
+def is_same_file(one: Row, other: Row) -> bool:
+    """As rsync compares: size, and time in whole seconds."""
+    return one.kind == other.kind == FILE and one.size == other.size and one.mtime_ns // _SECOND == other.mtime_ns // _SECOND

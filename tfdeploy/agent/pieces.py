@@ -1,0 +1,98 @@
+"""How a broadcast cuts files into pieces, and the sums by which a piece is known. Pure; both sides compute the same.
+
+A file of at least PIECE_BYTES begins a piece of its own; smaller files are packed whole, several to a piece. SEGMENT pieces are
+a segment. A piece's leaf is its sha256; a segment's root is the sha256 of its leaves, one after the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+
+from tfdeploy.agent.annotations import Iterator, List, Sequence, Tuple
+
+PIECE_BYTES = 256 << 10
+SEGMENT = 256  # pieces
+LEAF_BYTES = 32
+
+Extent = Tuple[int, int, int]  # number of the file, offset in it, bytes
+Piece = List[Extent]
+
+
+class Pieces:
+    """`sizes`: of the files that are moved, in order. Only where each segment begins is kept."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self.total_bytes = sum(sizes)
+        self._starts: List[Tuple[int, int]] = []
+        self._bytes: "array[int]" = array("Q")
+        self.count = 0
+        for number, piece in enumerate(self._cut(0, 0)):
+            if number % SEGMENT == 0:
+                self._starts.append(piece[0][:2])
+                self._bytes.append(0)
+            self._bytes[-1] += bytes_of(piece)
+            self.count = number + 1
+
+    @property
+    def segments(self) -> int:
+        return len(self._starts)
+
+    def count_in(self, segment: int) -> int:
+        """How many pieces it has: SEGMENT, but for the last."""
+        return min(SEGMENT, self.count - segment * SEGMENT)
+
+    def segment_bytes(self, segment: int) -> int:
+        return self._bytes[segment]
+
+    def segment(self, number: int) -> List[Piece]:
+        pieces = self._cut(*self._starts[number])
+        return [next(pieces) for _ in range(self.count_in(number))]
+
+    def _cut(self, file: int, offset: int) -> Iterator[Piece]:
+        packed: Piece = []
+        room = PIECE_BYTES
+        while file < len(self._sizes):
+            size = self._sizes[file]
+            if packed and size > room:
+                yield packed
+                packed, room = [], PIECE_BYTES
+            if size >= PIECE_BYTES:
+                for start in range(offset, size, PIECE_BYTES):
+                    yield [(file, start, min(PIECE_BYTES, size - start))]
+            elif size:
+                packed.append((file, 0, size))
+                room -= size
+            file, offset = file + 1, 0
+        if packed:
+            yield packed
+
+
+def bytes_of(piece: Piece) -> int:
+    return sum(length for _, _, length in piece)
+
+
+def leaf_of(content: "bytes | memoryview") -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def root_of(leaves: bytes) -> bytes:
+    return hashlib.sha256(b"tfdeploy segment" + leaves).digest()
+
+
+def leaf(leaves: bytes, index: int) -> bytes:
+    return leaves[index * LEAF_BYTES : (index + 1) * LEAF_BYTES]
+
+
+def zero_leaf() -> bytes:
+    """The leaf of a whole piece of zeros: a hole."""
+    return leaf_of(bytes(PIECE_BYTES))
+
+
+def numbers_of(bitmap: int) -> Iterator[int]:
+    """The places of the bits that are set, the lowest first."""
+    while bitmap:
+        low = bitmap & -bitmap
+        yield low.bit_length() - 1
+        bitmap ^= low

@@ -1,0 +1,156 @@
+"""A data set on its way: the listing of what it will be, what this host lacks of it, and the folder where that grows.
+
+The folder of before stays as it is, and usable, until all is here. What a killed sync left is gone on with.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from tfdeploy.agent import listing
+from tfdeploy.agent.annotations import Iterator, List
+from tfdeploy.agent.broadcast.piece_files import Moved
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.listing import FILE, FOLDER, Listing
+from tfdeploy.agent.serve import data_versions
+
+
+class Staging:
+    """Of the data set in `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.old = data_versions.newest(folder)
+        self.new = data_versions.beside(folder, "new")
+        self._listing = data_versions.beside(folder, "listing")
+
+    def begin(self, packed: bytes, reserve: int) -> bytearray:
+        """A bitmap of the rows that this host lacks. What an earlier sync left and this one has no use for is removed.
+
+        Raises VerbError bad_listing, disk; OSError.
+        """
+        wanted = _unpack(packed)
+        lacking = self.lacking(wanted)
+        os.makedirs(self.new, mode=0o700, exist_ok=True)
+        staged_bytes = self._tidy(wanted, lacking)
+        needed = sum(wanted.allocated(row) for row in bits(lacking)) - staged_bytes
+        free = free_of(self.new)["free_bytes"] - reserve
+        if needed > free:
+            words = "the data needs %d bytes more, and %d are free" % (needed, max(0, free))
+            raise VerbError(
+                "disk",
+                words + (" besides the %d of `reserve`" % reserve if reserve else ""),
+                where=self.folder,
+                next="free some space there, or set another workdir",
+                details={"needed_bytes": needed, "free_bytes": max(0, free)},
+            )
+        atomic.write_bytes(self._listing, packed)
+        return lacking
+
+    def listing(self) -> Listing:
+        """As it was begun. Raises VerbError not_begun."""
+        try:
+            with open(self._listing, "rb") as file:
+                return _unpack(file.read())
+        except FileNotFoundError as error:
+            raise VerbError("not_begun", "no data set was begun in %s" % self.folder, where=self.folder) from error
+
+    def moved(self, moved: bytes) -> List[Moved]:
+        """The files of a broadcast, which moves the rows of this bitmap. Raises VerbError not_begun, bad_listing."""
+        wanted = self.listing()
+        lacking = self.lacking(wanted)
+        staged, there = listing.walk(self.new), self._walk_old()
+        halves, olds = bytearray(len(lacking)), bytearray(len(lacking))
+        for marks, found in ((halves, staged), (olds, there)):
+            for i, j in listing.pairs(wanted, found):
+                if i is not None and j is not None and found[j].kind == FILE:
+                    mark(marks, i)
+        files = []
+        for index in bits(moved):
+            if index >= len(wanted) or not wanted.is_content(index):
+                raise VerbError("bad_listing", "row %d of the listing is no file" % index)
+            row = wanted[index]
+            files.append(
+                Moved(
+                    row.path,
+                    row.size,
+                    row.mtime_ns,
+                    sparse=wanted.is_sparse(index),
+                    lacking=is_marked(lacking, index),
+                    half=is_marked(halves, index),
+                    old=is_marked(olds, index),
+                )
+            )
+        return files
+
+    def remove(self) -> None:
+        """Of what was staged, once it is in place."""
+        shutil.rmtree(self.new, ignore_errors=True)
+        if os.path.exists(self._listing):
+            os.unlink(self._listing)
+
+    def lacking(self, wanted: Listing) -> bytearray:
+        """A bitmap of the files that lie here with another size or time, or not at all."""
+        there = self._walk_old()
+        found = bytearray((len(wanted) + 7) // 8)
+        for i, j in listing.pairs(wanted, there):
+            if i is not None and wanted.is_content(i) and (j is None or not listing.is_same_file(wanted[i], there[j])):
+                mark(found, i)
+        return found
+
+    def _walk_old(self) -> Listing:
+        return walk(self.old) if os.path.isdir(self.old) else Listing()
+
+    def _tidy(self, wanted: Listing, lacking: bytearray) -> int:
+        """Removes staged files that are not lacking. Returns the bytes that the others take on the disk."""
+        staged, total = walk(self.new), 0
+        for i, j in listing.pairs(wanted, staged):
+            if j is None or not staged.path(j):
+                continue
+            place = os.path.join(os.fsencode(self.new), staged.path(j))
+            if staged[j].kind == FOLDER:
+                if i is not None and wanted[i].kind == FOLDER:
+                    continue
+                shutil.rmtree(place)
+            elif i is not None and staged[j].kind == FILE and is_marked(lacking, i):
+                total += staged.allocated(j)
+            elif os.path.lexists(place):  # not within a folder that was removed
+                os.unlink(place)
+        return total
+
+
+def walk(folder: str) -> Listing:
+    """Raises VerbError strange; OSError."""
+    try:
+        return listing.walk(folder)
+    except listing.Strange as error:
+        raise VerbError("strange", "%s is neither a file, a link nor a folder" % error.filename, where=error.filename) from error
+
+
+def _unpack(packed: bytes) -> Listing:
+    try:
+        return listing.unpack(packed)
+    except listing.BadListing as error:
+        raise VerbError("bad_listing", str(error)) from error
+
+
+# --- bitmaps over rows
+
+
+def mark(bitmap: bytearray, index: int) -> None:
+    bitmap[index >> 3] |= 1 << (index & 7)
+
+
+def is_marked(bitmap: "bytes | bytearray", index: int) -> bool:
+    return bool(bitmap[index >> 3] >> (index & 7) & 1)
+
+
+def bits(bitmap: "bytes | bytearray") -> Iterator[int]:
+    for place, byte in enumerate(bitmap):
+        while byte:
+            low = byte & -byte
+            yield 8 * place + low.bit_length() - 1
+            byte ^= low

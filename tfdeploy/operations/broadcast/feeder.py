@@ -1,0 +1,81 @@
+"""Feeds one host from this machine, over its SSH session: the head of a chain, or a host that no other reaches."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.pieces import Piece
+from tfdeploy.model.answers.broadcast import BROADCAST_LEAVES, BROADCAST_PUT
+from tfdeploy.operations.broadcast.source import Source
+from tfdeploy.transport.protocols import AgentChannel
+
+AT_ONCE = 8  # pieces on their way: 2 MiB
+PUT_S = 120.0
+_LOOK_S = 0.2
+
+
+class Feeder:
+    """Begins at once. `sent(bytes)` is called for each piece that has arrived; `failed(error)` at most once."""
+
+    def __init__(
+        self, id_: str, agent: AgentChannel, source: Source, sent: Callable[[int], None], failed: Callable[[Exception], None]
+    ) -> None:
+        self._id, self._agent, self._source = id_, agent, source
+        self._sent, self._failed = sent, failed
+        self._lock = threading.Condition()
+        self._ready: deque[tuple[int, int, Piece]] = deque()  # in order
+        self._closed = False
+        threading.Thread(target=self._guard, args=(self._ask,), name="feed", daemon=True).start()
+        for _ in range(AT_ONCE):
+            threading.Thread(target=self._guard, args=(self._put,), name="feed", daemon=True).start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the coordinator raises what is a bug
+            with self._lock:
+                first, self._closed = not self._closed, True
+                self._lock.notify_all()
+            if first:
+                self._failed(error)
+
+    def _ask(self) -> None:
+        """Which pieces the host wants, segment by segment, not far ahead of what was sent."""
+        for segment in range(self._source.cut.segments):
+            leaves = None
+            while leaves is None:
+                if self._closed:
+                    return
+                leaves = self._source.wait_for(segment, _LOOK_S)
+            args = {"id": self._id, "segment": segment}
+            wanted = int(self._agent.call(BROADCAST_LEAVES, args, blob=leaves, timeout_s=PUT_S).wanted, 16)
+            wanted &= (1 << self._source.cut.count_in(segment)) - 1
+            extents = self._source.cut.segment(segment)
+            with self._lock:
+                self._ready.extend((segment, index, extents[index]) for index in pieces.numbers_of(wanted))
+                self._lock.notify_all()
+                while len(self._ready) > pieces.SEGMENT and not self._closed:
+                    self._lock.wait(_LOOK_S)
+
+    def _put(self) -> None:
+        while True:
+            with self._lock:
+                while not self._ready and not self._closed:
+                    self._lock.wait()
+                if self._closed:
+                    return
+                segment, index, piece = self._ready.popleft()
+                if len(self._ready) == pieces.SEGMENT:
+                    self._lock.notify_all()
+            content = self._source.piece(segment, index, piece)
+            args = {"id": self._id, "segment": segment, "index": index}
+            self._agent.call(BROADCAST_PUT, args, blob=content, timeout_s=PUT_S)
+            self._sent(len(content))

@@ -1,0 +1,65 @@
+"""What a broadcast sends, read on this machine: pieces, and the sums by which every host knows them.
+
+The sums are made segment by segment while the first pieces are on their way already. A piece that no longer has its sum when it
+is sent shows that the source changed.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.broadcast.piece_files import Moved, PieceFiles
+from tfdeploy.agent.listing import Listing
+from tfdeploy.agent.pieces import Piece, Pieces
+from tfdeploy.errors import Refused
+
+
+class SourceChanged(Refused):
+    """A file of the source is no longer what it was when it was listed."""
+
+
+class Source:
+    """`rows`: those of `listing` that are moved; `root`: the folder that they lie in."""
+
+    def __init__(self, root: str, listing: Listing, rows: list[int]) -> None:
+        self._root = root
+        self._moved = [Moved(listing.path(row), listing.size(row), 0, lacking=False) for row in rows]
+        self._files = PieceFiles(self._moved, root, "")
+        self.cut = Pieces([each.size for each in self._moved])
+        self.leaves: list[bytes] = []  # of the segments that were summed so far
+        self._summed = threading.Condition()
+        self.error: Exception | None = None
+
+    def sum_next(self) -> bytes:
+        """Sums the next segment: its root. Raises SourceChanged."""
+        found = [pieces.leaf_of(self._read(piece)) for piece in self.cut.segment(len(self.leaves))]
+        leaves = b"".join(found)
+        with self._summed:
+            self.leaves.append(leaves)
+            self._summed.notify_all()
+        return pieces.root_of(leaves)
+
+    def wait_for(self, segment: int, within_s: float) -> bytes | None:
+        """The leaves of a segment; None: they are not made yet."""
+        with self._summed:
+            if len(self.leaves) <= segment:
+                self._summed.wait(within_s)
+            return self.leaves[segment] if len(self.leaves) > segment else None
+
+    def piece(self, segment: int, index: int, piece: Piece) -> bytes:
+        """Its content. Raises SourceChanged."""
+        content = self._read(piece)
+        if pieces.leaf_of(content) != pieces.leaf(self.leaves[segment], index):
+            raise self._changed(piece)
+        return content
+
+    def _read(self, piece: Piece) -> bytes:
+        try:
+            return self._files.read(piece)
+        except OSError as error:
+            raise self._changed(piece) from error
+
+    def _changed(self, piece: Piece) -> SourceChanged:
+        path = self._moved[piece[0][0]].path.decode("utf-8", "replace")
+        return SourceChanged(f"{path} changed while it was sent", where=self._root, next="let whatever writes it finish")

@@ -1,0 +1,148 @@
+"""One host of a broadcast, as this machine sees it: its session, what it has, who feeds it."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.broadcast import BROADCAST_FEEDS, BROADCAST_JOIN, BROADCAST_ROOTS, Had, Said
+from tfdeploy.model.answers.verb import Args
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.broadcast.feeder import Feeder
+from tfdeploy.planning.broadcast import Feed, Member
+from tfdeploy.transport.protocols import AgentChannel, Session, Stream
+
+CALL_S = 60.0
+RATE_S = 3.0  # over which a rate is measured
+_SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each other
+
+
+@dataclass
+class Taker:
+    """`lacking_bytes`: what it lacks of the `total_bytes` that are moved, by size and time."""
+
+    session: Session
+    lacking_bytes: int
+    total_bytes: int
+    port: int | None = None
+    have_bytes: int = 0
+    received_bytes: int = 0
+    differs: bool = False  # its files seemed right by size and time, and are not
+    error: TfdeployError | None = None
+    accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
+    feeder: Feeder | None = None
+    _feeds: tuple[int, tuple[Feed, ...]] | None = None
+    _roots: int = 0  # so many were sent
+    _sent: list[tuple[float, int]] = field(default_factory=list)
+    _moved_at: float = field(default_factory=time.monotonic)
+    _stream: Stream[Said, Had] | None = None
+    busy: bool = False  # a call to it is under way
+
+    @property
+    def host(self) -> Host:
+        return self.session.host
+
+    @property
+    def name(self) -> str:
+        return self.session.host.name
+
+    @property
+    def agent(self) -> AgentChannel:
+        return self.session.agent()
+
+    @property
+    def address(self) -> str | None:
+        """What the other hosts call it; None: nothing says so."""
+        if self.host.advertise:
+            return self.host.advertise.strip("[]")
+        literal = self.host.address.strip("[]")
+        try:
+            return str(ipaddress.ip_address(literal))
+        except ValueError:
+            words = (self.agent.hello.ssh_connection or "").split()
+            return words[2] if len(words) == 4 else None
+
+    @property
+    def site(self) -> str:
+        try:
+            address = ipaddress.ip_address(self.address or "")
+        except ValueError:
+            return ""
+        return str(ipaddress.ip_network((address, _SITE_BITS[address.version]), strict=False))
+
+    @property
+    def complete(self) -> bool:
+        return self.have_bytes >= self.total_bytes or (not self.lacking_bytes and not self.differs)
+
+    def join(self, args: Args, said: Callable[[str, Said | TfdeployError], None]) -> None:
+        """Takes part, on a thread of its own, until `leave`."""
+        stream = self._stream = self.agent.stream(BROADCAST_JOIN, args)
+
+        def listen() -> None:
+            try:
+                for item, _ in stream:
+                    said(self.name, item)
+            except TfdeployError as error:
+                said(self.name, error)
+
+        threading.Thread(target=listen, name=f"broadcast-{self.name}", daemon=True).start()
+
+    def leave(self) -> None:
+        if self.feeder is not None:
+            self.feeder.close()
+        if self._stream is not None:
+            self._stream.close()
+
+    def note(self, said: Said) -> None:
+        now = time.monotonic()
+        if said.received is not None and said.received != self.received_bytes:
+            self._moved_at = now
+        self.have_bytes = self.have_bytes if said.have is None else min(said.have, self.total_bytes)
+        self.received_bytes = self.received_bytes if said.received is None else said.received
+        self._sent.append((now, self.received_bytes))
+        while len(self._sent) > 2 and now - self._sent[0][0] > RATE_S:
+            self._sent.pop(0)
+
+    def member(self) -> Member:
+        """As the planner sees it."""
+        now = time.monotonic()
+        (began, first), (_, last) = (self._sent[0], self._sent[-1]) if self._sent else ((now, 0), (now, 0))
+        lasted = now - began
+        return Member(
+            self.name,
+            self.site,
+            serves=self.port is not None and self.address is not None and len(self.accused) < 2,
+            have_bytes=self.total_bytes if self.complete else self.have_bytes,
+            wanted_bytes=self.total_bytes,
+            rate=(last - first) / lasted if lasted > 1.0 else None,
+            starved_s=0.0 if self.complete else now - self._moved_at,
+        )
+
+    # --- calls, one at a time for each host
+
+    def is_behind(self, feeds: tuple[Feed, ...], roots: int) -> bool:
+        return self._roots < roots or self._feeds is None or self._feeds[1] != feeds
+
+    def send_feeds(self, id_: str, stripes: int, feeds: tuple[Feed, ...], parents: dict[str, tuple[str, int]]) -> None:
+        """`parents`: name -> address and port. Nothing is sent where nothing changed."""
+        if self._feeds == (stripes, feeds):
+            return
+        rows = [
+            [name, *parents[name], sorted(feed.stripe for feed in feeds if feed.parent == name)]
+            for name in sorted({feed.parent for feed in feeds if feed.parent})
+        ]
+        here = sorted(feed.stripe for feed in feeds if not feed.parent)
+        self.agent.call(BROADCAST_FEEDS, {"id": id_, "stripes": stripes, "parents": rows, "here": here}, timeout_s=CALL_S)
+        self._feeds = stripes, feeds
+
+    def send_roots(self, id_: str, roots: list[bytes]) -> None:
+        """Those that it has not got yet."""
+        first, more = self._roots, roots[self._roots :]
+        if more:
+            args = {"id": id_, "first": first, "roots": [root.hex() for root in more]}
+            self.agent.call(BROADCAST_ROOTS, args, timeout_s=CALL_S)
+            self._roots = first + len(more)
