@@ -35,7 +35,8 @@ DOORS = {
 WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl")  # what the user's TensorFlow brings along
 STANDARD_LIBRARY_ONLY = ("tfdeploy/agent/", "tfdeploy/runtime/", "tfdeploy/errors.py", "tfdeploy/__init__.py")
 OF_THE_RUNTIME = ("tfdeploy.runtime.replaced",)  # a table of names that the plan and the task both speak of
-OF_THE_AGENT = tuple(f"tfdeploy.agent.{name}" for name in ("frames", "wire", "layout", "shapes", "peer_filter"))
+SHARED = ("frames", "wire", "layout", "shapes", "peer_filter", "listing", "pieces")
+OF_THE_AGENT = tuple(f"tfdeploy.agent.{name}" for name in SHARED)
 WITHOUT = {"planning": ("transport", "config"), "config": ("planning",), "operations": ("ui",)}
 UI_SEES = ("model", "errors", "ui")
 BANNED_NAMES = {"utils", "helpers", "common", "core", "manager", "misc", "data", "info"}
@@ -99,7 +100,7 @@ def own_fault(name, path):
     if here == "ui" and there not in UI_SEES:
         return "ui sees only model and errors"
     if there == "agent" and not name.startswith(OF_THE_AGENT):
-        return "of the agent only frames, wire, layout, shapes and peer_filter are seen"
+        return f"of the agent only {', '.join(SHARED[:-1])} and {SHARED[-1]} are seen"
     if there == "runtime" and not (here == "planning" and name.startswith(OF_THE_RUNTIME)):
         return "the runtime runs with the user's program, nowhere else"
     return None

@@ -88,18 +88,6 @@ def from_wire(cls: Type[V], fields: Unchecked) -> V:
     return cls(**kept)
 
 
-def data_digest(rows: Iterable[Tuple[str, int, int, str, str]]) -> str:
-    """Names the state of a data set without reading it: sha256 over its sorted (path, size, mtime, kind, target).
-
-    Paths as in Entry. mtime: whole seconds, rounded down. kind: "file" or "link"; of a link size and mtime are 0.
-    Folders and modes do not count.
-    """
-    import hashlib
-
-    text = json.dumps(sorted(rows), separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
 NAME_KEY_BYTES = 8
 
 

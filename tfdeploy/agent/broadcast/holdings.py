@@ -171,6 +171,7 @@ class Holdings:
         with self._changed:
             self.ended = True
             self._changed.notify_all()
+        self._files.close()
         self._tell()
 
     def _tell(self) -> None:

@@ -25,4 +25,7 @@ class Limit:
             self._free_at = max(self._free_at, now - BURST_S) + count / self._rate
             wait_s = self._free_at - now
         if wait_s > 0:
-            time.sleep(wait_s)
+            self.sleep(wait_s)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

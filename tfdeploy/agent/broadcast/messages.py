@@ -53,7 +53,7 @@ def receive_into(channel: Any, room: memoryview) -> None:
 
 
 def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
-    """The bitmap of a segment's pieces that belong to these stripes: piece p, counted over all segments, is in stripe p % stripes."""
+    """The bitmap of a segment's pieces in these stripes: piece p, counted over all segments, is in stripe p % stripes."""
     if stripes <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT

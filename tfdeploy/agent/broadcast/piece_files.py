@@ -13,6 +13,7 @@ import threading
 
 from tfdeploy.agent import pieces
 from tfdeploy.agent.annotations import Callable, List, Optional
+from tfdeploy.agent.broadcast.write_back import WriteBack
 from tfdeploy.agent.pieces import Extent, Piece
 
 _BLOCK = 4096
@@ -43,14 +44,18 @@ class Moved:
 
 
 class PieceFiles:
-    """`old`: the folder with the content of before; `new`: the staging folder. `make_room(bytes)` may raise OSError before so many
-    bytes are written."""
+    """`old`: the folder with the content of before; `new`: the staging folder. `make_room(bytes)` is called before so many bytes
+    are written, and may raise OSError."""
 
     def __init__(self, files: List[Moved], old: str, new: str, make_room: Callable[[int], None] = lambda count: None) -> None:
         self._files, self._make_room = files, make_room
         self._old, self._new = os.fsencode(old), os.fsencode(new)
         self._lock = threading.Lock()
         self._zero_leaf = pieces.zero_leaf()
+        self._write_back = WriteBack()
+
+    def close(self) -> None:
+        self._write_back.close()
 
     def read(self, piece: Piece) -> bytes:
         """Raises OSError: also where a file is shorter than it should be."""
@@ -170,8 +175,11 @@ class PieceFiles:
             with self._lock:
                 moved.left -= length
                 whole = moved.left == 0
-            if whole and moved.lacking:
-                os.utime(self._place(moved), ns=(moved.mtime_ns, moved.mtime_ns))
+            if moved.lacking:
+                place = self._place(moved)
+                if whole:
+                    os.utime(place, ns=(moved.mtime_ns, moved.mtime_ns))
+                self._write_back.wrote(place, length, whole=whole, size=moved.size)
 
 
 def _islands(content: memoryview) -> "List[tuple[int, int]]":

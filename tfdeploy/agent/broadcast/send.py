@@ -1,6 +1,6 @@
 """The parent's end of a connection: sends a child the leaves of each segment, and the pieces that it wants as they come.
 
-One thread for each child. What the child does not want, because it has it, is not sent. A slow child only holds up its own thread.
+One thread for each child, so that a slow child holds up no other. What a child has already, it does not want.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import select
 import ssl
 
 from tfdeploy.agent import pieces
-from tfdeploy.agent.annotations import Any, Dict, Optional, Tuple
+from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.broadcast.limit import Limit
@@ -87,7 +87,8 @@ class Sender:
     def _look(self, within_s: float) -> None:
         """Reads what the child says, or waits until something changes."""
         if not self._channel.pending():
-            ready, _, _ = select.select([self._channel, self._seen], [], [], within_s)
+            waiting: List[Any] = [self._channel, self._seen]
+            ready, _, _ = select.select(waiting, [], [], within_s)
             if self._seen in ready:
                 try:
                     os.read(self._seen, 4096)

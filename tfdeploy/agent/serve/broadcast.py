@@ -8,12 +8,11 @@ from __future__ import annotations
 import base64
 import queue
 import re
-import threading
 import time
 import zlib
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
 from tfdeploy.agent.broadcast.member import Member
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 MOST_BITMAP = 64 << 20
 REPORT_S = 0.5
+LOOK_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
 _members: Dict[str, Member] = {}  # of this session
 
@@ -64,27 +64,21 @@ def join(call: Call) -> Joined:
 
 def _report(call: Call, member: Member) -> None:
     """Until it is cancelled."""
-    told: Tuple[int, int] = (-1, -1)
-    changed = threading.Event()
-    member.holdings.listen(changed.set)
+    told, told_at = (-1, -1), 0.0
     while not call.cancelled.is_set():
-        now = member.holdings.have_bytes, member.holdings.received_bytes
-        if now != told:
-            told = now
+        now, at = (member.holdings.have_bytes, member.holdings.received_bytes), time.monotonic()
+        if now != told and (at - told_at >= REPORT_S or member.holdings.complete):
+            told, told_at = now, at
             call.item({"have": now[0], "received": now[1]}, b"")
-        until = time.monotonic() + (REPORT_S if not member.holdings.complete else 4 * REPORT_S)
-        while time.monotonic() < until and not call.cancelled.is_set():
-            if member.holdings.complete and told[0] != member.holdings.have_bytes:
-                break
-            try:
-                failed = member.reports.get(timeout=0.05)
-            except queue.Empty:
-                continue
-            call.item({"failed": list(failed)}, b"")
+        try:
+            failed = member.reports.get(timeout=LOOK_S)
+        except queue.Empty:
+            continue
+        call.item({"failed": list(failed)}, b"")
 
 
 def feeds(call: Call) -> Nothing:
-    """Who feeds it from now on: `parents` [[name, address, port, [stripe, ...]], ...], and `here`: the stripes that come over this
+    """Who feeds it from now on: `parents` [[name, address, port, [stripe, ...]], ...]; `here`: the stripes that come over this
     session."""
     member = _member(call)
     stripes = call.integer("stripes", 1)

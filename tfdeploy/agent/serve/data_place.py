@@ -1,5 +1,4 @@
-"""Makes a data set what its listing says, once all its files are whole: in the folder itself, or where a live run reads that, in a
-folder beside it.
+"""Makes a data set what its listing says, once all its files are whole: in its folder, or beside it while a live run reads that.
 
 A sync that is killed here is gone on with: what is in place is seen as there, the rest is still staged.
 """
@@ -60,7 +59,7 @@ def place(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
 
 
 def place_beside(staging: Staging, wanted: Listing, lacking: bytearray, folder: str) -> List[bytes]:
-    """In a new folder: unchanged files are hard links to those of before. Returns the paths whose content is new. Raises OSError."""
+    """In a new folder, where unchanged files are hard links to those of before. Returns the paths whose content is new."""
     root, old = os.fsencode(folder), os.fsencode(staging.old)
     shutil.rmtree(folder, ignore_errors=True)
     os.mkdir(root, 0o700)

@@ -17,7 +17,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.fsync import changed_since, flush
-from tfdeploy.agent.listing import FOLDER
+from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.serve import data_place, data_record, data_versions
 from tfdeploy.agent.serve.call import Call
@@ -166,10 +166,8 @@ def _commit_staged(call: Call, folder: str) -> DataCommitted:
 
 def _flush(folder: str) -> None:
     """Flushes to disk the files that changed since the sync began."""
-    begun = data_record.begun(folder)
-    flush(
-        folder, changed_since(folder, [path for path in paths(folder) if not os.path.islink(os.path.join(folder, path))], begun)
-    )
+    files = [os.fsdecode(row.path) for row in walk(folder) if row.kind == FILE]
+    flush(folder, changed_since(folder, files, data_record.begun(folder)))
 
 
 def digest(folder: str) -> str:

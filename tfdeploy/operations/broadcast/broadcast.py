@@ -58,6 +58,7 @@ class Broadcast:
         broadcast. Raises SourceChanged."""
         keys = certificates(f"broadcast {self.id}", self.takers)
         members = sorted(self.takers)
+        threading.Thread(target=self._sum, name="sums", daemon=True).start()
         try:
             for taker in self.takers.values():
                 args = {**join(taker), "id": self.id, "host": taker.name, "members": members, "certs": keys[taker.name]}
@@ -68,7 +69,6 @@ class Broadcast:
             with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
                 try:
                     self._await_ports()
-                    threading.Thread(target=self._sum, name="sums", daemon=True).start()
                     while not self._done():
                         self._hear(PLAN_S)
                         self._act(pool)
@@ -205,11 +205,16 @@ class Broadcast:
     def _sent(self, count: int) -> None:
         self.here_bytes += count
 
+    def _most(self) -> int:
+        """Bytes that the quickest host has."""
+        return max((taker.have_bytes for taker in self._live()), default=0)
+
     def _sum(self) -> None:
         """Sums the source, not far ahead of what was sent."""
+        ahead = AHEAD * SEGMENT * PIECE_BYTES
         try:
             for segment in range(self.source.cut.segments):
-                while segment * SEGMENT * PIECE_BYTES > max(t.have_bytes for t in self._live()) + AHEAD * SEGMENT * PIECE_BYTES:
+                while segment * SEGMENT * PIECE_BYTES > self._most() + ahead:
                     if self._ended:
                         return
                     time.sleep(0.05)

@@ -6,10 +6,10 @@ is sent shows that the source changed.
 
 from __future__ import annotations
 
+import os
 import threading
 
 from tfdeploy.agent import pieces
-from tfdeploy.agent.broadcast.piece_files import Moved, PieceFiles
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import Piece, Pieces
 from tfdeploy.errors import Refused
@@ -23,10 +23,8 @@ class Source:
     """`rows`: those of `listing` that are moved; `root`: the folder that they lie in."""
 
     def __init__(self, root: str, listing: Listing, rows: list[int]) -> None:
-        self._root = root
-        self._moved = [Moved(listing.path(row), listing.size(row), 0, lacking=False) for row in rows]
-        self._files = PieceFiles(self._moved, root, "")
-        self.cut = Pieces([each.size for each in self._moved])
+        self._root, self._listing, self._rows = os.fsencode(root), listing, rows
+        self.cut = Pieces([listing.size(row) for row in rows])
         self.leaves: list[bytes] = []  # of the segments that were summed so far
         self._summed = threading.Condition()
         self.error: Exception | None = None
@@ -56,10 +54,25 @@ class Source:
 
     def _read(self, piece: Piece) -> bytes:
         try:
-            return self._files.read(piece)
+            return b"".join([self._read_extent(*extent) for extent in piece])
         except OSError as error:
             raise self._changed(piece) from error
 
+    def _read_extent(self, file: int, offset: int, length: int) -> bytes:
+        place = os.path.join(self._root, self._listing.path(self._rows[file]))
+        opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            content = os.pread(opened, length, offset)
+            while len(content) < length:
+                more = os.pread(opened, length - len(content), offset + len(content))
+                if not more:
+                    raise OSError("it is shorter by now")
+                content += more
+            return content
+        finally:
+            os.close(opened)
+
     def _changed(self, piece: Piece) -> SourceChanged:
-        path = self._moved[piece[0][0]].path.decode("utf-8", "replace")
-        return SourceChanged(f"{path} changed while it was sent", where=self._root, next="let whatever writes it finish")
+        path = os.fsdecode(self._listing.path(self._rows[piece[0][0]]))
+        what = f"{path} changed while it was sent"
+        return SourceChanged(what, where=os.fsdecode(self._root), next="let whatever writes it finish")

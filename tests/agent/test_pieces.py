@@ -1,0 +1,47 @@
+"""How files are cut into pieces: each byte once, small files whole, the same from any segment on."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT, Pieces
+
+sizes = st.lists(st.one_of(st.integers(0, 2000), st.integers(0, 3 * PIECE_BYTES), st.just(70 * SEGMENT * PIECE_BYTES)), max_size=30)
+
+
+@given(sizes)
+def test_each_byte_is_in_one_piece(sizes: list[int]) -> None:
+    sizes = [min(size, 2 * SEGMENT * PIECE_BYTES) for size in sizes]
+    cut = Pieces(sizes)
+    at = [0] * len(sizes)
+    count = 0
+    for number in range(cut.segments):
+        found = cut.segment(number)
+        assert len(found) == cut.count_in(number) <= SEGMENT
+        for piece in found:
+            count += 1
+            assert 0 < pieces.bytes_of(piece) <= PIECE_BYTES
+            for file, offset, length in piece:
+                assert offset == at[file] and length > 0
+                at[file] += length
+                assert len(piece) == 1 or (offset == 0 and length == sizes[file])  # small files are whole
+    assert at == sizes and count == cut.count and sum(sizes) == cut.total_bytes
+
+
+def test_a_large_file_begins_a_piece() -> None:
+    cut = Pieces([10, PIECE_BYTES + 1, 20, 30])
+    assert cut.segment(0) == [[(0, 0, 10)], [(1, 0, PIECE_BYTES)], [(1, PIECE_BYTES, 1)], [(2, 0, 20), (3, 0, 30)]]
+
+
+def test_sums() -> None:
+    leaves = pieces.leaf_of(b"a") + pieces.leaf_of(b"b")
+    assert pieces.leaf(leaves, 1) == pieces.leaf_of(b"b")
+    assert pieces.root_of(leaves) != pieces.root_of(pieces.leaf_of(b"b") + pieces.leaf_of(b"a"))
+    assert pieces.zero_leaf() == pieces.leaf_of(bytes(PIECE_BYTES))
+
+
+@given(st.sets(st.integers(0, 255)))
+def test_numbers_of_a_bitmap(places: set[int]) -> None:
+    assert list(pieces.numbers_of(sum(1 << place for place in places))) == sorted(places)

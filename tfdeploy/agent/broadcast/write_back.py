@@ -1,0 +1,49 @@
+"""Brings what was written to the disk while the rest still comes, so that the end has little left to wait for."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+
+from tfdeploy.agent.annotations import Dict, Optional
+
+EVERY_BYTES = 32 << 20  # of one file
+SMALL_BYTES = 1 << 20  # files below it are flushed at the end, all at once
+
+
+class WriteBack:
+    """One thread, which ends with `close`. An error is left for the flush at the end, which meets it again."""
+
+    def __init__(self) -> None:
+        self._due: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
+        self._unflushed: Dict[bytes, int] = {}
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def wrote(self, place: bytes, count: int, *, whole: bool, size: int) -> None:
+        if size < SMALL_BYTES:
+            return
+        total = self._unflushed.get(place, 0) + count
+        due = whole or total >= EVERY_BYTES
+        self._unflushed[place] = 0 if due else total
+        if due:
+            self._due.put(place)
+
+    def close(self) -> None:
+        self._due.put(None)
+
+    def _run(self) -> None:
+        while True:
+            place = self._due.get()
+            if place is None:
+                return
+            try:
+                opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                os.fdatasync(opened)
+            except OSError:
+                pass
+            finally:
+                os.close(opened)
