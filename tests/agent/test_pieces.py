@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from tfdeploy.agent import pieces
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT, Pieces
 
-sizes = st.lists(st.one_of(st.integers(0, 2000), st.integers(0, 3 * PIECE_BYTES), st.just(70 * SEGMENT * PIECE_BYTES)), max_size=30)
+sizes = st.lists(
+    st.one_of(st.integers(0, 2000), st.integers(0, 3 * PIECE_BYTES), st.just(70 * SEGMENT * PIECE_BYTES)), max_size=30
+)
 
 
 @given(sizes)
 def test_each_byte_is_in_one_piece(sizes: list[int]) -> None:
-    sizes = [min(size, 2 * SEGMENT * PIECE_BYTES) for size in sizes]
     cut = Pieces(sizes)
     at = [0] * len(sizes)
     count = 0

@@ -7,10 +7,9 @@ reverse) still understand each other.
 
 from __future__ import annotations
 
-import json
 import os
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple, Type, V
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Type, V
 from tfdeploy.agent.record import field, record
 from tfdeploy.agent.record import replace as replace  # for the control side
 

@@ -194,7 +194,7 @@ def test_strangers_learn_nothing(tmp_path: Path) -> None:
         _, client = tls.contexts(stranger)  # type: ignore[arg-type]
         client.verify_mode = ssl.CERT_NONE
         for token in ("x", handshake_gate.token(world.certs["n1"]["ca"], "n1")):
-            with pytest.raises(OSError):  # noqa: PT012, SIM117 - either call may see the end first
+            with pytest.raises(OSError):  # noqa: SIM117 - either call may see the end first
                 with socket.create_connection(("127.0.0.1", world.ports["n1"]), timeout=5) as plain:
                     with client.wrap_socket(plain, server_hostname=token) as channel:
                         channel.sendall(b'{"broadcast": "b1"}\n')

@@ -15,8 +15,10 @@ from typing import Any, get_args
 import pytest
 
 from support.agent.answer_types import unknown, verbs
+from support.agent.certificates import make_certs
 from support.agent.cluster import NewCluster
-from tfdeploy.agent import wire
+from support.waiting import wait_for
+from tfdeploy.agent import listing, pieces, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, Context
@@ -144,6 +146,26 @@ def test_releases_and_data(host: Context, tmp_path: Path) -> None:
     digest = asked(host, "data.commit", job="j", name="digits", digest="0" * 64)["digest"]
     asked(host, "data.commit", job="j", name="digits", digest=digest)
     asked(host, "data.state", job="j", name="digits")
+
+
+def test_a_broadcast(host: Context, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "shard").write_bytes(b"1234")
+    which, rows = {"job": "j", "name": "digits"}, listing.walk(str(source))
+    lacking = asked(host, "data.lack", rows.pack(), **which)["lacking"]
+    leaf = pieces.leaf_of(b"1234")
+    about = {"id": "b", "host": "n1", "members": ["n1", "n2"], "certs": make_certs(["n1"])["n1"]}
+    args = {"enough": 4, "moved": lacking, "ports": [20000, 60000], **about, **which}
+    join = threading.Thread(target=asked, args=(host, "broadcast.join"), kwargs=args)
+    join.start()
+    wait_for(lambda: "broadcast b" in host.closing, 10.0, "it takes part")
+    asked(host, "broadcast.feeds", id="b", stripes=1, parents=[["n2", "127.0.0.1", 1, [0]]], here=[0])
+    asked(host, "broadcast.roots", id="b", first=0, roots=[pieces.root_of(leaf).hex()])
+    assert asked(host, "broadcast.leaves", leaf, id="b", segment=0) == {"wanted": "1"}
+    asked(host, "broadcast.put", b"1234", id="b", segment=0, index=0)
+    join.join()
+    assert asked(host, "data.commit", staged=True, **which)["ok"]
 
 
 def test_keep_locks_and_clocks(host: Context) -> None:

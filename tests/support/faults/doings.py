@@ -216,6 +216,8 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "data.state": (syncs,),
     "data.begin": (syncs,),
     "data.commit": (syncs,),
+    "data.lack": (syncs,),
+    "broadcast.join": (syncs,),
     "keep.begin": (spreads,),
     "keep.place": (spreads,),
     "fetch.list": (looks, fetches("keep"), fetches("files"), spreads),

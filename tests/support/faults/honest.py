@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import zlib
 from typing import Any, NamedTuple
 
 from tfdeploy.agent import frames, wire
@@ -72,6 +74,7 @@ def the_plan() -> Plan:
 def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
     flows = {
         "run.plan": _plan,
+        "broadcast.join": _join,
         "run.watch": _watch,
         "logs": _logs,
         "fetch.list": _list,
@@ -142,6 +145,10 @@ def _plan(host: str, args: dict[str, Any]) -> Said:
     text = json.dumps(plan_to_file(for_hosts(the_plan()))).encode()
     known = args.get("unless") == hashlib.sha256(text).hexdigest()
     return Said([] if known else [({}, frames.pack(text))], {})
+
+
+def _join(host: str, _: Any) -> Said:
+    return Said([({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8})
 
 
 def _watch(host: str, _: Any) -> Said:
@@ -272,6 +279,7 @@ def _hello(host: str, _: Any) -> dict[str, Any]:
     return {**plain, "workdir": WORKDIR, **more}
 
 
+_LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()  # rows 1 and 3 of the folder, a.txt, sub, sub/b.txt
 _STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 _VALUES: dict[str, Any] = {
     "hello": _hello,
@@ -284,8 +292,13 @@ _VALUES: dict[str, Any] = {
     "release.begin": lambda host, args: {"staging": _STAGING, "missing": list(FILES), "linked": 0, "rsync": True},
     "release.commit": lambda host, args: {"changed": []},
     "data.state": lambda host, args: {"digest": "0" * 64},
+    "data.lack": lambda host, args: {"lacking": _LACKING, "lacking_bytes": 8, "folder_id": host},
+    "broadcast.join": lambda host, args: Said(
+        [({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8}
+    ),
+    "broadcast.leaves": lambda host, args: {"wanted": "3"},
     "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},
-    "data.commit": lambda host, args: {"digest": args["digest"], "ok": True},
+    "data.commit": lambda host, args: {"digest": args.get("digest", ""), "ok": True},
     "keep.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/.incoming"},
     "keep.place": lambda host, args: {"missing": []},
     "fetch.log_sum": _log_sum,

@@ -28,7 +28,7 @@ def folder(tmp_path):
 def test_both_sides_agree_on_a_folder(folder):
     listing = read_data(folder)
     assert listing.digest == on_host.digest(str(folder))
-    assert (listing.is_folder, listing.total_bytes, listing.rows.files) == (True, 1002, 5)
+    assert (listing.is_folder, listing.total_bytes, listing.rows.files) == (True, 1002, 4)
 
 
 def test_both_sides_agree_on_a_file(folder, tmp_path):

@@ -23,7 +23,9 @@ from tfdeploy.operations.broadcast.source import Source
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.emit import note
 from tfdeploy.operations.launching.certificates import certificates
-from tfdeploy.planning.broadcast import Feed, FeedPlan, first_plan, next_plan
+from tfdeploy.planning.broadcast.feeds import Feed, FeedPlan
+from tfdeploy.planning.broadcast.first_plan import first_plan
+from tfdeploy.planning.broadcast.next_plan import next_plan
 
 CALLS_AT_ONCE = 16
 PLAN_S = 0.5  # between two looks at how far all are

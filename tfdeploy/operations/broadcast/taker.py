@@ -13,7 +13,7 @@ from tfdeploy.model.answers.broadcast import BROADCAST_FEEDS, BROADCAST_JOIN, BR
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.feeder import Feeder
-from tfdeploy.planning.broadcast import Feed, Member
+from tfdeploy.planning.broadcast.feeds import Feed, Member
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0

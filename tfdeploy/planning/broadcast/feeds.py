@@ -1,0 +1,86 @@
+"""Who feeds whom in a broadcast: its members as they are now, and the feeds between them. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+HERE = ""  # the control machine as a parent
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What a member receives in one stripe."""
+
+    have_bytes: int = 0
+    wanted_bytes: int = 0
+    rate: float | None = None
+    starved_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Member:
+    name: str
+    site: str = ""  # hosts of one site are near each other (same subnet, or short round trips)
+    serves: bool = True  # it listens, and some host was able to reach it or none has tried yet
+    have_bytes: int = 0  # of what the broadcast moves, verified, on its disk
+    wanted_bytes: int = 0  # of what the broadcast moves, in all; have == wanted: complete
+    rate: float | None = None  # bytes a second received over the last seconds
+    starved_s: float = 0.0  # for how long it has received nothing though it is not complete
+    intakes: tuple[Intake, ...] = ()  # the same by stripe; empty: not known, or there is one stripe
+
+    @property
+    def is_complete(self) -> bool:
+        return self.have_bytes >= self.wanted_bytes
+
+    def intake(self, stripe: int) -> Intake:
+        """What it receives in this stripe; where that is not known, in all."""
+        if self.intakes:
+            return self.intakes[stripe]
+        return Intake(self.have_bytes, self.wanted_bytes, self.rate, self.starved_s)
+
+
+@dataclass(frozen=True)
+class Feed:
+    parent: str  # HERE is the control machine
+    child: str
+    stripe: int = 0
+
+
+@dataclass(frozen=True)
+class Blame:
+    """A member that was far slower than its parent, or received nothing from it: from then on it is a leaf."""
+
+    member: str
+    parent: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """A child's last move in a stripe, and where it was then: it is judged again once it has had time to go on from there."""
+
+    child: str
+    stripe: int
+    have_bytes: int
+    starved_s: float
+
+
+@dataclass(frozen=True)
+class FeedPlan:
+    stripes: int  # k; fixed once the broadcast has begun
+    feeds: tuple[Feed, ...]  # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
+    blamed: tuple[Blame, ...] = ()
+    moves: tuple[Move, ...] = ()
+    thin: frozenset[str] = frozenset()  # sites behind a thin line: they feed no other site
+
+    def parents(self, stripe: int) -> dict[str, str]:
+        """child -> its parent in this stripe."""
+        return {feed.child: feed.parent for feed in self.feeds if feed.stripe == stripe}
+
+
+def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
+    """site -> its members; sites in which a member is complete first, else in the order of their first members."""
+    sites: dict[str, list[Member]] = {}
+    for member in members:
+        sites.setdefault(member.site, []).append(member)
+    return dict(sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1])))

@@ -1,0 +1,76 @@
+"""The feeds of all stripes while a plan is changed: which of them still hold, what hangs below what, who has room for a child."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from tfdeploy.planning.broadcast.feeds import Feed, Member
+
+REACHES_NOBODY = 3  # a host that did not reach so many others is fed from here
+
+
+class Forest:
+    """`members` by name, `out` left out. Holds of `feeds` those to members that are incomplete."""
+
+    def __init__(
+        self, feeds: Iterable[Feed], stripes: int, members: Mapping[str, Member], shut: frozenset[tuple[str, str]]
+    ) -> None:
+        self.members, self.stripes, self._shut = members, stripes, shut
+        self.parents: list[dict[str, str]] = [{} for _ in range(stripes)]
+        for feed in feeds:
+            if feed.child in members and not members[feed.child].is_complete:
+                self.parents[feed.stripe][feed.child] = feed.parent
+        self.before = [dict(parents) for parents in self.parents]  # also of feeds that no longer hold
+        self._serving = {name for name, member in members.items() if member.serves}
+        self._missed = Counter(child for child, parent in shut if parent in self._serving)
+
+    def may_feed(self, parent: str, child: str) -> bool:
+        return parent in self._serving and (child, parent) not in self._shut and parent != child
+
+    def reaches_nobody(self, child: str) -> bool:
+        return self._missed[child] >= REACHES_NOBODY
+
+    def feeds(self) -> Iterator[tuple[int, str, str]]:
+        """(stripe, parent, child)"""
+        for stripe, parents in enumerate(self.parents):
+            for child, parent in parents.items():
+                yield stripe, parent, child
+
+    def cut(self, child: str, stripe: int) -> None:
+        self.parents[stripe].pop(child, None)
+
+    def cut_below(self, parent: str) -> list[tuple[str, int]]:
+        """Its children, which have no parent from now on."""
+        found = [(child, stripe) for stripe, above, child in self.feeds() if above == parent]
+        for child, stripe in found:
+            self.cut(child, stripe)
+        return found
+
+    def children(self, stripe: int) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for child, parent in self.parents[stripe].items():
+            found.setdefault(parent, []).append(child)
+        return found
+
+    def ancestors(self, child: str, stripe: int) -> list[str]:
+        """Its parent before this change, that one's parent, and so on."""
+        above: list[str] = []
+        parent = self.before[stripe].get(child)
+        while parent is not None and parent not in above:
+            above.append(parent)
+            parent = self.before[stripe].get(parent)
+        return above
+
+    def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
+        """All that is fed from `tops`, themselves included, each with the number of hosts below it."""
+        children = self.children(stripe)
+        order, todo = [], list(tops)
+        while todo:
+            name = todo.pop()
+            order.append(name)
+            todo += children.get(name, ())
+        size: dict[str, int] = {}
+        for name in reversed(order):
+            size[name] = sum(size[child] + 1 for child in children.get(name, ()))
+        return size
