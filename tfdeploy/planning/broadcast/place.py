@@ -91,7 +91,8 @@ class _Placer:
         room = [name for name in rooted if name in self._relays and self._children[name] < self._forest.stripes]
         moved = []
         for child, parent in list(self._forest.parents[stripe].items()) if room else ():
-            if self._children[parent] > self._forest.stripes and not self._children[child]:
+            is_crowded = self._children[parent] > self._forest.stripes
+            if is_crowded and not self._children[child] and not self._forest.reaches_nobody(child):
                 able = [name for name in room if self._may(name, child, stripe) and self._is_relief(name, child, stripe)]
                 if able:
                     self._attach(child, able[0], stripe)
