@@ -40,13 +40,6 @@ class Forest:
     def cut(self, child: str, stripe: int) -> None:
         self.parents[stripe].pop(child, None)
 
-    def cut_below(self, parent: str) -> list[tuple[str, int]]:
-        """Its children, which have no parent from now on."""
-        found = [(child, stripe) for stripe, above, child in self.feeds() if above == parent]
-        for child, stripe in found:
-            self.cut(child, stripe)
-        return found
-
     def children(self, stripe: int) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for child, parent in self.parents[stripe].items():

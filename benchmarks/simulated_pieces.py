@@ -1,0 +1,100 @@
+"""A broadcast piece by piece, as the product sends it: each parent sends its children in turns the lowest piece they lack.
+
+A child has a few pieces under way, so a slow one holds up no other. What a parent lacks its children wait for.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from simulated_hosts import PIECE_BYTES, Scenario
+
+WINDOW = 8  # pieces under way to one child in one stripe
+
+
+class Pieces:
+    """Stripe by stripe in order: so what a host has of a stripe is a number of pieces."""
+
+    def __init__(self, scenario: Scenario, stripes: int) -> None:
+        self._scenario, self._hosts, self._stripes = scenario, scenario.hosts, stripes
+        self.now, self.crossed_bytes, self.from_here_bytes = 0.0, 0.0, 0.0
+        pieces = -(-scenario.total_bytes // PIECE_BYTES)
+        self._wanted = [len(range(stripe, pieces, stripes)) for stripe in range(stripes)]
+        self._have = [[0] * scenario.hosts + [wanted] for wanted in self._wanted]
+        self._sent = [[0] * scenario.hosts for _ in range(stripes)]
+        self._feed: list[list[tuple[int, float, int]]] = [[(-1, 0.0, 0)] * scenario.hosts for _ in range(stripes)]
+        self._children: list[list[tuple[int, int]]] = [[] for _ in range(scenario.hosts + 1)]
+        self._is_sending = [False] * (scenario.hosts + 1)
+        self._ended: set[int] = set()
+        self._down_free = [0.0] * scenario.hosts
+        self._line_free: dict[tuple[int, int], float] = {}
+        self._completed: dict[int, float] = {}
+        self._events: list[tuple[float, int, int, int, int]] = []  # when, host, stripe or -1 (it may send), parent, which feed
+        self._second_s = [PIECE_BYTES / scenario.up(host) for host in range(scenario.hosts + 1)]
+
+    def feed(self, child: int, stripe: int, parent: int, at: float) -> None:
+        before, _, number = self._feed[stripe][child]
+        if before >= 0:
+            self._children[before].remove((child, stripe))
+        self._feed[stripe][child] = (parent, at, number + 1)
+        self._sent[stripe][child] = self._have[stripe][child]
+        self._children[parent].append((child, stripe))
+        heapq.heappush(self._events, (at, parent, -1, -1, 0))
+
+    def end(self, host: int) -> None:
+        self._ended.add(host)
+
+    def advance(self, until: float) -> None:
+        while self._events and self._events[0][0] <= until:
+            self.now, host, stripe, parent, number = heapq.heappop(self._events)
+            if stripe < 0:
+                self._is_sending[host] &= parent < 0
+                self._send(host)
+            elif self._feed[stripe][host][2] == number and host not in self._ended:
+                self._got(host, stripe)
+                self._send(parent)
+                self._send(host)
+        self.now = until
+
+    def have_bytes(self, host: int, stripe: int) -> float:
+        share = self._scenario.total_bytes / self._stripes
+        return share * self._have[stripe][host] / self._wanted[stripe]
+
+    def completed_at(self, host: int) -> float | None:
+        return self._completed.get(host)
+
+    def _got(self, host: int, stripe: int) -> None:
+        self._have[stripe][host] += 1
+        if all(have[host] >= wanted for have, wanted in zip(self._have, self._wanted, strict=True)):
+            self._completed[host] = self.now
+
+    def _send(self, parent: int) -> None:
+        """The next piece, to the next child that may get one. It is asked again when that has left, and when more arrives."""
+        if self._is_sending[parent] or parent in self._ended:
+            return
+        children = self._children[parent]
+        for number, (child, stripe) in enumerate(children):
+            sent = self._sent[stripe][child]
+            _, at, feed = self._feed[stripe][child]
+            if at <= self.now and self._have[stripe][child] + WINDOW > sent < self._have[stripe][parent]:
+                children.append(children.pop(number))
+                self._sent[stripe][child] = sent + 1
+                self._is_sending[parent] = True
+                left = self.now + self._second_s[parent]
+                heapq.heappush(self._events, (left, parent, -1, 0, 0))
+                heapq.heappush(self._events, (self._arrival(parent, child, left), child, stripe, parent, feed))
+                return
+
+    def _arrival(self, parent: int, child: int, left: float) -> float:
+        scenario = self._scenario
+        at = max(left, self._down_free[child] + PIECE_BYTES / scenario.down(child))
+        sites = (scenario.site(parent), scenario.site(child))
+        if sites[0] != sites[1]:
+            self.crossed_bytes += PIECE_BYTES
+            if scenario.line:
+                at = max(at, self._line_free.get(sites, 0.0) + PIECE_BYTES / scenario.line)
+                self._line_free[sites] = at
+        if parent == self._hosts:
+            self.from_here_bytes += PIECE_BYTES
+        self._down_free[child] = at
+        return at + scenario.rtt_s / 2 + scenario.process_s
