@@ -185,7 +185,7 @@ def show_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") ->
 def open_fleet(flags: CommonFlags) -> Iterator[SshFleet]:
     from tfdeploy.transport.fleet import SshFleet
 
-    fleet = SshFleet(parallel=flags.parallel, operator=holder().words)
+    fleet = SshFleet(parallel=flags.parallel, operator=holder().words, bwlimit=flags.bwlimit)
     try:
         yield fleet
     finally:

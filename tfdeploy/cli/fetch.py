@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, finish_parser
-from tfdeploy.cli.options import size
+from tfdeploy.cli.options import add_bwlimit, size
 from tfdeploy.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--onto", metavar="HOST", help="with --keep: copy the newest keep to that host, where a launch goes on from it"
     )
+    add_bwlimit(parser)
     finish_parser(parser, Flags, run)
 
 

@@ -36,6 +36,7 @@ class CommonFlags:
     quiet: bool = False
     color: Literal["auto", "always", "never"] = "auto"
     yes: bool = False
+    bwlimit: int | None = None  # of verbs that move files
     after: tuple[str, ...] | None = None
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import positive
+from tfdeploy.cli.options import add_bwlimit, positive
 from tfdeploy.model.job import MODES, Mode
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--allow-public", action="store_true", help="consent to public addresses in the cluster")
     parser.add_argument("--force", action="store_true", help="go on in spite of what `tfdeploy check` would call an error")
     parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
+    add_bwlimit(parser)
     finish_parser(parser, Flags, run)
 
 

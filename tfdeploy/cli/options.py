@@ -12,10 +12,8 @@ from tfdeploy.errors import UsageError
 
 COLORS = ("auto", "always", "never")
 NOT_BUILT = {  # flags of the contract, by verb
-    "sync": ("--dry-run", "--via", "--bwlimit"),
-    "launch": ("--via", "--bwlimit"),
-    "setup": ("--bwlimit",),
-    "fetch": ("--bwlimit",),
+    "sync": ("--dry-run", "--via"),
+    "launch": ("--via",),
 }
 _TAKE_COMMANDS = ("exec", "launch")
 
@@ -108,6 +106,21 @@ def size(text: str) -> int:
     if not 0 <= value <= 1 << 60:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size like 20GB or 500MiB")
     return int(value)
+
+
+def rate(text: str) -> int:
+    """Bytes a second from 500K, 50M, 1G."""
+    from tfdeploy.model.units import rate_of
+
+    try:
+        return rate_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_bwlimit(parser: argparse.ArgumentParser) -> None:
+    what = "at most so many bytes a second to and from each host, such as 500K or 50M (inventory: bwlimit)"
+    parser.add_argument("--bwlimit", metavar="RATE", type=rate, help=what)
 
 
 def common(parser: argparse.ArgumentParser) -> None:

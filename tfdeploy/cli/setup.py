@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy.cli.options import add_bwlimit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ def add(subparsers: Any) -> None:
         "The same requirements and Python give the same environment: a second setup finds it.",
         epilog="-v shows what uv or pip say on each host.",
     )
+    add_bwlimit(parser)
     finish_parser(parser, CommonFlags, run)
 
 

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy.cli.options import add_bwlimit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("sync", help="code and data to every host", description="Puts code and data on every host.")
+    add_bwlimit(parser)
     finish_parser(parser, CommonFlags, run)
 
 

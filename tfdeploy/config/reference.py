@@ -37,8 +37,8 @@ HOST = (
         values.address,
         "a literal address, else what the probe saw",
     ),
-    Key("bwlimit", "bytes a second in each direction", "bwlimit: 50M"),
-    Key("reserve", "what a sync leaves free on the workdir's disk", "reserve: 5GiB"),
+    Key("bwlimit", "bytes a second in each direction, of all that tfdeploy moves there", "bwlimit: 50M", values.rate, "no limit"),
+    Key("reserve", "what a sync leaves free on the workdir's disk", "reserve: 5GiB", values.size_bytes, "nothing"),
 )
 
 INVENTORY = (

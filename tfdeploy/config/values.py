@@ -12,7 +12,7 @@ from tfdeploy.config.node import Node, nearest
 from tfdeploy.model.allowed import PROGRAM, USER, VARIABLE, is_host_path, is_hostname, is_ip, is_text
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.ranges import MAX_NAMES, unfold
-from tfdeploy.model.units import BYTES, SECONDS
+from tfdeploy.model.units import BYTES, SECONDS, rate_of
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
 MOST_HOPS = 16
@@ -161,6 +161,13 @@ def size_bytes(node: Node) -> int:
     if not 65536 <= value <= 1 << 50:
         raise node.wrong("a size from 64KiB to 1024TiB")
     return value
+
+
+def rate(node: Node) -> int:
+    try:
+        return rate_of(node.scalar("bytes a second"))
+    except ValueError:
+        raise node.wrong("bytes a second, from 1K to 1024G", "write it as 500K, 50M or 1G: powers of 1024") from None
 
 
 def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], hint: str) -> float:

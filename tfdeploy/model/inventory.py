@@ -27,6 +27,8 @@ class Host:
     ports: tuple[int, int] = DEFAULT_PORTS  # both ends included
     gpus: Literal["auto", "none"] | int | tuple[int, ...] = "auto"
     advertise: str | None = None
+    bwlimit: int | None = None  # bytes a second in each direction, of all that tfdeploy moves there
+    reserve: int = 0  # bytes that a sync leaves free on the workdir's disk
     source: str = ""  # file:line
 
 

@@ -1,4 +1,8 @@
-"""The units that durations and sizes are written in. In seconds and bytes each."""
+"""The units that durations, sizes and rates are written in. In seconds and bytes each."""
+
+from __future__ import annotations
+
+import re
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = (
@@ -7,3 +11,16 @@ BYTES = (
     | {"KB": 1000}
     | {p + "iB": 1024**n for n, p in enumerate("KMGT", 1)}
 )
+
+_RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
+_RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
+
+
+def rate_of(text: str) -> int:
+    """Bytes a second from 500K, 50M, 1.5G: powers of 1024, as rsync's --bwlimit has them. Raises ValueError."""
+    match = _RATE.match(text)
+    value = int(float(match[1]) * _RATES[match[2]]) if match else 0
+    if not LEAST_RATE <= value <= MOST_RATE:
+        raise ValueError(f"{text!r} is not a rate from 1K to 1024G, in bytes a second")
+    return value

@@ -11,6 +11,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
@@ -33,8 +34,9 @@ V = TypeVar("V")
 class SshFleet:
     """Use as a context manager, or call `close`. `each` may be called by several threads."""
 
-    def __init__(self, parallel: int = PARALLEL, operator: str = "") -> None:
-        """`operator`: user@machine, for the audit logs of the hosts."""
+    def __init__(self, parallel: int = PARALLEL, operator: str = "", bwlimit: int | None = None) -> None:
+        """`operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes a second, in place of every host's own."""
+        self._bwlimit = bwlimit
         descriptors.raise_limit()
         self._by = {"operator": operator, "command": os.urandom(4).hex()} if operator else {}
         self._parallel = max(1, parallel)
@@ -111,7 +113,7 @@ class SshFleet:
         entry = self._entry(host)
         with entry.lock:
             if entry.session is None or not entry.session.alive:
-                entry.session = open_session(host, self._connector)
+                entry.session = open_session(_limited(host, self._bwlimit), self._connector)
                 entry.session.fences = entry.fences
                 entry.session.by = self._by
                 if self._closed:
@@ -176,6 +178,10 @@ class SshFleet:
                     return action(session)
         except BaseException as error:  # noqa: BLE001  # the caller's thread raises what is a bug
             return error
+
+
+def _limited(host: Host, bwlimit: int | None) -> Host:
+    return host if bwlimit is None else replace(host, bwlimit=bwlimit)
 
 
 class _WorkSlots:

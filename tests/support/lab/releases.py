@@ -73,6 +73,6 @@ def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
-    """Until so many bytes of the job lie on the host, in whatever file."""
-    script = f"find ~/tfdeploy/{job} -type f -printf '%s\\n' 2>/dev/null | awk '{{s += $1}} END {{print s + 0}}'"
+    """Until so many bytes of the job lie on the host's disk, in whatever file: one that will be filled may be long already."""
+    script = f"find ~/tfdeploy/{job} -type f -printf '%b\\n' 2>/dev/null | awk '{{s += $1}} END {{print 512 * s}}'"
     wait_for(lambda: int(on_host(operator.lab, host, script) or 0) >= least, WAIT_S, f"{least} bytes of {job} on {host}")

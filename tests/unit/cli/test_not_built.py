@@ -56,7 +56,7 @@ def test_the_readme_names_exactly_what_is_not_built() -> None:
     told = re.search(r"## Not built yet\n\n(.*?)\n\n", README.read_text(), re.DOTALL)
     assert told
     named = set(re.findall(r"`([^`]+)`", told[1]))
-    flags = {flag if flag == "--bwlimit" else f"{verb} {flag}" for verb, flag in FLAGS}
+    flags = {f"{verb} {flag}" for verb, flag in FLAGS}
     keys = {*reference.not_built(reference.HOST), *reference.not_built(reference.JOB)}
     assert named == {*verbs.NOT_BUILT, *flags, *keys, *DATA_NOT_BUILT}
 
@@ -64,4 +64,4 @@ def test_the_readme_names_exactly_what_is_not_built() -> None:
 def test_the_reference_has_no_heading_without_words() -> None:
     for line in reference.reference_text().splitlines():
         assert not line.endswith("  "), line
-    assert "NOT BUILT YET  bwlimit" in reference.reference_text()
+    assert "NOT BUILT YET  data.NAME" in reference.reference_text()

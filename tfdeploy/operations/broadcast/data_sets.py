@@ -72,19 +72,14 @@ def _send_changing(
     fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, listing: DataListing, emit: Emit
 ) -> dict[str, Outcome]:
     """One data set; again where it changed meanwhile."""
-    done: dict[str, Outcome] = {}
     for _ in range(TRIES):
         try:
-            done = _Sending(fleet, job, name, listing, emit).to(hosts)
+            return _Sending(fleet, job, name, listing, emit).to(hosts)
         except SourceChanged as error:
             note(emit, f"data {name}: {error.what}: sending it again", level="warning")
-        else:
-            if read_data(Path(listing.source)).stamp == listing.stamp:  # finer than the digest
-                return done
-            note(emit, f"data {name} changed while it was sent: sending it again", level="warning")
         listing = read_data(Path(listing.source))
     changing = Refused(f"data set {name} keeps changing while it is sent", next=f"stop what writes to {listing.source}")
-    return {host.name: failed if isinstance(failed := done.get(host.name), TfdeployError) else changing for host in hosts}
+    return {host.name: changing for host in hosts}
 
 
 class _Sending:
@@ -130,7 +125,7 @@ class _Sending:
     def _lack(self, session: Session) -> _Lack:
         if self._packed is None:
             self._packed = self._listing.rows.pack()
-        args = {**self._where, "reserve": 0}
+        args = {**self._where, "reserve": session.host.reserve}
         said = session.agent().call(DATA_LACK, args, blob=self._packed, timeout_s=LOOK_S)
         return _Lack(session, _rows_of(said.lacking, self._listing.rows, session.host.name), said.lacking_bytes, said.folder_id)
 
@@ -152,6 +147,8 @@ class _Sending:
                 self._tell(takers, "failed", lambda taker: not taker.complete)
             self._tell(takers, "done", lambda taker: taker.complete)
             received = {name: (taker.received_bytes, broadcast.fed_by(name)) for name, taker in takers.items()}
+        if rows and read_data(Path(self._listing.source)).stamp != self._listing.stamp:  # finer than the digest
+            raise SourceChanged("it changed while it was sent", where=self._listing.source)
         hosts = tuple(lack.session.host for name, lack in lacks.items() if name not in failed)
         placed = self._fleet.each(hosts, self._commit)
         outcomes: dict[str, Outcome] = {**failed}
@@ -165,7 +162,7 @@ class _Sending:
         for row in rows:
             moved[row >> 3] |= 1 << (row & 7)
         bitmap = base64.b64encode(zlib.compress(bytes(moved), 1)).decode("ascii")
-        return {**self._where, "moved": bitmap, "ports": list(taker.host.ports), "reserve": 0, "rate": 0}
+        return {**self._where, "moved": bitmap, **_limits(taker.host)}
 
     def _commit(self, session: Session) -> None:
         if not session.agent().call(DATA_COMMIT, {**self._where, "staged": True}, timeout_s=LOOK_S).ok:
@@ -179,6 +176,10 @@ class _Sending:
             if taker.lacking_bytes and which(taker):
                 sent = taker.lacking_bytes if state == "done" else 0
                 emit_transfer(self._emit, name, self._what, state, sent, taker.lacking_bytes)
+
+
+def _limits(host: Host) -> Args:
+    return {"ports": list(host.ports), "reserve": host.reserve, "rate": host.bwlimit or 0}
 
 
 def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:

@@ -115,13 +115,14 @@ class _Process:
     def _start(self, outside: SshOutside | None) -> subprocess.Popen[bytes]:
         folder = self.call.only_into
         program, *words = self.call.argv
+        limit = [f"--bwlimit={max(1, self.call.target.bwlimit >> 10)}"] if self.call.target.bwlimit else []  # KiB a second
         path = [f"--rsync-path=echo {skip_login_noise.MARK.decode().strip()}; exec rsync"] if self.noise else []
         shell = _shell(self.call.target, self.noise)
         if outside is not None:
             shell = confinement.asking_words(outside.theirs.fileno())
         before = confinement.argv(folder) if outside is not None and folder is not None else []
         process = subprocess.Popen(
-            [*before, program, "-e", rsync_shell(shell), *path, *words],
+            [*before, program, "-e", rsync_shell(shell), *limit, *path, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -45,6 +45,7 @@ class Target:
     unused: tuple[str, ...] = ()
     hash_names: bool | None = field(default=None, compare=False)  # HashKnownHosts; None: nobody was asked
     name: str = field(default="", compare=False)  # the inventory's, for messages
+    bwlimit: int | None = field(default=None, compare=False)  # bytes a second, for rsync
 
     @property
     def known_name(self) -> str:
@@ -102,6 +103,7 @@ def resolve(host: Host) -> Target:
         unused=tuple(f"PKCS11Provider {name}" for name in answers.get("pkcs11provider", ()) if name.lower() != "none"),
         hash_names=answers["hashknownhosts"] == ("yes",) if "hashknownhosts" in answers else None,
         name=host.name,
+        bwlimit=host.bwlimit,
     )
 
 
