@@ -103,7 +103,7 @@ class Control:
         self._shares: list[tuple[float, float]] = []
 
     def run(self, longest_s: float) -> Outcome:
-        self._tell(FeedPlan(self._plan.stripes, ()), self._plan)
+        self._tell(FeedPlan(stripes=self._plan.stripes, feeds=()), self._plan)
         second = 0.0
         while self._lacking() and second < longest_s:
             second += 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,17 @@ from tfdeploy.agent import listing
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
 
 
+def row(path: bytes, kind: str, **more: Any) -> Row:
+    plain = {"size": 0, "mtime_ns": 0, "mode": 0o755, "target": b"", "same_as": NOT_LINKED, "allocated": 0}
+    return Row(path=path, kind=kind, **{**plain, **more})
+
+
 def file(path: bytes, size: int = 1, at: int = 5_000_000_000, same_as: int = NOT_LINKED) -> Row:
-    return Row(path, FILE, size, at, 0o644, b"", same_as, size)
+    return row(path, FILE, size=size, mtime_ns=at, same_as=same_as, allocated=size)
 
 
 def folder(path: bytes) -> Row:
-    return Row(path, FOLDER, 0, 0, 0o755, b"", NOT_LINKED, 0)
+    return row(path, FOLDER)
 
 
 def listed(*rows: Row) -> Listing:
@@ -90,7 +96,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         (folder(b""), file(b"a\0b")),
         (folder(b""), file(b"a/./b")),
         (folder(b""), file(b"a/b")),  # its folder is no row
-        (folder(b""), Row(b"a", LINK, 0, 0, 0o777, b"/etc", NOT_LINKED, 0), file(b"a/passwd")),
+        (folder(b""), row(b"a", LINK, target=b"/etc"), file(b"a/passwd")),
         (folder(b""), file(b"b"), file(b"a")),
         (folder(b""), file(b"a"), file(b"a")),
         (folder(b""), file(b"a", same_as=1)),

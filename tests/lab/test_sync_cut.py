@@ -14,9 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import on_host
 from support.lab.releases import job_file, leftovers, listed, listed_here, releases, wait_for_bytes
-from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

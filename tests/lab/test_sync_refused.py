@@ -14,7 +14,7 @@ import pytest
 from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import changed_host, on_host, set_inventory
-from support.lab.releases import job_file, listed, releases, rows_of
+from support.lab.releases import job_file, listed, rows_of
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated

@@ -38,7 +38,7 @@ HOST = (
         "a literal address, else what the probe saw",
     ),
     Key("bwlimit", "bytes a second in each direction, of all that tfdeploy moves there", "bwlimit: 50M", values.rate, "no limit"),
-    Key("reserve", "what a sync leaves free on the workdir's disk", "reserve: 5GiB", values.size_bytes, "nothing"),
+    Key("reserve", "what a sync leaves free on the workdir's disk", "reserve: 5GiB", values.reserve, "nothing"),
 )
 
 INVENTORY = (

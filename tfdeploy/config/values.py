@@ -163,6 +163,11 @@ def size_bytes(node: Node) -> int:
     return value
 
 
+def reserve(node: Node) -> int:
+    """Bytes: a size with its unit, or a plain number of them, as `tfdeploy inventory` prints it."""
+    return whole(node, 0, 1 << 50) if node.scalar("a size with its unit").isdecimal() else size_bytes(node)
+
+
 def rate(node: Node) -> int:
     try:
         return rate_of(node.scalar("bytes a second"))

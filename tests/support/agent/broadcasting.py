@@ -65,7 +65,14 @@ class Members:
 
     def parent(self, name: str, stripes: int = 1, *wanted: int) -> Parent:
         token = handshake_gate.token(self.certs[name]["ca"], name)
-        return Parent(name, "127.0.0.1", self.ports[name], token, stripes, frozenset(wanted or range(stripes)))
+        return Parent(
+            name=name,
+            address="127.0.0.1",
+            port=self.ports[name],
+            token=token,
+            stripes=stripes,
+            wanted=frozenset(wanted or range(stripes)),
+        )
 
     def feed(self, child: str, *parents: str) -> None:
         """One stripe from each parent; the control side is `here`."""
