@@ -5,8 +5,8 @@
     killed   the same to 16, with a relay killed half way: its agent, and the power of its host
     sites    64 MB to two sites of 4 hosts, 20 Mbit/s between them
 
-`--tree ../before` runs another checkout's tfdeploy. The wire: the bytes of the set at the link's rate. Each round has new content, and ends with checksums of it on every host.
-Comparing with a simulator is allowed where the machine was busy for less than 60 %.
+The wire: the bytes of the set at the link's rate. Each round has new content, and ends with checksums of it on every host.
+Comparing with a simulator is allowed where the machine was busy for less than 60 %. `--tree ../before`: of another checkout.
 """
 
 from __future__ import annotations

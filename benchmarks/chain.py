@@ -1,4 +1,4 @@
-"""The floor of a chain on this machine: each host receives the bytes, writes them, sends them on in plain TCP, and checks nothing.
+"""The floor of a chain on this machine: each host receives the bytes, writes them and sends them on, in plain TCP.
 
 By `socat` and `tee` where socat is installed, else by a relay of our own that does nothing else.
 """
