@@ -43,9 +43,9 @@ def test_a_thin_line_between_sites_carries_each_byte_once(two_sites: Lab, tfdepl
     before = into_the_second_site(two_sites)
     operator.run("sync", exit_code=0)
     carried = into_the_second_site(two_sites) - before
+    assert SET_BYTES <= carried <= MOST_TIMES * SET_BYTES, f"{carried / SET_BYTES:.3f} x the set"
     for host in two_sites.hosts:
         assert differences(two_sites, host, source, "tfdeploy/thin/data/set") == ""
-    assert SET_BYTES <= carried <= MOST_TIMES * SET_BYTES, f"{carried / SET_BYTES:.3f} x the set"
 
 
 def test_rsync_has_nothing_to_say_and_holes_stay_holes(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
