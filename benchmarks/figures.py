@@ -54,12 +54,12 @@ def say(text: str) -> None:
     print(f"--- {text}", file=sys.stderr, flush=True)
 
 
-def options(doc: str | None, *, rounds: int, hosts: int | None = None, **more: int) -> argparse.Namespace:
-    """--json --rounds N, and --hosts N and other numbers where the benchmark has them."""
+def options(doc: str | None, *, rounds: int, hosts: int | None = None, **more: int | str) -> argparse.Namespace:
+    """--json --rounds N, and --hosts N and others where the benchmark has them, each of its default's type."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"turns of each (default {rounds})")
     numbers = more if hosts is None else {"hosts": hosts, **more}
     for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default {default}")
     return parser.parse_args()

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from figures import say
 from turns import Spent, spend
@@ -36,26 +37,27 @@ class Place:
 
     @property
     def addresses(self) -> list[str]:
-        return [str(row["address"]) for row in self.lab.status()]
+        return [row["address"] for row in self.lab.status()]
 
     def of(self, tree: Path) -> Place:
         """The same place, where `tfdeploy` is another checkout's."""
         return replace(self, env={**self.env, "PYTHONPATH": str(tree)})
 
-    def tfdeploy(self, *words: str, piped: bool = False) -> Spent:
-        return self.run([TFDEPLOY, *words], piped=piped)
+    def tfdeploy(self, *words: str, piped: bool = False, may_fail: bool = False) -> Spent:
+        return self.run([TFDEPLOY, *words], piped=piped, may_fail=may_fail)
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", piped: bool = False) -> Spent:
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", piped: bool = False, may_fail: bool = False) -> Spent:
         """As the operator, with what the hosts' own processes cost meanwhile beside it."""
         before = self.served()
-        spent = spend(self.lab.operator(argv), env=self.env, cwd=self.work, stdin=stdin, piped=piped)
+        words = self.lab.operator(argv)
+        spent = spend(words, env=self.env, cwd=self.work, stdin=stdin, piped=piped, may_fail=may_fail)
         return Spent(spent.seconds, spent.cpu_s, spent.peak_bytes, spent.output, {"hosts_cpu_s": self.served() - before})
 
-    def everywhere(self, script: str) -> list[str]:
-        """Runs a script on every host, without SSH and all at once; what each said."""
+    def everywhere(self, script: str, *, hosts: Sequence[str] | None = None) -> list[str]:
+        """Runs a script on every host (or these), without SSH and all at once; what each said."""
         started = [
             subprocess.Popen(self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True)
-            for host in self.lab.hosts
+            for host in hosts or self.lab.hosts
         ]
         said = [process.communicate()[0] for process in started]
         if failed := [process.returncode for process in started if process.returncode]:
@@ -64,7 +66,7 @@ class Place:
 
     def served(self) -> float:
         """CPU seconds of the hosts' first processes and sshds, and of all sessions that they have buried: waits for that."""
-        first = [int(str(row["pid"])) for row in self.lab.status()]
+        first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
         deadline = time.monotonic() + BURIAL_S
         while any(_children(pid) for pid in servers) and time.monotonic() < deadline:
@@ -90,8 +92,8 @@ def _ticks(pid: int) -> int:
 
 
 @contextmanager
-def a_lab(hosts: int) -> Iterator[Place]:
-    """Isolated hosts n1..nN. Needs root. Beginning and end take some seconds and are never part of a figure."""
+def a_lab(hosts: int, **wishes: Any) -> Iterator[Place]:
+    """Isolated hosts n1..nN; `wishes` are those of `lab.up`. Needs root. Beginning and end are never part of a figure."""
     if os.geteuid() != 0:
         raise SystemExit("isolated hosts need root: sudo make bench")
     signal.signal(signal.SIGTERM, _leave)
@@ -101,7 +103,7 @@ def a_lab(hosts: int) -> Iterator[Place]:
     work.mkdir()
     try:
         say(f"{hosts} isolated hosts (lab {name})")
-        up = lab.up(name, "isolated", hosts)
+        up = lab.up(name, "isolated", hosts, **wishes)
         yield Place(up, home, work, _environment(home, up))
     finally:
         if name in lab.names():

@@ -6,12 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.lab.filters import cut_between
 from support.waiting import wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
@@ -20,6 +22,7 @@ from tfdeploy.lab import Lab
 Ssh = Callable[..., subprocess.CompletedProcess[str]]
 KINDS = ("loopback", "isolated")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], 22), 1.0)"
 
 
 @pytest.fixture(params=KINDS)
@@ -172,3 +175,36 @@ def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
         assert "tbf" in text and "80Mbit" in text
     ssh(shaped, "n1", "echo from-n1 > ~/tfdeploy/x")
     assert ssh(shaped, "n2", "cat ~/tfdeploy/x").stdout == "from-n1\n"
+
+
+@pytest.mark.isolated
+def test_two_sites_reach_each_other_over_a_link_with_a_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
+    """4 MB at 32 Mbit/s take a second: the counters say which links they went over, and which not."""
+    sites = new_lab("isolated", 3, sites=2, between="32mbit")
+    subnets = [str(row["address"]).rpartition(".")[0] for row in sites.status()]
+    assert subnets[0] == subnets[1] != subnets[2]
+    before = sites.carried()
+    began = time.monotonic()
+    assert ssh(sites, "n3", "head -c 4000000 /dev/zero").stdout.count("\0") == 4_000_000
+    assert time.monotonic() - began > 0.8
+    after = sites.carried()
+    grown = {
+        link: tuple(now[way] - before[link][way] for way in ("to_bytes", "from_bytes"))  # type: ignore[literal-required]
+        for link, now in after.items()
+    }
+    assert grown["router1"][1] > 4_000_000 and grown["operator"][0] > 4_000_000 and grown["n3"][1] > 4_000_000
+    assert grown["router2"][1] < 100_000 and max(grown["n1"]) < 100_000
+    outcome(sites, "n1", "sh", "-c", "ip route | grep -q default && exit 1; exit 0")
+
+
+@pytest.mark.isolated
+def test_a_cut_between_two_hosts_is_between_these_two(isolated_lab: Lab) -> None:
+    def reaches(one: str, other: str) -> bool:
+        words = isolated_lab.on(one, ["python3", "-c", KNOCK, address[other]])
+        return subprocess.run(words, timeout=30, check=False, capture_output=True).returncode == 0
+
+    address = {row["host"]: str(row["address"]) for row in isolated_lab.status()}
+    with cut_between(isolated_lab, "n2", "n3"):
+        assert not reaches("n2", "n3") and not reaches("n3", "n2")
+        assert reaches("n2", "n4") and reaches("n4", "n3")
+    assert reaches("n2", "n3")

@@ -20,6 +20,7 @@ from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.lab import processes
+from tfdeploy.lab.state import read
 
 Ssh = Callable[..., subprocess.CompletedProcess[str]]
 KINDS = ("loopback", "isolated")
@@ -127,6 +128,22 @@ def test_up_starts_what_died(kind: str, victim: str, alone: Path, need: None, ss
     assert again.status()[1] == first[1]
 
 
+@pytest.mark.isolated
+def test_up_starts_a_router_that_died_and_another_number_of_sites_is_refused(alone: Path, ssh: Ssh) -> None:
+    need_root()
+    fresh = lab.up("parted", "isolated", 2, sites=2, between="100mbit")
+    router = read(fresh.root).networks["router"]
+    processes.send_kill(router.pid)
+    wait_for(lambda: not processes.is_alive(router), 5, "it is dead")
+    assert ssh(fresh, "n2", "true", timeout_s=1).returncode == 255
+    again = lab.up("parted", "isolated", 2, sites=2, between="100mbit")
+    assert ssh(again, "n2", "true").returncode == 0
+    with pytest.raises(UsageError, match="with sites 2, not 1"):
+        lab.up("parted", "isolated", 2)
+    again.down()
+    assert left_of(alone) == (set(), [], [])
+
+
 def test_the_command_line(tmp_path: Path) -> None:
     environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
 
@@ -165,4 +182,19 @@ def test_the_command_line(tmp_path: Path) -> None:
 def test_nonsense_is_refused(words: tuple[str, str, int], what: str, alone: Path) -> None:
     with pytest.raises(TfdeployError, match=what):
         lab.up(*words)
+    assert left_of(alone / "ok")[2] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "sites", "between", "what"),
+    [
+        ("loopback", 2, None, "one site"),
+        pytest.param("isolated", 0, None, "1 to 3 sites, not 0", marks=pytest.mark.isolated),
+        pytest.param("isolated", 4, None, "1 to 3 sites, not 4", marks=pytest.mark.isolated),
+        pytest.param("isolated", 1, "20mbit", "no link to another", marks=pytest.mark.isolated),
+    ],
+)
+def test_sites_that_cannot_be_are_refused(kind: str, sites: int, between: str | None, what: str, alone: Path, need: None) -> None:
+    with pytest.raises(UsageError, match=what):
+        lab.up("ok", kind, 3, sites=sites, between=between)
     assert left_of(alone / "ok")[2] == []

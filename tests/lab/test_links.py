@@ -8,27 +8,18 @@ from contextlib import ExitStack
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.filters import UNDO, inwards, towards
 from support.lab.hosts import changed_host, on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
-FILTER = """nft add table inet cut
-nft add chain inet cut cut '{{ type filter hook {hook} priority 0; }}'
-nft add rule inet cut cut {towards} tcp dport {ports} {verdict}"""
-UNDO = "nft delete table inet cut"
 
 
 @pytest.fixture
 def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(isolated_lab)
-
-
-def towards(lab: Lab, host: str, *, verdict: str, ports: str = "2222-2299") -> str:
-    """The script that keeps a host from reaching the run's ports of that one."""
-    address = next(str(row["address"]) for row in lab.status() if row["host"] == host)
-    return FILTER.format(hook="output", towards=f"ip daddr {address}", ports=ports, verdict=verdict)
 
 
 def refused(operator: Tfdeploy, job: str) -> str:
@@ -59,8 +50,7 @@ def test_the_pair_and_the_port_are_named(operator: Tfdeploy, verdict: str, why: 
 @pytest.mark.fault("32 one host that no other reaches")
 def test_a_host_that_no_other_reaches_is_one_line(operator: Tfdeploy) -> None:
     write_job(operator, "alone", "quick.py")
-    filtered = FILTER.format(hook="input", towards="", ports="2222-2299", verdict="drop")
-    with changed_host(operator.lab, "n4", filtered, UNDO):
+    with changed_host(operator.lab, "n4", inwards(""), UNDO):
         error = refused(operator, "alone")
     assert "no other host reaches n4: no answer at " in error and "worker:2" in error, error
     assert "does not reach" not in error, error
@@ -82,7 +72,7 @@ def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(opera
     told = "no host of the run, reaches its ports on n[1-4]"
     assert told in operator.run("launch", "--detach", exit_code=0).stderr
     addresses = ", ".join(str(row["address"]) for row in operator.lab.status())
-    closed = FILTER.format(hook="input", towards=f"ip saddr != {{ {addresses} }}", ports="2222-2299", verdict="drop")
+    closed = inwards(f"ip saddr != {{ {addresses} }}")
     with ExitStack() as stack:
         for host in operator.lab.hosts:
             stack.enter_context(changed_host(operator.lab, host, closed, UNDO))

@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from support.files.odd_tree import write_names
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.releases import job_file, listed, listed_here, releases
@@ -26,40 +26,6 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
     return tfdeploy(isolated_lab)
 
 
-ODD_NAMES = (
-    b"plain",
-    b"with space",
-    b" leading and trailing ",
-    b"quo'te\"s",
-    b"-dash",
-    b"--delete",
-    b"#hash",
-    b";semi",
-    b"new\nline",
-    b"tab\tand\rreturn",
-    b"back\\slash",
-    b"dollar$(x)`y`",
-    b"star*?[a]",
-    b"bytes\xff\xfe.py",
-    "emoji\U0001f600.txt".encode(),
-    "\u202ebidi".encode(),
-    b"-folder/in -it/deep",
-    b"{brace}",
-    b"x" * 200,
-)
-
-
-def make_odd(folder: Path) -> None:
-    for name in ODD_NAMES:
-        path = os.path.join(os.fsencode(folder), name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        Path(os.fsdecode(path)).write_bytes(b"content of " + name)
-    (folder / "run.sh").write_text("#!/bin/sh\n")
-    (folder / "run.sh").chmod(0o755)
-    (folder / "empty").write_bytes(b"")
-    (folder / "link").symlink_to("plain")
-
-
 def contents(rows: dict[str, list[str]]) -> dict[str, str]:
     return {path: row[-1] for path, row in rows.items()}
 
@@ -68,9 +34,9 @@ def contents(rows: dict[str, list[str]]) -> dict[str, str]:
 def test_odd_names_are_identical_at_the_far_end(operator: Tfdeploy) -> None:
     data = operator.cwd / "data of mine"
     data.mkdir()
-    make_odd(data)
+    write_names(data)
     code = job_file(operator, "odd", data={"d": "./data of mine"})
-    make_odd(code)
+    write_names(code)
     answer = operator.json("sync")
     assert answer["ok"]
     release = answer["hosts"][0]["release"]

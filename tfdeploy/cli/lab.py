@@ -39,6 +39,8 @@ class Flags(CommonFlags):
     python: str = sys.executable
     shared_workdir: bool = False
     gpus: str | None = None
+    sites: int = 1
+    between: str | None = None
     host: str = ""
 
 
@@ -49,7 +51,11 @@ def add(subparsers: Any) -> None:
     up = _verb(verbs, "up", "bring hosts up, or start again those that died; prints where the inventory is")
     up.add_argument("count", type=int, metavar="N", help="how many hosts: n1 is ps, the rest are workers")
     up.add_argument("--kind", choices=("loopback", "isolated"), default="loopback", help="isolated needs root")
-    up.add_argument("--rate", help="bandwidth of each host's link, as tc writes it: 100mbit (isolated)")
+    up.add_argument("--rate", help="bandwidth of each link, as tc writes it: 100mbit (isolated)")
+    up.add_argument(
+        "--sites", type=int, default=1, metavar="N", help="at how many sites the hosts are; the operator is at the first"
+    )
+    up.add_argument("--between", metavar="RATE", help="bandwidth between sites (default: no limit)")
     up.add_argument("--python", default=sys.executable, metavar="PATH", help="the hosts' interpreter (default: this one)")
     up.add_argument("--shared-workdir", action="store_true", help="one ~/tfdeploy for all hosts, like an NFS home")
     up.add_argument("--gpus", help="the hosts' `gpus:` (default: auto)")
@@ -87,6 +93,8 @@ def run(flags: Flags) -> int:
             python=flags.python,
             shared_workdir=flags.shared_workdir,
             gpus=flags.gpus,
+            sites=flags.sites,
+            between=flags.between,
         )
         _print_note(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
         if found.kind == "isolated":

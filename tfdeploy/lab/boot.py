@@ -94,6 +94,8 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
         network.ip(["link set lo up", *spec["ip"]])
         report("up")
         wait()
+        if spec["forwards"]:
+            network.forward()
         network.ip(spec["late"])
         network.tc(spec["tc"])
         report("up")
@@ -134,12 +136,12 @@ def carry_out(order: Order) -> Outcome:
     for each in networks:
         each.read_report()
     hosts = [_start_host(host, order["kept"]) for host in order["hosts"]]
-    attached = {each.name: each.pid for each in networks if each.name != "switch"}
-    attached.update(
-        {host["name"]: process.pid for host, process in zip(order["hosts"], hosts, strict=True) if host["disk"] is not None}
-    )
+    plugged = [
+        *((each.pid, order["networks"][each.name]["plugs"]) for each in networks),
+        *((process.pid, host.get("plugs", [])) for host, process in zip(order["hosts"], hosts, strict=True)),
+    ]
     if switch:
-        network.attach(switch, order["root"], attached, order["unplugged"], order["rate"])
+        network.attach(switch, order["root"], [(pid, plug) for pid, plugs in plugged for plug in plugs])
     for process in [*networks, *hosts]:
         process.release()
     for process in [*networks, *hosts]:

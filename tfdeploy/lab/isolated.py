@@ -1,16 +1,19 @@
 """A lab of namespaces (root): each host has its own network interface, disk, processes, names and users. The operator has
 a network of its own, which reaches the hosts and nothing else. `cut` sets a link down, `kill` is a power cut.
+Hosts may be at several sites, with a router between them; the operator is at the first.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, interpreter, network, processes, sshd, starter
-from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order
+from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order, Plug
+from tfdeploy.lab.protocol import Carried
 from tfdeploy.lab.state import HostState
 from tfdeploy.lab.stored import StoredLab
 
@@ -23,9 +26,10 @@ class IsolatedLab(StoredLab):
     """See protocol.Lab."""
 
     @staticmethod
-    def plan_hosts(root: Path, count: int) -> list[HostState]:
-        subnet = network.subnet(root)
-        return [HostState(f"n{number}", f"{subnet}.{number}", 22) for number in range(1, count + 1)]
+    def plan_hosts(root: Path, count: int, sites: int) -> list[HostState]:
+        """As many at each site, those with low numbers at the first."""
+        at = [index * sites // count for index in range(count)]
+        return [HostState(f"n{n}", f"{network.subnet(root, site)}.{n}", 22, site=site) for n, site in enumerate(at, 1)]
 
     def prepare(self) -> None:
         """Writes everything that is not a process. Safe to repeat."""
@@ -49,10 +53,10 @@ class IsolatedLab(StoredLab):
     def ensure(self) -> None:
         """Starts every host that does not answer, and the network if it is gone (then all hosts)."""
         starter.end_strays(self.root, self.state)
-        if not all(processes.is_alive(self.state.networks.get(name)) for name in ("switch", "operator")):
+        if not all(processes.is_alive(self.state.networks.get(name)) for name in self._networks()):
             processes.end_all(self._first_processes)
             self.state.networks.clear()
-            self.state.hosts = [_off(host) for host in self.state.hosts]
+            self.state.hosts = [replace(host, process=None) for host in self.state.hosts]
         self._start([host for host in self.state.hosts if not processes.is_alive(host.process)])
 
     def operator(self, argv: Sequence[str]) -> list[str]:
@@ -91,6 +95,10 @@ class IsolatedLab(StoredLab):
             if not processes.is_alive(found.process):
                 self._start([found])
 
+    def carried(self) -> dict[str, Carried]:
+        self.reread()
+        return network.carried(self.state.networks["switch"].pid)
+
     def down(self) -> None:
         with folder.locked(self.root):
             self.reread()
@@ -125,26 +133,62 @@ class IsolatedLab(StoredLab):
             "root": str(self.root),
             "networks": self._networks() if fresh else {},
             "switch": None if fresh else self.state.networks["switch"].pid,
-            "unplugged": [host.name for host in hosts if host.cut],
-            "rate": self.state.rate,
             "hosts": [self._order(host, read_only) for host in hosts],
             "kept": [],
         }
         starter.start(self.root, self.state, order)
 
     def _networks(self) -> dict[str, NetworkOrder]:
+        bridges: NetworkOrder = {
+            "ip": network.bridge_lines(self.state.sites),
+            "plugs": [],
+            "late": [],
+            "tc": [],
+            "forwards": False,
+        }
+        operator: NetworkOrder = {
+            "ip": [],
+            "plugs": [self._plug("operator", 0)],
+            "late": self._interface(self._address(0, network.OPERATOR), 0),
+            "tc": network.shape(network.INTERFACE, self.state.rate),
+            "forwards": False,
+        }
+        several = {"router": self._router()} if self.state.sites > 1 else {}
+        return {"switch": bridges, "operator": operator, **several}
+
+    def _router(self) -> NetworkOrder:
+        """Its interfaces have the names of its links."""
+        names = [f"router{site + 1}" for site in range(self.state.sites)]
+        addresses = [self._address(site, network.ROUTER) for site in range(self.state.sites)]
+        plugs: list[Plug] = [
+            {"name": name, "interface": name, "bridge": network.bridge(site), "rate": self.state.between, "up": True}
+            for site, name in enumerate(names)
+        ]
         return {
-            "switch": {"ip": network.bridge_lines(), "late": [], "tc": []},
-            "operator": {"ip": [], "late": self._interface(self._operator_address), "tc": []},
+            "ip": [],
+            "plugs": plugs,
+            "late": [
+                line for name, address in zip(names, addresses, strict=True) for line in network.interface_lines(address, name)
+            ],
+            "tc": [line for name in names for line in network.shape(name, self.state.between)],
+            "forwards": True,
         }
 
-    @property
-    def _operator_address(self) -> str:
-        return f"{network.subnet(self.root)}.{network.OPERATOR}"
+    def _address(self, site: int, number: int) -> str:
+        return f"{network.subnet(self.root, site)}.{number}"
 
-    def _interface(self, address: str) -> list[str]:
-        addresses = {**{host.name: host.address for host in self.state.hosts}, "operator": self._operator_address}
-        return network.interface_lines(address) + network.neighbour_lines(str(self.root), addresses)
+    def _plug(self, name: str, site: int, *, cut: bool = False) -> Plug:
+        rate = self.state.rate
+        return {"name": name, "interface": network.INTERFACE, "bridge": network.bridge(site), "rate": rate, "up": not cut}
+
+    def _interface(self, address: str, site: int) -> list[str]:
+        near = {host.name: host.address for host in self.state.hosts if host.site == site}
+        if site == 0:
+            near["operator"] = self._address(0, network.OPERATOR)
+        if self.state.sites > 1:
+            near[f"router{site + 1}"] = self._address(site, network.ROUTER)
+        routes = network.route_lines(self.root, site, self.state.sites)
+        return network.interface_lines(address) + routes + network.neighbour_lines(str(self.root), near)
 
     def _write_sshd(self, host: HostState, place: Path) -> None:
         config = sshd.config(
@@ -180,8 +224,9 @@ class IsolatedLab(StoredLab):
             "console": str(place / "console.log"),
             "pid_file": "/run/sshd.pid",
             "sshd": [sshd.program("sshd", "openssh-server"), "-D", "-e", "-f", "/etc/ssh/lab_sshd_config"],
-            "ip": self._interface(host.address),
+            "ip": self._interface(host.address, host.site),
             "tc": network.shape(network.INTERFACE, self.state.rate),
+            "plugs": [self._plug(host.name, host.site, cut=host.cut)],
             "reserved": None,
         }
 
@@ -189,7 +234,3 @@ class IsolatedLab(StoredLab):
 def _give_to_user(path: Path) -> None:
     os.chown(path, UID, UID)
     path.chmod(0o700)
-
-
-def _off(host: HostState) -> HostState:
-    return HostState(host.name, host.address, host.port, host.ports, None, host.cut)

@@ -25,6 +25,8 @@ class Shape(TypedDict):
     python: str
     shared_workdir: bool
     gpus: str | int | None
+    sites: int
+    between: str | None
 
 
 def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
@@ -37,10 +39,16 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
         raise Refused("an isolated lab needs root", where="this machine", next=f"tfdeploy lab up {count} --kind loopback")
     if kind == "loopback" and shape["rate"]:
         raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
+    if kind == "loopback" and shape["sites"] != 1:
+        raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
     most = network.MOST_HOSTS
     if not 1 <= count <= most:
         raise UsageError(f"a lab has 1 to {most} hosts, not {count}", where="tfdeploy lab up N", next="tfdeploy lab up 3")
-    hosts = loopback.hosts(root, count) if kind == "loopback" else IsolatedLab.plan_hosts(root, count)
+    if not 1 <= shape["sites"] <= count:
+        raise UsageError(f"{count} hosts are at 1 to {count} sites, not {shape['sites']}", where="--sites", next="--sites 2")
+    if shape["between"] and shape["sites"] == 1:
+        raise UsageError("one site has no link to another", where="--between", next="--sites 2")
+    hosts = loopback.hosts(root, count) if kind == "loopback" else IsolatedLab.plan_hosts(root, count, shape["sites"])
     root.mkdir(mode=0o755, exist_ok=True)
     return LabState(name, kind, hosts, **shape)
 
@@ -65,13 +73,23 @@ def up(
     python: str = sys.executable,
     shared_workdir: bool = False,
     gpus: str | int | None = None,
+    sites: int = 1,
+    between: str | None = None,
 ) -> Lab:
-    """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each way of each host's link.
-    python: the interpreter of the training programs. Raises UsageError for a lab of that name but another shape,
-    Refused (root, programs, ports), HostFailed (a host did not start)."""
+    """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each way of each link, the
+    operator's too; between: the same of the link from each of the `sites` to the others. python: the interpreter of the
+    training programs. Raises UsageError for a lab of that name but another shape, Refused (root, programs, ports),
+    HostFailed (a host did not start)."""
     if kind not in KINDS:
         raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
-    shape: Shape = {"rate": rate, "python": python, "shared_workdir": shared_workdir, "gpus": gpus}
+    shape: Shape = {
+        "rate": rate,
+        "python": python,
+        "shared_workdir": shared_workdir,
+        "gpus": gpus,
+        "sites": sites,
+        "between": between,
+    }
     root = folder.lab_folder(name)
     with folder.locked(root):
         found = state.read(root)

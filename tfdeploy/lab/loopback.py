@@ -18,6 +18,7 @@ from pathlib import Path
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, processes, sshd, starter
 from tfdeploy.lab.orders import HostOrder, Order
+from tfdeploy.lab.protocol import Carried
 from tfdeploy.lab.state import HostState
 from tfdeploy.lab.stored import StoredLab
 
@@ -113,6 +114,9 @@ class LoopbackLab(StoredLab):
     def heal(self, host: str) -> None:
         self.cut(host)
 
+    def carried(self) -> dict[str, Carried]:
+        raise UsageError("a loopback lab has no links", where=self.name, next="tfdeploy lab up N --kind isolated (root)")
+
     def kill(self, host: str) -> None:
         with self.changing(host) as found:
             self._end([found])
@@ -176,8 +180,6 @@ class LoopbackLab(StoredLab):
                 "root": str(self.root),
                 "networks": {},
                 "switch": None,
-                "unplugged": [],
-                "rate": None,
                 "hosts": [],
                 "kept": [],
             }

@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class NetworkOrder(TypedDict):
-    """A namespace without a host: the switch, or the operator's end. Lines of `ip` and `tc` batches."""
+class Plug(TypedDict):
+    """A link: `interface` in the namespace of its host (or operator, router), the other end `name` on a bridge of the switch."""
 
-    ip: list[str]  # before its link is there
+    name: str
+    interface: str
+    bridge: str
+    rate: str | None  # as tc writes it, for what the switch sends
+    up: bool
+
+
+class NetworkOrder(TypedDict):
+    """A namespace without a host: the switch, the operator's end, the router. Lines of `ip` and `tc` batches."""
+
+    ip: list[str]  # before its links are there
+    plugs: list[Plug]
     late: list[str]  # after that
     tc: list[str]
+    forwards: bool  # packets from one of its links to another
 
 
 class DiskOrder(TypedDict):
@@ -38,14 +50,13 @@ class HostOrder(_HostOrder, total=False):
     reserved: int | None  # the file descriptor that holds its ports' block; missing until it is held
     ip: list[str]  # only of an isolated host, as `tc`
     tc: list[str]
+    plugs: list[Plug]
 
 
 class Order(TypedDict):
     root: str
     networks: dict[str, NetworkOrder]
     switch: int | None  # the pid of the switch that runs already
-    unplugged: list[str]  # hosts
-    rate: str | None
     hosts: list[HostOrder]
     kept: list[int]  # file descriptors that hosts inherit
 

@@ -16,6 +16,13 @@ class HostStatus(TypedDict):
     python: str  # of the training programs
 
 
+class Carried(TypedDict):
+    """Bytes over one link, with their headers."""
+
+    to_bytes: int  # towards the host
+    from_bytes: int
+
+
 class Lab(Protocol):
     """A throw-away cluster on this machine. Every method that takes a host raises UsageError for an unknown one."""
 
@@ -61,6 +68,11 @@ class Lab(Protocol):
 
     def boot(self, host: str) -> None:
         """Powers the host on: same disk, same address, same keys. A host that is on stays as it is."""
+        ...
+
+    def carried(self) -> dict[str, Carried]:
+        """What each link has carried since it was plugged in, by the kernel's counters: those of the hosts that are on, of the
+        `operator`, and of `router1`, `router2`... between sites. Raises UsageError on loopback."""
         ...
 
     def down(self) -> None:

@@ -22,6 +22,7 @@ class HostState:
     ports: tuple[int, int] | None = None
     process: Process | None = None  # the first process of the host
     cut: bool = False
+    site: int = 0
 
 
 @dataclass
@@ -33,7 +34,9 @@ class LabState:
     rate: str | None = None
     shared_workdir: bool = False
     gpus: str | int | None = None
-    networks: dict[str, Process] = field(default_factory=dict)  # isolated: holders of the switch's and operator's namespaces
+    sites: int = 1
+    between: str | None = None  # bandwidth from one site to another
+    networks: dict[str, Process] = field(default_factory=dict)  # isolated: holders of their namespaces
 
 
 def save(root: Path, state: LabState) -> None:

@@ -1,0 +1,271 @@
+"""A data set to all hosts by `tfdeploy sync`, over links with a rate: seconds against the wire, bytes by the kernel's counters.
+
+    small    64 MB in 16 files to 8 hosts at 100 Mbit/s; beside it `xargs -P8 rsync`
+    large    256 MB to 16 and to 32 hosts at 50 Mbit/s; beside it the same bytes down a chain of socat: this machine's floor
+    killed   the same to 16, with a relay killed half way: its agent, and the power of its host
+    sites    64 MB to two sites of 4 hosts, 20 Mbit/s between them
+
+The wire: the bytes of the set at the link's rate. Each round has new content, and ends with checksums of it on every host.
+Comparing with a simulator is allowed where the machine was busy for less than 60 %. `--tree ../before`: of another checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import chain
+import rivals
+from figures import Figures, options, say
+from meters import Meter, metered
+from place import Place, a_lab
+from turns import Spent
+
+JOB = "name: bench\nmode: async\ncommand: [python, train.py]\ndata: {set: ../set}\n"
+MB = 1_000_000
+FILES = 16
+PARTS = "small,large,killed,sites"
+SUM = "find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"
+KILL_AGENT = """for each in /proc/[0-9]*; do
+  tr '\\0' ' ' < $each/cmdline 2> /dev/null | grep -q ' serve ' && kill -9 ${each#/proc/} && killed=1
+done; [ $killed ]"""
+COMPARABLE = 0.6  # of the machine busy
+POLL_S = 0.05
+HALF_WAY_S = 300.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set to one lab. `rate_mbit`: of the link that bounds it."""
+
+    place: Place
+    megabytes: int
+    rate_mbit: int
+    figures: Figures
+
+    @property
+    def wire_s(self) -> float:
+        return self.megabytes * MB * 8 / (self.rate_mbit * 1e6)
+
+    @property
+    def what(self) -> str:
+        return f"{self.megabytes} MB to {len(self.place.lab.hosts)} hosts, {self.rate_mbit} Mbit/s"
+
+    @property
+    def source(self) -> Path:
+        return self.place.home / "set"
+
+
+@dataclass(frozen=True)
+class Round:
+    seconds: float
+    meter: Meter
+    spent: Spent
+    complete_s: float  # until the last host that lives had its last file in place
+
+
+def main() -> None:
+    args = options(__doc__, rounds=1, large=256, small=64, parts=PARTS, tree="")
+    figures = Figures("broadcast", args.json)
+    new_case = partial(a_case, figures, args.tree)
+    parts = args.parts.split(",")
+    if "small" in parts:
+        with new_case(8, args.small, 100) as case:
+            small(case, args.rounds)
+    for hosts, goal in ((16, 1.2), (32, 1.3)):
+        killed_too = "killed" in parts and hosts == 16
+        if "large" in parts or killed_too:
+            with new_case(hosts, args.large, 50) as case:
+                floors = large(case, args.rounds, goal)
+                if killed_too:
+                    killed(case, args.rounds, max(case.wire_s, median(floors)))
+    if "sites" in parts:
+        with new_case(8, args.small, 20, rate="100mbit", sites=2, between="20mbit") as case:
+            two_sites(case, args.rounds)
+
+
+@contextmanager
+def a_case(figures: Figures, tree: str, hosts: int, megabytes: int, rate_mbit: int, **wishes: object) -> Iterator[Case]:
+    """The hosts have the agent, the code, and a small data set."""
+    with a_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as place:
+        case = Case(place.of(Path(tree).resolve()) if tree else place, megabytes, rate_mbit, figures)
+        (place.work / "tfdeploy.yaml").write_text(JOB)
+        (place.work / "train.py").write_text("")
+        case.source.mkdir()
+        renew(case, of_bytes=FILES)
+        place.tfdeploy("sync", "--json")
+        yield case
+
+
+def renew(case: Case, of_bytes: int | None = None) -> None:
+    """The same files with other bytes."""
+    size = (of_bytes or case.megabytes * MB) // FILES
+    for number in range(FILES):
+        (case.source / f"shard-{number:05}").write_bytes(os.urandom(size))
+
+
+def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Round:
+    """`lost`: a host that is not asked what it has."""
+    renew(case)
+    began = time.time()
+    with metered(case.place.lab) as meter:
+        spent = case.place.tfdeploy("sync", "--json", may_fail=may_fail)
+    check(case, "tfdeploy/bench/data/set", lost=lost)
+    return Round(spent.seconds, meter, spent, completed(case, lost) - began)
+
+
+def check(case: Case, folder: str, *, lost: str | None = None) -> None:
+    """Each host has what lies here, by checksum."""
+    wanted = case.place.run(["sh", "-c", f"cd {case.source} && {SUM}"]).output.decode().strip()
+    bound = ["--exclude", lost] if lost else []
+    said = json.loads(case.place.tfdeploy("exec", "--json", *bound, "--", f"cd {folder} && {SUM}").output)["hosts"]
+    wrong = [row["host"] for row in said if row["stdout"].strip() != wanted]
+    if wrong or len(said) != len(case.place.lab.hosts) - bool(lost):
+        raise SystemExit(f"{case.what}: not what was sent is on {', '.join(wrong) or 'hosts that said nothing'}")
+
+
+def completed(case: Case, lost: str | None) -> float:
+    """When the last file got its place: that renames it, which its ctime tells."""
+    sets = (
+        case.place.lab.root / "hosts" / host / "home/tfdeploy/bench/data/set" for host in case.place.lab.hosts if host != lost
+    )
+    return max(path.stat().st_ctime for folder in sets for path in folder.iterdir())
+
+
+def small(case: Case, rounds: int) -> None:
+    addresses = "\n".join(case.place.addresses).encode()
+
+    def theirs() -> Round:
+        renew(case)
+        case.place.everywhere("rm -rf rsynced")
+        with metered(case.place.lab) as meter:
+            spent = case.place.run(rivals.rsync(case.place, case.source, "rsynced", parallel=8), stdin=addresses)
+        check(case, "rsynced")
+        return Round(spent.seconds, meter, spent, spent.seconds)
+
+    found = turns({"tfdeploy": lambda: ours(case), "xargs -P8 rsync": theirs}, rounds)
+    theirs_s = [each.seconds for each in found["xargs -P8 rsync"]]
+    against_wire(case, f"xargs -P8 rsync: {case.what}", theirs_s, None)
+    against_wire(case, case.what, [each.seconds for each in found["tfdeploy"]], 1.25)
+    bytes_and_load(case, found["tfdeploy"])
+
+
+def large(case: Case, rounds: int, goal: float) -> list[float]:
+    """Returns the seconds of the chain."""
+
+    def chained() -> Round:
+        renew(case)
+        with metered(case.place.lab) as meter:
+            spent = chain.send(case.place, sorted(case.source.iterdir()))
+        return Round(spent.seconds, meter, spent, spent.seconds)
+
+    found = turns({"tfdeploy": lambda: ours(case), "chain": chained}, rounds)
+    floors = [each.seconds for each in found["chain"]]
+    against_wire(case, f"chain of {chain.name()}: {case.what}", floors, None)
+    ratios = [each.seconds / max(case.wire_s, floor) for each, floor in zip(found["tfdeploy"], floors, strict=True)]
+    seconds = median(each.seconds for each in found["tfdeploy"])
+    case.figures.add(case.what, seconds, "s", ratio=median(ratios), against="the larger of wire and chain", goal=goal)
+    bytes_and_load(case, found["tfdeploy"])
+    return floors
+
+
+def killed(case: Case, rounds: int, floor_s: float) -> None:
+    """A host in the middle, when it has half of the bytes. The next sync then brings it the rest."""
+    victim = case.place.lab.hosts[len(case.place.lab.hosts) // 2 - 1]
+
+    def kill_agent() -> None:
+        case.place.everywhere(KILL_AGENT, hosts=[victim])
+
+    def kill_host() -> None:
+        case.place.lab.kill(victim)
+
+    for how, kill in (("its agent", kill_agent), ("its host", kill_host)):
+        found = []
+        for _ in range(rounds):
+            with half_way(case, victim, kill):
+                found.append(ours(case, may_fail=True, lost=victim))
+            case.place.lab.boot(victim)
+            case.place.tfdeploy("sync", "--json")
+            check(case, "tfdeploy/bench/data/set")
+        what = f"{case.what}, relay killed ({how})"
+        others = median(each.complete_s for each in found)
+        case.figures.add(f"{what}: others whole", others, "s", ratio=others / floor_s, against="floor", goal=1.6)
+        whole = median(each.seconds for each in found)
+        case.figures.add(f"{what}: command", whole, "s", ratio=whole / floor_s, against="floor")
+
+
+@contextmanager
+def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
+    """Acts once the host's link has carried half of the bytes to it."""
+    before = case.place.lab.carried()[host]["to_bytes"]
+    deadline = time.monotonic() + HALF_WAY_S
+    acted = False
+
+    def wait() -> None:
+        nonlocal acted
+        while case.place.lab.carried()[host]["to_bytes"] - before < case.megabytes * MB / 2:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(POLL_S)
+        act()
+        acted = True
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    yield
+    waiting.join()
+    if not acted:
+        raise SystemExit(f"{case.what}: {host} never had half of the bytes, or could not be killed")
+
+
+def two_sites(case: Case, rounds: int) -> None:
+    """The link from the router into the second site is the thin line."""
+    found = [ours(case) for _ in range(rounds)]
+    against_wire(case, f"{case.what} between two sites", [each.seconds for each in found], None)
+    thin = median(each.meter.from_bytes["router2"] for each in found)
+    what = f"two sites of {len(case.place.lab.hosts) // 2}: bytes over the thin line"
+    against_set(case, what, thin, 1.05)
+    against_set(case, "the same, the other way", median(each.meter.from_bytes["router1"] for each in found), None)
+    bytes_and_load(case, found)
+
+
+def turns(rivals: dict[str, Callable[[], Round]], rounds: int) -> dict[str, list[Round]]:
+    """One after the other, `rounds` times. None is uncounted: bytes on a wire warm nothing."""
+    found: dict[str, list[Round]] = {name: [] for name in rivals}
+    for number in range(rounds):
+        for name, run in rivals.items():
+            found[name].append(run())
+            last = found[name][-1]
+            say(f"round {number + 1}: {name} {last.seconds:.2f} s, machine busy {last.meter.busy:.0%}")
+    return found
+
+
+def against_wire(case: Case, what: str, seconds: list[float], goal: float | None) -> None:
+    case.figures.add(what, median(seconds), "s", ratio=median(seconds) / case.wire_s, against="the wire", goal=goal)
+
+
+def against_set(case: Case, what: str, count: float, goal: float | None) -> None:
+    case.figures.add(what, count / MB, "MB", ratio=count / (case.megabytes * MB), against="the set", goal=goal)
+
+
+def bytes_and_load(case: Case, found: list[Round]) -> None:
+    """Of the round with the most bytes on a link."""
+    hosts = case.place.lab.hosts
+    against_set(case, "  sent by the operator's link", max(each.meter.from_bytes["operator"] for each in found), None)
+    for what, counted in (("to", "to_bytes"), ("from", "from_bytes")):
+        most = max(getattr(each.meter, counted)[host] for each in found for host in hosts)
+        against_set(case, f"  {what} the host with the most", most, None)
+    busy = max(each.meter.busy for each in found)
+    case.figures.add(f"  machine busy ({'' if busy < COMPARABLE else 'not '}comparable with a simulator)", busy * 100, "%")
+
+
+if __name__ == "__main__":
+    main()

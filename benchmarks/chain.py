@@ -1,0 +1,104 @@
+"""The floor of a chain on this machine: each host receives the bytes, writes them and sends them on, in plain TCP.
+
+By `socat` and `tee` where socat is installed, else by a relay of our own that does nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from place import Place
+from turns import Spent
+
+from tfdeploy.lab import network
+
+PORT = 5000
+READY_S = 30.0
+COMMAND_S = 600.0
+BLOCK = 1 << 18
+KEPT = "chained"
+RELAY = """
+import socket, sys
+port, kept, following = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+with socket.create_server(("", port)) as server:
+    parent = server.accept()[0]
+child = socket.create_connection((following[0], port)) if following else None
+block = bytearray(1 << 18)
+with open(kept, "wb", buffering=0) as file:
+    while count := parent.recv_into(block):
+        received = memoryview(block)[:count]
+        file.write(received)
+        if child:
+            child.sendall(received)
+if child:
+    child.close()
+"""
+FEED = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as child:
+    for name in sys.argv[3:]:
+        with open(name, "rb") as file:
+            child.sendfile(file)
+"""
+
+
+def name() -> str:
+    """Of what the chain is made of here."""
+    return "socat" if shutil.which("socat") else "recv, write, send"
+
+
+def send(place: Place, files: Sequence[Path]) -> Spent:
+    """From the operator to the first host and so on to the last, which has all bytes when the time is over."""
+    rows = place.lab.status()
+    relays = []
+    with ExitStack() as stack:
+        for number in range(len(rows), 0, -1):  # each finds the one behind it listening
+            row, following = rows[number - 1], [behind["address"] for behind in rows[number : number + 1]]
+            words = network.inside(row["pid"] or 0, _relay(_kept(place, row["host"]), following))
+            relays.append(stack.enter_context(subprocess.Popen(words)))
+            stack.callback(relays[-1].kill)
+            _wait_until_it_listens(row["pid"] or 0)
+        began = time.monotonic()
+        fed = subprocess.run(place.lab.operator(_feed(rows[0]["address"], files)), timeout=COMMAND_S, check=False)
+        codes = [fed.returncode, *(relay.wait(COMMAND_S) for relay in relays)]
+        seconds = time.monotonic() - began
+    wanted = sum(path.stat().st_size for path in files)
+    if any(codes) or {_kept(place, host).stat().st_size for host in place.lab.hosts} != {wanted}:
+        raise SystemExit(f"the chain did not bring {wanted} bytes everywhere: exits {codes}")
+    for host in place.lab.hosts:
+        _kept(place, host).unlink()
+    return Spent(seconds=seconds, cpu_s=0.0, peak_bytes=0)
+
+
+def _relay(kept: Path, following: Sequence[str]) -> list[str]:
+    if shutil.which("socat") is None:
+        return [sys.executable, "-S", "-E", "-c", RELAY, str(PORT), str(kept), *following]
+    receive = f"socat -u -b {BLOCK} TCP-LISTEN:{PORT},reuseaddr STDOUT"
+    on = f"tee {kept} | socat -u -b {BLOCK} STDIN TCP:{following[0]}:{PORT}" if following else f"cat > {kept}"
+    return ["sh", "-c", f"{receive} | {on}"]
+
+
+def _feed(address: str, files: Sequence[Path]) -> list[str]:
+    names = [str(path) for path in files]
+    if shutil.which("socat") is None:
+        return [sys.executable, "-S", "-E", "-c", FEED, address, str(PORT), *names]
+    return ["sh", "-c", f'cat "$@" | socat -u -b {BLOCK} STDIN TCP:{address}:{PORT}', "sh", *names]
+
+
+def _kept(place: Place, host: str) -> Path:
+    """On the host's own disk, as this machine sees it."""
+    return place.lab.root / "hosts" / host / "home" / KEPT
+
+
+def _wait_until_it_listens(pid: int) -> None:
+    deadline = time.monotonic() + READY_S
+    while f":{PORT:04X} 00000000:0000 0A" not in Path(f"/proc/{pid}/net/tcp").read_text():
+        if time.monotonic() > deadline:
+            raise SystemExit("a relay of the chain does not listen")
+        time.sleep(0.01)

@@ -1,0 +1,41 @@
+"""What a run cost the links of a lab and the machine, by the kernel's counters: never by what the tools say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfdeploy.lab import Lab
+from tfdeploy.lab.protocol import Carried
+
+IDLE = (3, 4)  # of the numbers behind "cpu": idle, iowait
+
+
+@dataclass
+class Meter:
+    """Filled when its run is over."""
+
+    busy: float = 0.0  # share of all cores, whoever used them
+    to_bytes: dict[str, int] = field(default_factory=dict)  # by link: a host's name, operator, router1, router2
+    from_bytes: dict[str, int] = field(default_factory=dict)
+
+
+@contextmanager
+def metered(lab: Lab) -> Iterator[Meter]:
+    found = Meter()
+    idle, ticks, carried = *_cpu(), lab.carried()
+    yield found
+    idle, ticks = (now - before for now, before in zip(_cpu(), (idle, ticks), strict=True))
+    found.busy = 1 - idle / max(ticks, 1)
+    for name, now in lab.carried().items():
+        before = carried.get(name, Carried(to_bytes=0, from_bytes=0))
+        found.to_bytes[name] = now["to_bytes"] - before["to_bytes"]
+        found.from_bytes[name] = now["from_bytes"] - before["from_bytes"]
+
+
+def _cpu() -> tuple[int, int]:
+    """Ticks since boot: idle, all."""
+    numbers = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(numbers[at] for at in IDLE), sum(numbers)
