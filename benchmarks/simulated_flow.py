@@ -6,7 +6,9 @@ hop: the time of a piece on the wire, shared as it is, and of checking it. Held 
 
 from __future__ import annotations
 
-from simulated_hosts import PIECE_BYTES, Scenario
+from simulated_hosts import Scenario
+
+from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
 STEPS = 1000  # of the time that one link needs for everything
 LONGEST_STEP_S = 0.1

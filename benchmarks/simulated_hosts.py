@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member  # noqa: E402
-from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES, first_plan  # noqa: E402
+from tfdeploy.planning.broadcast.first_plan import first_plan  # noqa: E402
 from tfdeploy.planning.broadcast.next_plan import next_plan  # noqa: E402
 
 WINDOW_S = 3  # a rate is that of the last seconds
@@ -103,7 +103,7 @@ class Control:
         self._shares: list[tuple[float, float]] = []
 
     def run(self, longest_s: float) -> Outcome:
-        self._tell(FeedPlan(self._plan.stripes, ()), self._plan)
+        self._tell(FeedPlan(stripes=self._plan.stripes, feeds=()), self._plan)
         second = 0.0
         while self._lacking() and second < longest_s:
             second += 1.0

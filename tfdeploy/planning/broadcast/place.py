@@ -16,23 +16,21 @@ BEHIND_BYTES = 4 << 20  # but not one so near
 
 
 def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """`lone`: (child, stripe) without a parent. All whose parent was chosen or changed."""
+    """`lone`: (child, stripe) without a parent. All whose parent was chosen, or changed because it had too many children."""
     placer = _Placer(forest, verdict)
     moved = []
     for stripe in range(forest.stripes):
-        children = [child for child, each in lone if each == stripe]
-        if children:
-            moved += placer.place(children, stripe)
+        moved += placer.place([child for child, each in lone if each == stripe], stripe)
     return [*lone, *(each for each in moved if each not in set(lone))]
 
 
 class _Placer:
     def __init__(self, forest: Forest, verdict: Verdict) -> None:
         self._forest, self._verdict = forest, verdict
-        self._leaves = {blame.member for blame in verdict.blamed}
-        self._relays = {name for name, member in forest.members.items() if member.serves and name not in self._leaves}
+        self._slow = verdict.blame.slow
+        self._relays = {name for name, member in forest.members.items() if member.serves and name not in self._slow}
         self._children = Counter(parent for _, parent, _ in forest.feeds())
-        self._slow_children = Counter(parent for _, parent, child in forest.feeds() if child in self._leaves)
+        self._slow_children = Counter(parent for _, parent, child in forest.feeds() if child in self._slow)
         self._number = {name: number for number, name in enumerate(forest.members)}
 
     def place(self, children: list[str], stripe: int) -> list[tuple[str, int]]:
@@ -52,7 +50,7 @@ class _Placer:
         for name, change in ((before, -1), (parent, 1)):
             if name is not None:
                 self._children[name] += change
-                self._slow_children[name] += change * (child in self._leaves)
+                self._slow_children[name] += change * (child in self._slow)
         self._forest.parents[stripe][child] = parent
 
     def _parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
@@ -68,12 +66,12 @@ class _Placer:
         if (child, stripe) in self._verdict.fruitless and self._forest.before[stripe].get(child) == parent:
             return False
         above, site = self._forest.members[parent], self._forest.members[child].site
-        return above.site == site or above.is_complete or above.site not in self._verdict.thin
+        return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
 
     def _rank(self, name: str, child: str, stripe: int, near: dict[str, int], rooted: dict[str, int]) -> tuple[float, ...]:
         """The least is the best. A child that is far slower than others takes little of its parent's uplink."""
         is_far = self._forest.members[name].site != self._forest.members[child].site
-        is_slow = child in self._leaves
+        is_slow = child in self._slow
         children = self._children[name] - (0 if is_slow else self._slow_children[name])
         over = max(0, children + 1 - self._forest.stripes)
         distance = near.get(name, len(near)) if not is_slow else 0
@@ -87,19 +85,20 @@ class _Placer:
         return intake.have_bytes - above.have_bytes > max(BEHIND_BYTES, BEHIND_S * max(above.rate or 0.0, intake.rate or 0.0))
 
     def _relieve(self, stripe: int, rooted: dict[str, int]) -> list[tuple[str, int]]:
-        """Leaves of a parent that has too many children go to hosts of the same site that have room."""
-        room = [name for name in rooted if name in self._relays and self._children[name] < self._forest.stripes]
+        """Leaves of a parent that has too many children go to hosts of the same site that have room, even if they wait there:
+        nothing is late that has come before all is complete."""
+        room = [name for name in rooted if name in self._relays and self._has_room(name)]
         moved = []
         for child, parent in list(self._forest.parents[stripe].items()) if room else ():
             is_crowded = self._children[parent] > self._forest.stripes
             if is_crowded and not self._children[child] and not self._forest.reaches_nobody(child):
-                able = [name for name in room if self._may(name, child, stripe) and self._is_relief(name, child, stripe)]
+                site = self._forest.members[child].site
+                able = [name for name in room if self._forest.members[name].site == site and self._may(name, child, stripe)]
                 if able:
                     self._attach(child, able[0], stripe)
                     moved.append((child, stripe))
-                    room = [name for name in room if self._children[name] < self._forest.stripes]
+                    room = [name for name in room if self._has_room(name)]
         return moved
 
-    def _is_relief(self, name: str, child: str, stripe: int) -> bool:
-        members = self._forest.members
-        return members[name].site == members[child].site and not self._is_behind(name, child, stripe)
+    def _has_room(self, name: str) -> bool:
+        return self._children[name] - self._slow_children[name] < self._forest.stripes
