@@ -35,7 +35,7 @@ def next_plan(
         for name, member in known.items()
         if not member.is_complete and name not in parents
     ]
-    placed = place(forest, verdict, lone) if lone or verdict.blame.slow != plan.slow else []
+    placed = place(forest, verdict, lone)
     changed = FeedPlan(
         stripes=plan.stripes,
         feeds=_feeds(plan, forest),
