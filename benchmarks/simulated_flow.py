@@ -1,15 +1,44 @@
 """A broadcast as bytes that flow, for what is too much piece by piece: 10,000 hosts with 40,000 pieces each.
 
-In each short step a parent's uplink is shared between its children, from the sources down. A child is behind its parent by one
-hop: the time of a piece on the wire, shared as it is, and of checking it. Held against `simulated_pieces` by its test.
+In each short step every link is shared between those who use it, from the sources down. A child is behind its parent by one hop:
+the time of a piece on the wire, shared as it is, and of checking it. Held against `simulated_pieces` by its test.
 """
 
 from __future__ import annotations
 
-from simulated_hosts import PIECE_BYTES, Scenario
+from simulated_hosts import Scenario
+
+from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
 STEPS = 1000  # of the time that one link needs for everything
 LONGEST_STEP_S = 0.1
+GROWTH, LEAST = 1.25, 0.05  # what is kept for a user of a link: so much more than it took last, and so much of its share
+
+
+class Link:
+    """One direction of a host's link, in one step. Who takes less than its share leaves the rest to the others."""
+
+    __slots__ = ("_claims", "_kept", "_left", "_room", "_share", "rate", "users")
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.users = rate, 0
+        self._room, self._left, self._share, self._kept, self._claims = 0.0, 0, 0.0, 0.0, 0.0
+
+    def begin(self, step_s: float) -> None:
+        self._room, self._left = self.rate * step_s, self.users
+        self._share = self._room / max(1, self.users)
+        self._kept, self._claims = self._claims, 0.0
+
+    def offer(self, before: float) -> float:
+        """To the next user, who took `before` in the step before."""
+        self._kept -= min(self._share, GROWTH * before + LEAST * self._share)
+        fair, free = self._room / max(1, self._left), self._room - self._kept
+        self._left -= 1
+        return fair if fair > free else free
+
+    def take(self, amount: float) -> None:
+        self._room -= amount
+        self._claims += min(self._share, GROWTH * amount + LEAST * self._share)
 
 
 class Flow:
@@ -21,20 +50,21 @@ class Flow:
         self._have = [[0.0] * scenario.hosts + [self._wanted] for _ in range(stripes)]
         self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]  # in the last step
         self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]  # child -> parent, from when
-        self._order: list[list[tuple[int, list[int]]]] | None = None  # of each stripe: parents with their children, from the top
-        self._first = 0  # the stripes take turns to be the first at a shared link
+        self._order: list[list[tuple[int, list[int]]]] = []  # of each stripe: parents with their children, from the top
         self._ended: set[int] = set()
         self._completed: dict[int, float] = {}
-        self._up = [scenario.up(host) for host in range(scenario.hosts + 1)]
-        self._down = [scenario.down(host) for host in range(scenario.hosts)]
+        self._up = [Link(scenario.up(host)) for host in range(scenario.hosts + 1)]
+        self._down = [Link(scenario.down(host)) for host in range(scenario.hosts)]
+        self._lines: dict[tuple[int, int], float] = {}  # what is left of this step
+        self._turn = 0
 
     def feed(self, child: int, stripe: int, parent: int, at: float) -> None:
         self._feeds[stripe][child] = (parent, at)
-        self._order = None
+        self._order = []
 
     def end(self, host: int) -> None:
         self._ended.add(host)
-        self._order = None
+        self._order = []
 
     def advance(self, until: float) -> None:
         while self.now < until - 1e-9:
@@ -48,66 +78,62 @@ class Flow:
 
     def _step(self, step_s: float) -> None:
         self.now += step_s
-        if self._order is None:
+        if not self._order:
             self._order = [self._from_the_top(stripe) for stripe in range(self._stripes)]
-            self._crowd = self._children_of_each()
-        up = [rate * step_s for rate in self._up]
-        down = [rate * step_s for rate in self._down]
-        line: dict[tuple[int, int], float] = {}
-        left = list(self._crowd)
-        first, self._first = self._first, (self._first + 1) % self._stripes
-        for stripe in (*range(first, self._stripes), *range(first)):
+            self._count_users()
+        for link in (*self._up, *self._down):
+            link.begin(step_s)
+        self._lines = {}
+        self._turn = (self._turn + 1) % self._stripes  # the stripes take turns to be the first at a shared link
+        for stripe in (*range(self._turn, self._stripes), *range(self._turn)):
             for parent, children in self._order[stripe]:
-                self._share(parent, children, stripe, step_s, up, down, left, line)
+                self._share(parent, children, stripe, step_s)
 
-    def _share(
-        self,
-        parent: int,
-        children: list[int],
-        stripe: int,
-        step_s: float,
-        up: list[float],
-        down: list[float],
-        left: list[int],
-        line: dict[tuple[int, int], float],
-    ) -> None:
-        have, grown, feeds = self._have[stripe], self._grown[stripe], self._feeds[stripe]
-        known = have[parent]
-        if parent != self._hosts and known < self._wanted:
-            hop_s = PIECE_BYTES * self._crowd[parent] / self._up[parent] + self._scenario.rtt_s / 2 + self._scenario.process_s
-            known -= grown[parent] * hop_s / step_s
+    def _share(self, parent: int, children: list[int], stripe: int, step_s: float) -> None:
+        have, grown, feeds, up = self._have[stripe], self._grown[stripe], self._feeds[stripe], self._up[parent]
+        known = self._known(parent, stripe, step_s)
         wants = []
         for child in children:
-            want = min(known - have[child], down[child]) if feeds[child][1] <= self.now else 0.0
-            wants.append((want, child))
+            offered = self._down[child].offer(grown[child])
+            wants.append((min(known - have[child], offered) if feeds[child][1] <= self.now else 0.0, child))
         wants.sort()
-        for want, child in wants:  # who wants less than its share leaves the rest to the others
-            given = max(0.0, min(want, up[parent] / left[parent]))
-            left[parent] -= 1
-            given = self._over_the_line(parent, child, given, step_s, line)
-            up[parent] -= given
-            down[child] -= given
+        for want, child in wants:
+            given = max(0.0, min(want, up.offer(grown[child])))
+            if self._scenario.sites > 1:
+                given = self._over_the_line(parent, child, given, step_s)
+            up.take(given)
+            self._down[child].take(given)
             grown[child] = given
             have[child] += given
             if parent == self._hosts:
                 self.from_here_bytes += given
-            if have[child] >= self._wanted - 1.0 and child not in self._completed:
-                have[child] = self._wanted
-                if all(each[child] >= self._wanted for each in self._have):
-                    self._completed[child] = self.now
+            if have[child] >= self._wanted - 1.0:
+                self._finish(child, stripe)
 
-    def _over_the_line(self, parent: int, child: int, given: float, step_s: float, line: dict[tuple[int, int], float]) -> float:
-        if self._scenario.sites == 1:
-            return given
+    def _known(self, parent: int, stripe: int, step_s: float) -> float:
+        """What the parent had one hop ago."""
+        have = self._have[stripe][parent]
+        if parent == self._hosts or have >= self._wanted:
+            return have
+        up = self._up[parent]
+        hop_s = PIECE_BYTES * up.users / up.rate + self._scenario.rtt_s / 2 + self._scenario.process_s
+        return have - self._grown[stripe][parent] * hop_s / step_s
+
+    def _over_the_line(self, parent: int, child: int, given: float, step_s: float) -> float:
         sites = (self._scenario.site(parent), self._scenario.site(child))
         if sites[0] == sites[1]:
             return given
         if self._scenario.line:
-            room = line.setdefault(sites, self._scenario.line * step_s)
+            room = self._lines.setdefault(sites, self._scenario.line * step_s)
             given = min(given, room)
-            line[sites] = room - given
+            self._lines[sites] = room - given
         self.crossed_bytes += given
         return given
+
+    def _finish(self, child: int, stripe: int) -> None:
+        self._have[stripe][child] = self._wanted
+        if child not in self._completed and all(have[child] >= self._wanted for have in self._have):
+            self._completed[child] = self.now
 
     def _from_the_top(self, stripe: int) -> list[tuple[int, list[int]]]:
         children: dict[int, list[int]] = {}
@@ -122,9 +148,11 @@ class Flow:
             todo += children.get(parent, ())
         return order
 
-    def _children_of_each(self) -> list[int]:
-        crowd = [0] * (self._hosts + 1)
-        for order in self._order or ():
+    def _count_users(self) -> None:
+        for link in (*self._up, *self._down):
+            link.users = 0
+        for order in self._order:
             for parent, children in order:
-                crowd[parent] += len(children)
-        return crowd
+                self._up[parent].users += len(children)
+                for child in children:
+                    self._down[child].users += 1

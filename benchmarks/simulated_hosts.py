@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member  # noqa: E402
-from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES, first_plan  # noqa: E402
+from tfdeploy.planning.broadcast.first_plan import first_plan  # noqa: E402
 from tfdeploy.planning.broadcast.next_plan import next_plan  # noqa: E402
 
 WINDOW_S = 3  # a rate is that of the last seconds

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import heapq
 
-from simulated_hosts import PIECE_BYTES, Scenario
+from simulated_hosts import Scenario
+
+from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
 WINDOW = 8  # pieces under way to one child in one stripe
 
@@ -86,15 +88,14 @@ class Pieces:
                 return
 
     def _arrival(self, parent: int, child: int, left: float) -> float:
-        scenario = self._scenario
-        at = max(left, self._down_free[child] + PIECE_BYTES / scenario.down(child))
+        """When the child may send it on. Each link on the way carries one piece after the other."""
+        scenario, at = self._scenario, left
         sites = (scenario.site(parent), scenario.site(child))
         if sites[0] != sites[1]:
             self.crossed_bytes += PIECE_BYTES
             if scenario.line:
-                at = max(at, self._line_free.get(sites, 0.0) + PIECE_BYTES / scenario.line)
-                self._line_free[sites] = at
+                at = self._line_free[sites] = max(at, self._line_free.get(sites, 0.0) + PIECE_BYTES / scenario.line)
         if parent == self._hosts:
             self.from_here_bytes += PIECE_BYTES
-        self._down_free[child] = at
+        at = self._down_free[child] = max(at, self._down_free[child] + PIECE_BYTES / scenario.down(child))
         return at + scenario.rtt_s / 2 + scenario.process_s

@@ -48,20 +48,21 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Blame:
-    """A member that was far slower than its parent, or received nothing from it: from then on it is a leaf."""
+class Doubt:
+    """This feed gave nothing, or far less than it should have: one of the two is at fault."""
 
-    member: str
+    child: str
     parent: str
 
 
 @dataclass(frozen=True)
 class Move:
-    """A child's last move in a stripe, and where it was then: it is judged again once it has had time to go on from there."""
+    """A child's last move in a stripe, and where it and its new parent were then: it is judged again once they went on."""
 
     child: str
     stripe: int
     have_bytes: int
+    parent_bytes: int
     starved_s: float
 
 
@@ -69,9 +70,10 @@ class Move:
 class FeedPlan:
     stripes: int  # k; fixed once the broadcast has begun
     feeds: tuple[Feed, ...]  # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
-    blamed: tuple[Blame, ...] = ()
-    moves: tuple[Move, ...] = ()
+    slow: frozenset[str] = frozenset()  # members that received or sent far too little: they are leaves
     thin: frozenset[str] = frozenset()  # sites behind a thin line: they feed no other site
+    doubts: tuple[Doubt, ...] = ()  # what `slow` and `thin` follow from
+    moves: tuple[Move, ...] = ()
 
     def parents(self, stripe: int) -> dict[str, str]:
         """child -> its parent in this stripe."""

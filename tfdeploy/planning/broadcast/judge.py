@@ -1,145 +1,141 @@
-"""Which members hold others up: they receive nothing, or far more slowly than their parents. Such a one becomes a leaf.
-
-Whether a child is slow or its parent, the next move shows: where a second child of one parent is slow too, the parent is to
-blame. Where a second host is slow as the first of its site, the line to that site is thin, and nobody is to blame.
-"""
+"""Which feeds give nothing, or far less than they should. What follows from that is said by `blame`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from tfdeploy.planning.broadcast.feeds import HERE, Blame, FeedPlan, Intake
+from tfdeploy.planning.broadcast.blame import Blame, blame
+from tfdeploy.planning.broadcast.feeds import HERE, Doubt, FeedPlan, Intake
 from tfdeploy.planning.broadcast.forest import Forest
 
 SLOWER = 0.5  # of what its parent receives: less is far slower,
 BEHIND_S = 3.0  # once its parent has so much more than it, in seconds of the parent's rate
-SETTLED_S = 4.0  # after a move a child is judged again when it has what it receives in so long at the rate it should have
+SETTLED_S = 4.0  # after a move a child is judged again when so long has passed
 STARVED_S = 3.0  # a member that has received nothing for so long is starved,
 FED_S = 1.5  # and its parent is not, if it has received something since
+TRIED_AFTER_S = 5.0  # the first host of a chain is tried when it has received for so long,
+TRIED_FOR_S = 30.0  # if so long is left
 
 
 @dataclass(frozen=True)
 class Verdict:
-    blamed: tuple[Blame, ...] = ()
-    thin: frozenset[str] = frozenset()  # sites
-    fruitless: frozenset[tuple[str, int]] = frozenset()  # (child, stripe): its parent gives it nothing
+    doubts: tuple[Doubt, ...]
+    blame: Blame
+    fruitless: frozenset[tuple[str, int]] = frozenset()  # (child, stripe): another parent than this one
 
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
-    court = _Court(plan, forest)
+    known = {*forest.members, HERE}
+    doubts = {doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known}
+    court = _Court(plan, forest, blame(doubts, forest.members))
+    fruitless = set()
     for stripe in range(plan.stripes):
-        court.judge_starved(stripe)
-        court.judge_slow(stripe)
-    blamed = tuple(Blame(member, parent) for member, parent in court.blamed.items())
-    return Verdict(blamed, frozenset(court.thin), frozenset(court.fruitless))
+        for child, parent in court.starved(stripe):
+            if Doubt(child, parent) in doubts or court.feeds_nobody(child):
+                fruitless.add((child, stripe))
+            doubts[Doubt(child, parent)] = None
+        doubts |= {Doubt(child, parent): None for child, parent in court.slow(stripe)}
+    if plan.stripes == 1:
+        doubts |= dict.fromkeys(court.tried(list(doubts)))
+    return Verdict(tuple(doubts), blame(doubts, forest.members), frozenset(fruitless))
 
 
 class _Court:
-    def __init__(self, plan: FeedPlan, forest: Forest) -> None:
-        self._forest, self._members = forest, forest.members
+    def __init__(self, plan: FeedPlan, forest: Forest, before: Blame) -> None:
+        self._forest, self._members, self._before = forest, forest.members, before
         self._moves = {(move.child, move.stripe): move for move in plan.moves}
         self._children = Counter(parent for _, parent, _ in forest.feeds())
-        self.blamed = {blame.member: blame.parent for blame in plan.blamed if blame.member in forest.members}
-        self.thin = set(plan.thin)
-        self.fruitless: set[tuple[str, int]] = set()
 
-    def judge_starved(self, stripe: int) -> None:
-        for parent, children in self._by_parent(stripe, self._is_starved).items():
-            if parent != HERE and len(children) > 1:
-                self._blame_parent(parent, stripe)
-                continue
-            for child in children:
-                if child in self.blamed or not self._children[child] or self._others_of_its_site(child, parent):
-                    self.fruitless.add((child, stripe))
-                else:
-                    self._blame(child, parent, stripe)
+    def feeds_nobody(self, name: str) -> bool:
+        return not self._children[name]
 
-    def judge_slow(self, stripe: int) -> None:
+    def starved(self, stripe: int) -> Iterator[tuple[str, str]]:
+        """(child, parent): the child has received nothing for some time though its parent has something for it."""
+        for child, parent in self._feeds(stripe):
+            intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
+            since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
+            if not self._has_all(child, stripe) and intake.starved_s >= since + max(since, STARVED_S):
+                above = None if self._is_full(parent, stripe) else self._intake(parent, stripe)
+                if above is None or (above.starved_s <= FED_S and above.have_bytes > intake.have_bytes):
+                    yield child, parent
+
+    def slow(self, stripe: int) -> Iterator[tuple[str, str]]:
+        """(child, parent): the parent has, for some time, had far more than the child."""
         usual = self._usual_rate(stripe)
-        slow = self._by_parent(stripe, lambda child, parent, stripe: self._is_slow(child, parent, stripe, usual))
-        for parent, children in slow.items():
-            near = [child for child in children if self._is_near(child, parent)]
-            if len(near) > 1:
-                self._blame_parent(parent, stripe)
-                continue
-            for child in children:
-                self._blame(child, parent, stripe)
+        for child, parent in self._feeds(stripe):
+            if child not in self._before.slow and not self._is_beyond_thin_line(child, parent):
+                rate = usual if self._is_full(parent, stripe) else self._intake(parent, stripe).rate or 0.0
+                due = rate * self._forest.stripes / max(self._forest.stripes, self._children[parent])  # of a shared uplink
+                if due and self._is_behind(child, parent, stripe, due) and self._is_settled(child, parent, stripe, due):
+                    yield child, parent
 
-    def _by_parent(self, stripe: int, is_so: Callable[[str, str, int], bool]) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+    def tried(self, doubts: list[Doubt]) -> Iterator[Doubt]:
+        """The first host of a chain has nobody to be held against: all are as slow as it is. So it is once made the last one.
+        If it is as quick there as others, nobody is to blame: its successor is doubted too, and so neither of them."""
+        heads = [child for child, parent in self._forest.parents[0].items() if parent == HERE]
+        of_here = [doubt.child for doubt in doubts if doubt.parent == HERE]
+        if len(heads) != 1 or len(of_here) > 1:
+            return
+        if of_here:
+            first = of_here[0]
+            parent = self._forest.parents[0].get(first, HERE)
+            if parent in self._members and first != heads[0] and [doubt.child for doubt in doubts].count(first) == 1:
+                rate, above = self._intake(first, 0).rate or 0.0, self._intake(parent, 0).rate or 0.0
+                if rate >= SLOWER * above > 0 and self._is_settled(first, parent, 0, above):
+                    yield Doubt(heads[0], HERE)
+            return
+        intake = self._intake(heads[0], 0)
+        is_long = intake.rate and intake.wanted_bytes - intake.have_bytes >= TRIED_FOR_S * intake.rate
+        if is_long and intake.have_bytes >= TRIED_AFTER_S * (intake.rate or 0.0) and self._is_dispensable(heads[0]):
+            yield Doubt(heads[0], HERE)
+
+    def _is_dispensable(self, head: str) -> bool:
+        """Another host can stand first, and one of the same site has room for it."""
+        site = self._members[head].site
+        last = [name for name, member in self._members.items() if member.site == site and not self._children[name]]
+        return bool(self._children[head]) and any(
+            self._forest.may_feed(name, head) and name not in self._before.slow for name in last
+        )
+
+    def _feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
         for child, parent in self._forest.parents[stripe].items():
-            if (parent == HERE or parent in self._members) and is_so(child, parent, stripe):
-                found.setdefault(parent, []).append(child)
-        return found
+            if parent == HERE or parent in self._members:
+                yield child, parent
 
-    def _is_starved(self, child: str, parent: str, stripe: int) -> bool:
-        """Though its parent has something for it."""
-        intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
-        since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
-        if self._has_all(child, stripe) or intake.starved_s < since + max(since, STARVED_S):
-            return False
-        if parent == HERE or self._has_all(parent, stripe):
-            return True
-        above = self._intake(parent, stripe)
-        return above.starved_s <= FED_S and above.have_bytes > intake.have_bytes
-
-    def _is_slow(self, child: str, parent: str, stripe: int, usual: float | None) -> bool:
-        """Though its parent has, for some time, had far more than it."""
+    def _is_behind(self, child: str, parent: str, stripe: int, due: float) -> bool:
         intake = self._intake(child, stripe)
-        is_full = parent == HERE or self._has_all(parent, stripe)
-        rate = usual if is_full else self._intake(parent, stripe).rate
-        if child in self.blamed or not rate or intake.rate is None or self._is_beyond_thin_line(child, parent):
-            return False
-        due = rate * self._forest.stripes / max(self._forest.stripes, self._children[parent])  # its share of the uplink
-        ahead = intake.wanted_bytes if is_full else self._intake(parent, stripe).have_bytes
+        ahead = intake.wanted_bytes if self._is_full(parent, stripe) else self._intake(parent, stripe).have_bytes
+        is_slow = intake.rate is not None and intake.rate < SLOWER * due
+        return is_slow and ahead - intake.have_bytes >= BEHIND_S * due
+
+    def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
+        """Since its last move its parent has received for some time. There is no clock here, so bytes say how long."""
         move = self._moves.get((child, stripe))
-        is_settled = move is None or intake.have_bytes - move.have_bytes >= SETTLED_S * SLOWER * due
-        return is_settled and intake.rate < SLOWER * due and ahead - intake.have_bytes >= BEHIND_S * due
-
-    def _blame(self, child: str, parent: str, stripe: int) -> None:
-        """The child, if it is the first of its parent's; as the first of its site, if none was before it."""
-        if parent != HERE and not self._is_near(child, parent):
-            others = self._others_of_its_site(child, parent)
-            if not others and self._children[child]:
-                self.blamed[child] = parent
-                return
-            for other in others:
-                del self.blamed[other]
-            self.thin.add(self._members[child].site)
-        elif not any(above == parent and (above == HERE or self._is_near(name, above)) for name, above in self.blamed.items()):
-            self.blamed[child] = parent
-        elif parent != HERE:
-            self._blame_parent(parent, stripe)
-
-    def _blame_parent(self, parent: str, stripe: int) -> None:
-        self.blamed = {name: above for name, above in self.blamed.items() if above != parent}
-        self.blamed[parent] = self._forest.parents[stripe].get(parent, HERE)
-
-    def _others_of_its_site(self, child: str, parent: str) -> list[str]:
-        """Who was to blame before as the first host of the child's site, where the child is that now."""
-        if parent == HERE or self._is_near(child, parent):
-            return []
-        site = self._members[child].site
-        entered = [name for name, above in self.blamed.items() if above != HERE and not self._is_near(name, above)]
-        return [name for name in entered if self._members[name].site == site]
+        if move is None:
+            return True
+        if self._is_full(parent, stripe):
+            return self._intake(child, stripe).have_bytes - move.have_bytes >= SETTLED_S * SLOWER * due
+        above = self._intake(parent, stripe)
+        return above.have_bytes - move.parent_bytes >= SETTLED_S * (above.rate or 0.0)
 
     def _is_beyond_thin_line(self, child: str, parent: str) -> bool:
-        return parent != HERE and not self._is_near(child, parent) and self._members[child].site in self.thin
-
-    def _is_near(self, child: str, parent: str) -> bool:
-        return parent in self._members and self._members[child].site == self._members[parent].site
+        site = self._members[child].site
+        return parent != HERE and self._members[parent].site != site and site in self._before.thin
 
     def _intake(self, name: str, stripe: int) -> Intake:
         return self._members[name].intake(stripe)
+
+    def _is_full(self, parent: str, stripe: int) -> bool:
+        return parent == HERE or self._has_all(parent, stripe)
 
     def _has_all(self, name: str, stripe: int) -> bool:
         intake = self._intake(name, stripe)
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 
-    def _usual_rate(self, stripe: int) -> float | None:
+    def _usual_rate(self, stripe: int) -> float:
         """Of the members that receive: what a child of a parent that has everything is held against."""
         rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
         return median([rate for rate in rates if rate is not None] or [0.0])

@@ -35,16 +35,22 @@ def next_plan(
         for name, member in known.items()
         if not member.is_complete and name not in parents
     ]
-    placed = place(forest, verdict, lone) if lone else []
-    changed = FeedPlan(plan.stripes, _feeds(plan, forest), verdict.blamed, _moves(plan, forest, placed), verdict.thin)
+    placed = place(forest, verdict, lone)
+    changed = FeedPlan(
+        stripes=plan.stripes,
+        feeds=_feeds(plan, forest),
+        slow=verdict.blame.slow,
+        thin=verdict.blame.thin,
+        doubts=verdict.doubts,
+        moves=_moves(plan, forest, placed),
+    )
     return plan if changed == plan else changed
 
 
 def _cut(forest: Forest, verdict: Verdict) -> None:
     """Takes out the feeds that do not hold any more."""
-    leaves = {blame.member for blame in verdict.blamed}
     for stripe, parent, child in list(forest.feeds()):
-        holds = parent == HERE or (parent not in leaves and forest.may_feed(parent, child))
+        holds = parent == HERE or (parent not in verdict.blame.slow and forest.may_feed(parent, child))
         if not holds or (child, stripe) in verdict.fruitless or _leaves_thin_site(forest, verdict, parent, child):
             forest.cut(child, stripe)
 
@@ -52,7 +58,7 @@ def _cut(forest: Forest, verdict: Verdict) -> None:
 def _leaves_thin_site(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
     if parent == HERE or forest.members[parent].is_complete:
         return False
-    return forest.members[parent].site in verdict.thin and forest.members[child].site != forest.members[parent].site
+    return forest.members[parent].site in verdict.blame.thin and forest.members[child].site != forest.members[parent].site
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
@@ -69,6 +75,10 @@ def _moves(plan: FeedPlan, forest: Forest, placed: list[tuple[str, int]]) -> tup
     fresh = {}
     for child, stripe in placed:
         intake = forest.members[child].intake(stripe)
-        fresh[child, stripe] = Move(child, stripe, intake.have_bytes, intake.starved_s)
+        above = forest.members.get(forest.parents[stripe][child])
+        parent_bytes = above.intake(stripe).have_bytes if above else 0
+        fresh[child, stripe] = Move(
+            child=child, stripe=stripe, have_bytes=intake.have_bytes, parent_bytes=parent_bytes, starved_s=intake.starved_s
+        )
     older = [move for move in plan.moves if (move.child, move.stripe) not in fresh]
     return (*(move for move in older if move.child in forest.parents[move.stripe]), *fresh.values())

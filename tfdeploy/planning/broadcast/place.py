@@ -5,7 +5,8 @@ Only a host that is fed from a source itself is chosen, so that no cycle can ari
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from statistics import median
 
 from tfdeploy.planning.broadcast.feeds import HERE
 from tfdeploy.planning.broadcast.forest import Forest
@@ -13,46 +14,83 @@ from tfdeploy.planning.broadcast.judge import Verdict
 
 BEHIND_S = 3.0  # a parent so far behind its child, in seconds of their rate, makes it wait,
 BEHIND_BYTES = 4 << 20  # but not one so near
+CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent's children want
 
 
 def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """`lone`: (child, stripe) without a parent. All whose parent was chosen or changed."""
+    """`lone`: (child, stripe) without a parent. All whose parent was chosen, or changed because it had too many children."""
     placer = _Placer(forest, verdict)
     moved = []
     for stripe in range(forest.stripes):
-        children = [child for child, each in lone if each == stripe]
-        if children:
-            moved += placer.place(children, stripe)
+        placer.place([child for child, each in lone if each == stripe], stripe)
+        moved += placer.relieve(stripe)
     return [*lone, *(each for each in moved if each not in set(lone))]
 
 
 class _Placer:
     def __init__(self, forest: Forest, verdict: Verdict) -> None:
-        self._forest, self._verdict = forest, verdict
-        self._leaves = {blame.member for blame in verdict.blamed}
-        self._relays = {name for name, member in forest.members.items() if member.serves and name not in self._leaves}
-        self._children = Counter(parent for _, parent, _ in forest.feeds())
-        self._slow_children = Counter(parent for _, parent, child in forest.feeds() if child in self._leaves)
+        self._forest, self._members, self._verdict = forest, forest.members, verdict
+        self._relays = {name for name, member in forest.members.items() if member.serves and name not in verdict.blame.slow}
+        self._sources = [HERE, *(name for name, member in forest.members.items() if member.is_complete)]
         self._number = {name: number for number, name in enumerate(forest.members)}
+        self._usual = _usual_rate(forest)
+        self._rooted: list[dict[str, int]] = [{}] * forest.stripes
+        self._children: Counter[str] = Counter()
+        self._load: defaultdict[str, float] = defaultdict(float)  # in children of the usual rate
+        for stripe, parent, child in forest.feeds():
+            self._count(parent, child, stripe, 1)
 
-    def place(self, children: list[str], stripe: int) -> list[tuple[str, int]]:
+    def place(self, children: list[str], stripe: int) -> None:
         """Of several first a relay, and first the one that has most: it may feed the others."""
-        sources = [HERE, *(name for name, member in self._forest.members.items() if member.is_complete)]
-        rooted = self._forest.below(sources, stripe)
+        if children:
+            self._rooted = [self._forest.below(self._sources, each) for each in range(self._forest.stripes)]
+        rooted = self._rooted[stripe]
         for child in sorted(children, key=lambda name: self._turn(name, stripe)):
             self._attach(child, self._parent(child, stripe, rooted), stripe)
             rooted.update(self._forest.below([child], stripe))
-        return self._relieve(stripe, rooted)
+
+    def relieve(self, stripe: int) -> list[tuple[str, int]]:
+        """Children of a parent that has too many go to hosts of their site that have room, even if they wait there: nothing is
+        late that has come before all is complete. A child that feeds others goes to a complete host only."""
+        crowded = [child for child, parent in self._forest.parents[stripe].items() if self._is_crowded(parent)]
+        crowded = [child for child in crowded if not self._forest.reaches_nobody(child)]
+        rooted = self._forest.below(self._sources, stripe) if crowded else {}
+        room = [name for name in rooted if name in self._relays and self._load[name] < self._forest.stripes]
+        moved = []
+        for child in sorted(crowded, key=lambda name: self._children[name]) if room else ():
+            able = [name for name in room if self._is_relief(name, child, stripe)]
+            if able and self._is_crowded(self._forest.parents[stripe][child]):
+                self._attach(child, min(able, key=lambda name: self._load[name]), stripe)
+                moved.append((child, stripe))
+        return moved
+
+    def _is_crowded(self, parent: str) -> bool:
+        return self._load[parent] > self._forest.stripes + CROWDED
+
+    def _is_relief(self, name: str, child: str, stripe: int) -> bool:
+        has_room = self._load[name] + self._weight(child, stripe) <= self._forest.stripes
+        is_near = self._members[name].site == self._members[child].site
+        is_above = self._members[name].is_complete or not self._children[child]
+        return has_room and is_near and is_above and self._may(name, child, stripe)
 
     def _turn(self, name: str, stripe: int) -> tuple[bool, int, int]:
-        return (name not in self._relays, -self._forest.members[name].intake(stripe).have_bytes, self._number[name])
+        return (name not in self._relays, -self._members[name].intake(stripe).have_bytes, self._number[name])
+
+    def _weight(self, child: str, stripe: int) -> float:
+        """A child that receives far more slowly than others takes less of its parent's uplink."""
+        if child not in self._verdict.blame.slow or not self._usual[stripe]:
+            return 1.0
+        return min(1.0, (self._members[child].intake(stripe).rate or 0.0) / self._usual[stripe])
+
+    def _count(self, parent: str, child: str, stripe: int, change: int) -> None:
+        self._children[parent] += change
+        self._load[parent] += change * self._weight(child, stripe)
 
     def _attach(self, child: str, parent: str, stripe: int) -> None:
         before = self._forest.parents[stripe].get(child)
-        for name, change in ((before, -1), (parent, 1)):
-            if name is not None:
-                self._children[name] += change
-                self._slow_children[name] += change * (child in self._leaves)
+        if before is not None:
+            self._count(before, child, stripe, -1)
+        self._count(parent, child, stripe, 1)
         self._forest.parents[stripe][child] = parent
 
     def _parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
@@ -60,46 +98,35 @@ class _Placer:
             return HERE
         able = [name for name in rooted if self._may(name, child, stripe)]
         near = {name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))}
-        return min(able, key=lambda name: self._rank(name, child, stripe, near, rooted)) if able else HERE
+        return min(able, key=lambda name: self._rank(name, child, stripe, near)) if able else HERE
 
     def _may(self, parent: str, child: str, stripe: int) -> bool:
         if parent not in self._relays or not self._forest.may_feed(parent, child):
             return False
         if (child, stripe) in self._verdict.fruitless and self._forest.before[stripe].get(child) == parent:
             return False
-        above, site = self._forest.members[parent], self._forest.members[child].site
-        return above.site == site or above.is_complete or above.site not in self._verdict.thin
+        above, site = self._members[parent], self._members[child].site
+        return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
 
-    def _rank(self, name: str, child: str, stripe: int, near: dict[str, int], rooted: dict[str, int]) -> tuple[float, ...]:
-        """The least is the best. A child that is far slower than others takes little of its parent's uplink."""
-        is_far = self._forest.members[name].site != self._forest.members[child].site
-        is_slow = child in self._leaves
-        children = self._children[name] - (0 if is_slow else self._slow_children[name])
-        over = max(0, children + 1 - self._forest.stripes)
-        distance = near.get(name, len(near)) if not is_slow else 0
-        below = rooted[name] if over else 0  # so many more get less
-        return (is_far, self._is_behind(name, child, stripe), over, below, distance, self._children[name], self._number[name])
+    def _rank(self, name: str, child: str, stripe: int, near: dict[str, int]) -> tuple[float, ...]:
+        """The least is the best. Where none has room, one with few hosts below it: all of them get less."""
+        is_far = self._members[name].site != self._members[child].site
+        over = self._load[name] + self._weight(child, stripe) - self._forest.stripes
+        crowd = (over, self._below(name)) if over > CROWDED else (0.0, 0)
+        is_behind = self._is_behind(name, child, stripe)
+        return (is_far, is_behind, *crowd, near.get(name, len(near)), self._children[name], self._number[name])
+
+    def _below(self, name: str) -> int:
+        return sum(each.get(name, 0) for each in self._rooted)
 
     def _is_behind(self, parent: str, child: str, stripe: int) -> bool:
-        if self._forest.members[parent].is_complete:
+        if self._members[parent].is_complete:
             return False
-        above, intake = self._forest.members[parent].intake(stripe), self._forest.members[child].intake(stripe)
+        above, intake = self._members[parent].intake(stripe), self._members[child].intake(stripe)
         return intake.have_bytes - above.have_bytes > max(BEHIND_BYTES, BEHIND_S * max(above.rate or 0.0, intake.rate or 0.0))
 
-    def _relieve(self, stripe: int, rooted: dict[str, int]) -> list[tuple[str, int]]:
-        """Leaves of a parent that has too many children go to hosts of the same site that have room."""
-        room = [name for name in rooted if name in self._relays and self._children[name] < self._forest.stripes]
-        moved = []
-        for child, parent in list(self._forest.parents[stripe].items()) if room else ():
-            is_crowded = self._children[parent] > self._forest.stripes
-            if is_crowded and not self._children[child] and not self._forest.reaches_nobody(child):
-                able = [name for name in room if self._may(name, child, stripe) and self._is_relief(name, child, stripe)]
-                if able:
-                    self._attach(child, able[0], stripe)
-                    moved.append((child, stripe))
-                    room = [name for name in room if self._children[name] < self._forest.stripes]
-        return moved
 
-    def _is_relief(self, name: str, child: str, stripe: int) -> bool:
-        members = self._forest.members
-        return members[name].site == members[child].site and not self._is_behind(name, child, stripe)
+def _usual_rate(forest: Forest) -> list[float]:
+    """By stripe, of the members that receive."""
+    rates = [[forest.members[child].intake(stripe).rate or 0.0 for child in each] for stripe, each in enumerate(forest.parents)]
+    return [median(each) if each else 0.0 for each in rates]
