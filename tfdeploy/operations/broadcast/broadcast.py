@@ -101,7 +101,8 @@ class Broadcast:
         try:
             name, said = self._said.get(timeout=max(0.01, within_s))
             while True:
-                self._note(self.takers[name], said)
+                if name:
+                    self._note(self.takers[name], said)
                 name, said = self._said.get_nowait()
         except queue.Empty:
             return
@@ -221,6 +222,6 @@ class Broadcast:
                         return
                     time.sleep(0.05)
                 self._roots.append(self.source.sum_next())
-                self._said.put((next(iter(self.takers)), Said()))  # wakes the main loop
+                self._said.put(("", Said()))  # wakes the main loop
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
