@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, sites_of
 
 PIECE_BYTES = 256 << 10
-CHAIN_HOSTS = 16  # up to so many hosts a chain is as quick as trees
-CHAIN_SHARE = 0.05  # of the transfer's time may pass until the last host of a chain has its first piece
+FEW, MANY = 4, 16  # up to so few hosts trees gain nothing; with more than so many each straggler of a chain holds up too many
+CHAIN_SHARE = 0.1  # of the transfer's time may pass until the last host of a chain has its first piece
 HOP_PIECES = 2  # so many times of a piece on the wire pass per hop: to receive it, to check and write it
 TREES = 2  # with 2, 3 or 4 the last host has its first piece after the same time
 
@@ -26,8 +26,8 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
 
 
 def stripes_for(hosts: int, total_bytes: int) -> int:
-    quick = hosts * HOP_PIECES * PIECE_BYTES <= CHAIN_SHARE * total_bytes
-    return 1 if hosts <= CHAIN_HOSTS or quick else TREES
+    is_quick = hosts * HOP_PIECES * PIECE_BYTES <= CHAIN_SHARE * total_bytes
+    return 1 if hosts <= FEW or (hosts <= MANY and is_quick) else TREES
 
 
 def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:

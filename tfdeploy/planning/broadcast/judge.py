@@ -24,23 +24,30 @@ TRIED_FOR_S = 30.0  # if so long is left
 class Verdict:
     doubts: tuple[Doubt, ...]
     blame: Blame
-    fruitless: frozenset[tuple[str, int]] = frozenset()  # (child, stripe): another parent than this one
+    starved: frozenset[tuple[str, int]]  # (child, stripe)
+    fruitless: frozenset[tuple[str, int]]  # those of them that get another parent
 
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     known = {*forest.members, HERE}
     doubts = {doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known}
     court = _Court(plan, forest, blame(doubts, forest.members))
-    fruitless = set()
+    starved, fruitless = set(), set()
     for stripe in range(plan.stripes):
         for child, parent in court.starved(stripe):
+            starved.add((child, stripe))
             if Doubt(child, parent) in doubts or court.feeds_nobody(child):
                 fruitless.add((child, stripe))
             doubts[Doubt(child, parent)] = None
         doubts |= {Doubt(child, parent): None for child, parent in court.slow(stripe)}
     if plan.stripes == 1:
         doubts |= dict.fromkeys(court.tried(list(doubts)))
-    return Verdict(tuple(doubts), blame(doubts, forest.members), frozenset(fruitless))
+    return Verdict(
+        doubts=tuple(doubts),
+        blame=blame(doubts, forest.members),
+        starved=frozenset(starved),
+        fruitless=frozenset(fruitless),
+    )
 
 
 class _Court:

@@ -35,14 +35,14 @@ def next_plan(
         for name, member in known.items()
         if not member.is_complete and name not in parents
     ]
-    placed = place(forest, verdict, lone)
+    place(forest, verdict, lone)
     changed = FeedPlan(
         stripes=plan.stripes,
         feeds=_feeds(plan, forest),
         slow=verdict.blame.slow,
         thin=verdict.blame.thin,
         doubts=verdict.doubts,
-        moves=_moves(plan, forest, placed),
+        moves=_moves(plan, forest, verdict),
     )
     return plan if changed == plan else changed
 
@@ -50,15 +50,16 @@ def next_plan(
 def _cut(forest: Forest, verdict: Verdict) -> None:
     """Takes out the feeds that do not hold any more."""
     for stripe, parent, child in list(forest.feeds()):
-        holds = parent == HERE or (parent not in verdict.blame.slow and forest.may_feed(parent, child))
-        if not holds or (child, stripe) in verdict.fruitless or _leaves_thin_site(forest, verdict, parent, child):
+        if (parent != HERE and not _holds(forest, verdict, parent, child)) or (child, stripe) in verdict.fruitless:
             forest.cut(child, stripe)
 
 
-def _leaves_thin_site(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
-    if parent == HERE or forest.members[parent].is_complete:
+def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
+    if parent in verdict.blame.slow or not forest.may_feed(parent, child):
         return False
-    return forest.members[parent].site in verdict.blame.thin and forest.members[child].site != forest.members[parent].site
+    above, site = forest.members[parent], forest.members[child].site
+    is_thin = above.site in verdict.blame.thin and not above.is_complete
+    return above.site == site or not (is_thin or child in verdict.blame.slow)  # who is slow is not the first host of its site
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
@@ -70,15 +71,17 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
     return (*kept, *(Feed(parent, child, stripe) for (stripe, child), parent in new.items()))
 
 
-def _moves(plan: FeedPlan, forest: Forest, placed: list[tuple[str, int]]) -> tuple[Move, ...]:
-    """The last move of each child that is fed still."""
-    fresh = {}
-    for child, stripe in placed:
-        intake = forest.members[child].intake(stripe)
-        above = forest.members.get(forest.parents[stripe][child])
-        parent_bytes = above.intake(stripe).have_bytes if above else 0
-        fresh[child, stripe] = Move(
-            child=child, stripe=stripe, have_bytes=intake.have_bytes, parent_bytes=parent_bytes, starved_s=intake.starved_s
-        )
-    older = [move for move in plan.moves if (move.child, move.stripe) not in fresh]
-    return (*(move for move in older if move.child in forest.parents[move.stripe]), *fresh.values())
+def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
+    """The last move of each child that is fed still; one that was found starved is given time as if it had moved."""
+    moves = {(move.child, move.stripe): move for move in plan.moves if move.child in forest.parents[move.stripe]}
+    for stripe, parent, child in forest.feeds():
+        if forest.before[stripe].get(child) != parent or (child, stripe) in verdict.starved:
+            intake, above = forest.members[child].intake(stripe), forest.members.get(parent)
+            moves[child, stripe] = Move(
+                child=child,
+                stripe=stripe,
+                have_bytes=intake.have_bytes,
+                parent_bytes=above.intake(stripe).have_bytes if above else 0,
+                starved_s=intake.starved_s,
+            )
+    return tuple(moves.values())

@@ -17,14 +17,12 @@ BEHIND_BYTES = 4 << 20  # but not one so near
 CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent's children want
 
 
-def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """`lone`: (child, stripe) without a parent. All whose parent was chosen, or changed because it had too many children."""
+def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
+    """`lone`: (child, stripe) without a parent. Others move too, where a parent has too many children."""
     placer = _Placer(forest, verdict)
-    moved = []
     for stripe in range(forest.stripes):
         placer.place([child for child, each in lone if each == stripe], stripe)
-        moved += placer.relieve(stripe)
-    return [*lone, *(each for each in moved if each not in set(lone))]
+        placer.relieve(stripe)
 
 
 class _Placer:
@@ -49,20 +47,17 @@ class _Placer:
             self._attach(child, self._parent(child, stripe, rooted), stripe)
             rooted.update(self._forest.below([child], stripe))
 
-    def relieve(self, stripe: int) -> list[tuple[str, int]]:
+    def relieve(self, stripe: int) -> None:
         """Children of a parent that has too many go to hosts of their site that have room, even if they wait there: nothing is
         late that has come before all is complete. A child that feeds others goes to a complete host only."""
         crowded = [child for child, parent in self._forest.parents[stripe].items() if self._is_crowded(parent)]
         crowded = [child for child in crowded if not self._forest.reaches_nobody(child)]
         rooted = self._forest.below(self._sources, stripe) if crowded else {}
         room = [name for name in rooted if name in self._relays and self._load[name] < self._forest.stripes]
-        moved = []
         for child in sorted(crowded, key=lambda name: self._children[name]) if room else ():
             able = [name for name in room if self._is_relief(name, child, stripe)]
             if able and self._is_crowded(self._forest.parents[stripe][child]):
                 self._attach(child, min(able, key=lambda name: self._load[name]), stripe)
-                moved.append((child, stripe))
-        return moved
 
     def _is_crowded(self, parent: str) -> bool:
         return self._load[parent] > self._forest.stripes + CROWDED
