@@ -15,7 +15,8 @@ SLOWER = 0.5  # of what its parent receives: less is far slower,
 BEHIND_S = 3.0  # once its parent has so much more than it, in seconds of the parent's rate
 SETTLED_S = 4.0  # after a move a child is judged again when so long has passed
 STARVED_S = 3.0  # a member that has received nothing for so long is starved,
-FED_S = 1.5  # and its parent is not, if it has received something since
+SLOW_STARVED_S = 10.0  # one that is known to be slow after so long: a piece takes it longer, and nobody waits for it
+FED_S = 1.5  # a parent is not, if it has received something since
 TRIED_AFTER_S = 5.0  # the first host of a chain is tried when it has received for so long,
 TRIED_FOR_S = 30.0  # if so long is left
 
@@ -64,7 +65,8 @@ class _Court:
         for child, parent in self._feeds(stripe):
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
             since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
-            if not self._has_all(child, stripe) and intake.starved_s >= since + max(since, STARVED_S):
+            patience_s = SLOW_STARVED_S if child in self._before.slow else STARVED_S
+            if not self._has_all(child, stripe) and intake.starved_s >= since + max(since, patience_s):
                 above = None if self._is_full(parent, stripe) else self._intake(parent, stripe)
                 if above is None or (above.starved_s <= FED_S and above.have_bytes > intake.have_bytes):
                     yield child, parent
