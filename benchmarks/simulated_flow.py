@@ -6,12 +6,14 @@ the time of a piece on the wire, shared as it is, and of checking it. Held again
 
 from __future__ import annotations
 
+from math import ceil
+
 from simulated_hosts import Scenario
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-STEPS = 1000  # of the time that one link needs for everything
-LONGEST_STEP_S = 0.1
+STEPS, STEPS_OF_MANY, MANY = 1000, 400, 2000  # of the time that one link needs for everything; of so many hosts fewer steps
+LONGEST_STEP_S = 0.25
 GROWTH, LEAST = 1.25, 0.05  # what is kept for a user of a link: so much more than it took last, and so much of its share
 
 
@@ -32,7 +34,7 @@ class Link:
     def offer(self, before: float) -> float:
         """To the next user, who took `before` in the step before."""
         self._kept -= min(self._share, GROWTH * before + LEAST * self._share)
-        fair, free = self._room / max(1, self._left), self._room - self._kept
+        fair, free = self._room / max(1, self._left), self._room - max(0.0, self._kept)
         self._left -= 1
         return fair if fair > free else free
 
@@ -45,12 +47,14 @@ class Flow:
     def __init__(self, scenario: Scenario, stripes: int) -> None:
         self._scenario, self._hosts, self._stripes = scenario, scenario.hosts, stripes
         self.now, self.crossed_bytes, self.from_here_bytes = 0.0, 0.0, 0.0
-        self._step_s = min(LONGEST_STEP_S, scenario.wire_s / STEPS)
+        steps = STEPS if scenario.hosts < MANY else STEPS_OF_MANY
+        self._step_s = 1 / ceil(max(steps / scenario.wire_s, 1 / LONGEST_STEP_S))  # a second is a number of steps
         self._wanted = scenario.total_bytes / stripes
         self._have = [[0.0] * scenario.hosts + [self._wanted] for _ in range(stripes)]
         self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]  # in the last step
         self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]  # child -> parent, from when
         self._order: list[list[tuple[int, list[int]]]] = []  # of each stripe: parents with their children, from the top
+        self._is_stale = True  # the order
         self._ended: set[int] = set()
         self._completed: dict[int, float] = {}
         self._up = [Link(scenario.up(host)) for host in range(scenario.hosts + 1)]
@@ -60,11 +64,11 @@ class Flow:
 
     def feed(self, child: int, stripe: int, parent: int, at: float) -> None:
         self._feeds[stripe][child] = (parent, at)
-        self._order = []
+        self._is_stale = True
 
     def end(self, host: int) -> None:
         self._ended.add(host)
-        self._order = []
+        self._is_stale = True
 
     def advance(self, until: float) -> None:
         while self.now < until - 1e-9:
@@ -78,7 +82,8 @@ class Flow:
 
     def _step(self, step_s: float) -> None:
         self.now += step_s
-        if not self._order:
+        if self._is_stale:
+            self._is_stale = False
             self._order = [self._from_the_top(stripe) for stripe in range(self._stripes)]
             self._count_users()
         for link in (*self._up, *self._down):
@@ -132,15 +137,16 @@ class Flow:
 
     def _finish(self, child: int, stripe: int) -> None:
         self._have[stripe][child] = self._wanted
+        self._is_stale = True
         if child not in self._completed and all(have[child] >= self._wanted for have in self._have):
             self._completed[child] = self.now
 
     def _from_the_top(self, stripe: int) -> list[tuple[int, list[int]]]:
         children: dict[int, list[int]] = {}
         for child, (parent, _) in self._feeds[stripe].items():
-            if child not in self._ended:
+            if child not in self._ended and self._have[stripe][child] < self._wanted:
                 children.setdefault(parent, []).append(child)
-        order, todo = [], [parent for parent in children if parent == self._hosts or parent not in self._feeds[stripe]]
+        order, todo = [], [parent for parent in children if self._have[stripe][parent] >= self._wanted]
         while todo:
             parent = todo.pop()
             if parent not in self._ended and parent in children:

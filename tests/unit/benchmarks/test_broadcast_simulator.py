@@ -1,0 +1,101 @@
+"""The simulator of a broadcast: both of its ways agree, and both know what a link bears."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import broadcast_simulator
+import pytest
+from simulated_flow import Flow
+from simulated_hosts import Control, MakesTransfer, Outcome, Scenario
+from simulated_pieces import Pieces
+from simulated_plot import plot
+
+MIB = 1 << 20
+BOTH = pytest.mark.parametrize("moves", [Pieces, Flow])
+
+
+def run(moves: MakesTransfer, **said: Any) -> tuple[Scenario, Outcome]:
+    scenario = Scenario(**{"hosts": 8, "total_bytes": 64 * MIB, "rate": 12.5e6, **said})
+    return scenario, Control(scenario, moves).run(400.0)
+
+
+def times(moves: MakesTransfer, **said: Any) -> float:
+    """How many times the wire until the last host that is as quick as others was complete."""
+    scenario, outcome = run(moves, **said)
+    assert outcome.lacking == 0
+    return max(at for host, at in outcome.completed.items() if host not in scenario.slow_in) / scenario.wire_s
+
+
+@BOTH
+def test_one_host_gets_all_at_the_speed_of_its_link(moves: MakesTransfer) -> None:
+    assert times(moves, hosts=1) == pytest.approx(1.0, abs=0.03)
+
+
+@BOTH
+def test_a_chain_is_as_much_later_as_it_has_hops(moves: MakesTransfer) -> None:
+    scenario, outcome = run(moves)
+    hop_s = 256 * 1024 / scenario.rate + scenario.process_s + scenario.rtt_s / 2
+    assert max(outcome.completed.values()) - outcome.completed[0] == pytest.approx(7 * hop_s, rel=0.15)
+
+
+@BOTH
+def test_what_leaves_here_is_one_copy_and_what_crosses_to_another_site_too(moves: MakesTransfer) -> None:
+    scenario, outcome = run(moves, sites=2)
+    assert outcome.from_here_bytes == pytest.approx(scenario.total_bytes, rel=0.01)
+    assert outcome.crossed_bytes == pytest.approx(scenario.total_bytes, rel=0.01)
+
+
+@BOTH
+def test_nobody_is_quicker_than_a_thin_line_or_a_slow_host(moves: MakesTransfer) -> None:
+    assert times(moves, sites=2, line=12.5e6 / 4) == pytest.approx(4.0, abs=0.2)
+    scenario, outcome = run(moves, slow_in={3: 0.25})
+    assert outcome.completed[3] / scenario.wire_s == pytest.approx(4.0, abs=0.2)
+
+
+@BOTH
+def test_who_dies_gets_nothing_more_and_holds_the_others_up_until_it_is_noticed(moves: MakesTransfer) -> None:
+    scenario, outcome = run(moves, deaths={3: 2.5})
+    assert sorted(outcome.completed) == [0, 1, 2, 4, 5, 6, 7]
+    assert outcome.lacking == 0 and outcome.moves == 1
+    assert max(outcome.completed.values()) < scenario.wire_s + 2.0
+
+
+FATES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "deaths": {"deaths": {7: 3.0, 8: 4.0, 19: 5.0}},
+    "slow": {"slow_in": {5: 0.25, 20: 0.25}},
+    "stopped": {"stops": {9: 4.0}},
+    "two sites": {"sites": 2, "line": 5e6},
+}
+
+
+@pytest.mark.parametrize("fate", ["nothing", "deaths"])
+def test_flowing_bytes_are_as_quick_as_pieces(fate: str) -> None:
+    said = {"hosts": 24, "total_bytes": 100 * MIB, **FATES[fate]}
+    assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fate", FATES)
+def test_with_a_hundred_hosts_too(fate: str) -> None:
+    """500 MB at 100 Mbit/s: 1,900 pieces."""
+    said = {"hosts": 100, "total_bytes": 5 * 10**8, **FATES[fate]}
+    assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
+
+
+def test_the_command_says_each_figure_once_and_fails_where_a_host_is_not_complete(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["x", "--hosts", "8", "20", "--bytes", "64M", "--rate", "100", "--json"])
+    assert broadcast_simulator.main() == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["hosts"], row["stripes"]) for row in rows] == [(8, 1), (20, 2)]
+    assert all(1.0 < row["times"] < 1.1 and row["wire_s"] == 5.369 for row in rows)
+    monkeypatch.setattr(broadcast_simulator, "LONGEST", -11.0)
+    assert broadcast_simulator.main() == 1
+
+
+def test_a_plot_names_its_cases_and_is_no_taller_than_it_says() -> None:
+    row = {"case": "1 % <die>", "crossed": 0, "bytes": 10**10, "mbit_s": 1000.0}
+    drawn = plot([{**row, "hosts": hosts, "quick_times": quick} for hosts, quick in ((10, 1.0), (1000, 9.0))])
+    assert drawn.startswith("<svg") and "1 % &lt;die&gt;" in drawn and "prefers-color-scheme: dark" in drawn
