@@ -64,6 +64,7 @@ def test_who_dies_gets_nothing_more_and_holds_the_others_up_until_it_is_noticed(
 
 FATES: dict[str, dict[str, Any]] = {
     "nothing": {},
+    "a death": {"deaths": {7: 3.3}},
     "deaths": {"deaths": {7: 3.0, 8: 4.0, 19: 5.0}},
     "slow": {"slow_in": {5: 0.25, 20: 0.25}},
     "stopped": {"stops": {9: 4.0}},
@@ -71,7 +72,7 @@ FATES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fate", ["nothing", "deaths"])
+@pytest.mark.parametrize("fate", ["nothing", "a death"])
 def test_flowing_bytes_are_as_quick_as_pieces(fate: str) -> None:
     said = {"hosts": 24, "total_bytes": 100 * MIB, **FATES[fate]}
     assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
