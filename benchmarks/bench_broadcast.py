@@ -1,7 +1,7 @@
 """A data set to all hosts by `tfdeploy sync`, over links with a rate: seconds against the wire, bytes by the kernel's counters.
 
     small    64 MB in 16 files to 8 hosts at 100 Mbit/s; beside it `xargs -P8 rsync`
-    large    256 MB to 16 and to 32 hosts at 50 Mbit/s; beside it the same bytes down a chain of socat: this machine's floor
+    16, 32   256 MB to so many hosts at 50 Mbit/s; beside it the same bytes down a chain of socat: this machine's floor
     killed   the same to 16, with a relay killed half way: its agent, and the power of its host
     sites    64 MB to two sites of 4 hosts, 20 Mbit/s between them
 
@@ -29,14 +29,13 @@ from meters import Meter, metered
 from place import Place, a_lab
 from turns import Spent
 
+from tfdeploy.lab import processes
+
 JOB = "name: bench\nmode: async\ncommand: [python, train.py]\ndata: {set: ../set}\n"
 MB = 1_000_000
 FILES = 16
-PARTS = "small,large,killed,sites"
+PARTS = "small,16,32,killed,sites"
 SUM = "find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"
-KILL_AGENT = """for each in /proc/[0-9]*; do
-  tr '\\0' ' ' < $each/cmdline 2> /dev/null | grep -q ' serve ' && kill -9 ${each#/proc/} && killed=1
-done; [ $killed ]"""
 COMPARABLE = 0.6  # of the machine busy
 POLL_S = 0.05
 HALF_WAY_S = 300.0
@@ -82,7 +81,7 @@ def main() -> None:
             small(case, args.rounds)
     for hosts, goal in ((16, 1.2), (32, 1.3)):
         killed_too = "killed" in parts and hosts == 16
-        if "large" in parts or killed_too:
+        if str(hosts) in parts or killed_too:
             with new_case(hosts, args.large, 50) as case:
                 floors = large(case, args.rounds, goal)
                 if killed_too:
@@ -182,7 +181,8 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
     victim = case.place.lab.hosts[len(case.place.lab.hosts) // 2 - 1]
 
     def kill_agent() -> None:
-        case.place.everywhere(KILL_AGENT, hosts=[victim])
+        for pid in agents(case.place, victim):
+            processes.send_kill(pid)
 
     def kill_host() -> None:
         case.place.lab.kill(victim)
@@ -200,6 +200,16 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
         case.figures.add(f"{what}: others whole", others, "s", ratio=others / floor_s, against="floor", goal=1.6)
         whole = median(each.seconds for each in found)
         case.figures.add(f"{what}: command", whole, "s", ratio=whole / floor_s, against="floor")
+
+
+def agents(place: Place, host: str) -> list[int]:
+    """The `agent serve` of each SSH session there: what Python runs below its sshd."""
+    (first,) = (row["pid"] for row in place.lab.status() if row["host"] == host)
+    below = processes.with_descendants([first or 0]) - {first}
+    found = [pid for pid in below if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
+    if not found:
+        raise SystemExit(f"no agent on {host}")
+    return found
 
 
 @contextmanager

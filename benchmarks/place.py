@@ -53,11 +53,11 @@ class Place:
         spent = spend(words, env=self.env, cwd=self.work, stdin=stdin, piped=piped, may_fail=may_fail)
         return Spent(spent.seconds, spent.cpu_s, spent.peak_bytes, spent.output, {"hosts_cpu_s": self.served() - before})
 
-    def everywhere(self, script: str, *, hosts: Sequence[str] | None = None) -> list[str]:
-        """Runs a script on every host (or these), without SSH and all at once; what each said."""
+    def everywhere(self, script: str) -> list[str]:
+        """Runs a script on every host, without SSH and all at once; what each said."""
         started = [
             subprocess.Popen(self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True)
-            for host in hosts or self.lab.hosts
+            for host in self.lab.hosts
         ]
         said = [process.communicate()[0] for process in started]
         if failed := [process.returncode for process in started if process.returncode]:
