@@ -185,7 +185,7 @@ class Broadcast:
         parents = {name: (each.address or "", each.port or 0) for name, each in self.takers.items()}
         taker.send_feeds(self.id, self._plan.stripes, feeds, parents)
         taker.send_roots(self.id, list(self._roots))
-        self._feed_from_here(taker, any(not feed.parent for feed in feeds))
+        self._feed_from_here(taker, feeds)
 
     def _guarded(self, taker: Taker) -> None:
         try:
@@ -196,14 +196,16 @@ class Broadcast:
         finally:
             taker.busy = False
 
-    def _feed_from_here(self, taker: Taker, wanted: bool) -> None:
-        if wanted and taker.feeder is None:
-            taker.feeder = Feeder(
-                self.id, taker.agent, self.source, self._sent, lambda error: self._said.put((taker.name, error))
-            )
-        elif not wanted and taker.feeder is not None:
+    def _feed_from_here(self, taker: Taker, feeds: tuple[Feed, ...]) -> None:
+        """In other stripes than before it is asked anew which pieces it wants."""
+        stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
+        if stripes == taker.from_here:
+            return
+        if taker.feeder is not None:
             taker.feeder.close()
-            taker.feeder = None
+        taker.from_here, taker.feeder = stripes, None
+        if stripes:
+            taker.feeder = Feeder(self.id, taker.agent, self.source, self._sent, lambda error: self._said.put((taker.name, error)))
 
     def _sent(self, count: int) -> None:
         self.here_bytes += count

@@ -35,6 +35,7 @@ class Taker:
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
     feeder: Feeder | None = None
+    from_here: frozenset[int] = frozenset()  # the stripes that this machine feeds
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
     _roots: int = 0  # so many were sent
     _sent: list[tuple[float, int]] = field(default_factory=list)
@@ -119,7 +120,7 @@ class Taker:
             have_bytes=self.total_bytes if self.complete else self.have_bytes,
             wanted_bytes=self.total_bytes,
             rate=(last - first) / lasted if lasted > 1.0 else None,
-            starved_s=0.0 if self.complete else now - self._moved_at,
+            starved_s=0.0 if self.complete or self._feeds is None else now - self._moved_at,
         )
 
     # --- calls, one at a time for each host
@@ -137,6 +138,8 @@ class Taker:
         ]
         here = sorted(feed.stripe for feed in feeds if not feed.parent)
         self.agent.call(BROADCAST_FEEDS, {"id": id_, "stripes": stripes, "parents": rows, "here": here}, timeout_s=CALL_S)
+        if self._feeds is None:
+            self._moved_at = time.monotonic()  # from now on it may receive something
         self._feeds = stripes, feeds
 
     def send_roots(self, id_: str, roots: list[bytes]) -> None:
