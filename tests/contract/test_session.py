@@ -232,7 +232,7 @@ class Welcome(paramiko.ServerInterface):
 def test_an_sshd_that_answers_no_request_is_given_up(
     yard: Any, listener: Callable[..., int], fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap, "START_S", 0.5)
+    monkeypatch.setattr(command, "START_S", 0.5)
     good = yard.host("n1")
     key = paramiko.Ed25519Key(filename=str(good.config.parent / "hostkey"))
     servers: list[paramiko.Transport] = []

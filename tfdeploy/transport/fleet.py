@@ -16,7 +16,7 @@ from typing import TypeVar
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import Session
-from tfdeploy.transport.rsync import transfer
+from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors
 from tfdeploy.transport.ssh.connect import Connector
@@ -132,7 +132,7 @@ class SshFleet:
             self._closed = True
             sessions = [entry.session for entry in self._entries.values() if entry.session is not None]
             self._entries.clear()
-        transfer.end({session.target for session in sessions})
+        running.end({session.target for session in sessions})
         for session in sessions:
             session.close()
         self._connector.close()

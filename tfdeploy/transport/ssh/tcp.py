@@ -25,6 +25,7 @@ USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000
 TRY_AGAIN_S = 1.0
 TRIES_AT_ONCE = 3
+READ_AHEAD = 32 << 10  # bytes
 HANDSHAKE_BYTES = 256 << 10  # at most, before the login; a whole handshake is a few KiB
 
 
@@ -40,7 +41,7 @@ class Link:
         self.greeting = b""  # its first bytes
         self.received_at = time.monotonic()
         self.received = 0
-        self._buffered = b""  # what `wait_for_greeting` has read
+        self._buffered, self._taken = b"", 0  # what was read ahead, and how much of it paramiko has taken
         self.settimeout = under.settimeout
         self.send = under.send
 
@@ -48,20 +49,27 @@ class Link:
         """Waits for the server's first bytes, for `wait_s` at most. Silence is no error here. Raises OSError."""
         self._under.settimeout(wait_s)
         with contextlib.suppress(TimeoutError):
-            self._buffered = self.recv(512)
+            self._buffered = self._receive(READ_AHEAD)
         self._under.settimeout(None)
 
     def recv(self, count: int) -> bytes:
-        if self._buffered:
-            buffered, self._buffered = self._buffered[:count], self._buffered[count:]
-            return buffered
+        """paramiko asks for each packet twice: its head and its rest. Small ones are read ahead, several at once."""
+        if self._taken == len(self._buffered):
+            if count >= READ_AHEAD:
+                return self._receive(count)
+            self._buffered, self._taken = self._receive(READ_AHEAD), 0
+        got = self._buffered[self._taken : self._taken + count]
+        self._taken += len(got)
+        return got
+
+    def _receive(self, count: int) -> bytes:
         got: bytes = self._under.recv(count)
         self.received_at = time.monotonic()
         self.received += len(got)
-        if len(self.greeting) < 512 and self.budget is not None:
-            self.greeting += got[:512]
-        if self.budget is not None and self.received > self.budget:
-            return b""  # reads as the end of the stream
+        if self.budget is not None:
+            self.greeting = (self.greeting + got)[:512]
+            if self.received > self.budget:
+                return b""  # reads as the end of the stream
         if self._tcp:
             with contextlib.suppress(OSError):
                 self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
