@@ -18,9 +18,8 @@ from paramiko.common import MSG_CHANNEL_REQUEST
 
 from support.lab.sessions import refused
 from tfdeploy.errors import HostFailed, HostUnreachable
-from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.fleet import SshFleet
-from tfdeploy.transport.ssh import connect, keepalive
+from tfdeploy.transport.ssh import command, connect, keepalive
 
 
 @pytest.fixture

@@ -183,6 +183,13 @@ def show_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") ->
         print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)", file=sys.stderr)
 
 
+def begin_dialling(hosts: Iterable[Host]) -> None:
+    """Before the modules that connect are imported, which takes as long as some hosts take to answer."""
+    from tfdeploy.transport.ssh import early
+
+    early.begin(hosts)
+
+
 @contextmanager
 def open_fleet(flags: CommonFlags) -> Iterator[SshFleet]:
     from tfdeploy.transport.fleet import SshFleet

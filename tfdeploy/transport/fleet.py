@@ -18,7 +18,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import Session
 from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
-from tfdeploy.transport.ssh import descriptors
+from tfdeploy.transport.ssh import descriptors, early
 from tfdeploy.transport.ssh.connect import Connector
 
 PARALLEL = 32
@@ -136,6 +136,7 @@ class SshFleet:
         for session in sessions:
             session.close()
         self._connector.close()
+        early.forget()
 
     def __enter__(self) -> SshFleet:
         return self

@@ -7,7 +7,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import fabric
 import paramiko
 
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
@@ -23,6 +22,8 @@ from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
 
 if TYPE_CHECKING:
+    import fabric
+
     from tfdeploy.transport.agent.channel import FramedChannel
 
 _BROKEN = (paramiko.SSHException, OSError, EOFError)

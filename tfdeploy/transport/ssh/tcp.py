@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tfdeploy.transport.ssh import early
 from tfdeploy.transport.ssh.connect_timeout import Wait
 from tfdeploy.transport.ssh.target import Target
 
@@ -25,6 +26,7 @@ USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000
 TRY_AGAIN_S = 1.0
 TRIES_AT_ONCE = 3
+_UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 READ_AHEAD = 32 << 10  # bytes
 HANDSHAKE_BYTES = 256 << 10  # at most, before the login; a whole handshake is a few KiB
 
@@ -107,9 +109,9 @@ def dial(target: Target, wait: Wait) -> Link:
         if wait.left_s <= 0:
             break
         try:
-            sock = _connect(
-                partial(socket.socket, family, kind, protocol), address, wait.left_s / (len(found) - number), wait.now
-            )
+            begun = early.take(target.hostname, target.port)
+            new = partial(socket.socket, family, kind, protocol)
+            sock = _connect(new, address, wait.left_s / (len(found) - number), wait.now, begun)
         except OSError as error:
             failed = failed or error
             continue
@@ -119,10 +121,14 @@ def dial(target: Target, wait: Wait) -> Link:
 
 
 def _connect(
-    new: Callable[[], socket.socket], address: Any, timeout_s: float, clock: Callable[[], float] = time.monotonic
+    new: Callable[[], socket.socket],
+    address: Any,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    begun: socket.socket | None = None,
 ) -> socket.socket:
     """The kernel repeats a lost SYN at ever longer intervals, so a further socket tries every second, and the first that
-    connects is taken. A network that is back is found within a second. Raises OSError."""
+    connects is taken. A network that is back is found within a second. `begun`: the first one. Raises OSError."""
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
@@ -132,10 +138,10 @@ def _connect(
                     # the first waits for a slow answer, the newest finds a network that is back: end the second
                     selector.unregister(tried[1])
                     tried.pop(1).close()
-                tried.append(new())
+                tried.append(begun if begun is not None and not tried else new())
                 tried[-1].setblocking(False)
                 code = tried[-1].connect_ex(address)
-                if code not in (0, errno.EINPROGRESS):
+                if code not in _UNDER_WAY:
                     raise OSError(code, os.strerror(code))
                 selector.register(tried[-1], selectors.EVENT_WRITE)
                 for key, _ in selector.select(min(TRY_AGAIN_S, deadline - now)):
