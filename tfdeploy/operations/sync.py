@@ -32,6 +32,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.pack import Packer
+from tfdeploy.operations.copy.send_change import Changes, send_change
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import release, try_lock
@@ -39,6 +40,7 @@ from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing, read_data, read_tree
+from tfdeploy.tree.earlier import Earlier
 
 KEEP_RELEASES = 5
 TRIES = 3  # a file that changes while it is sent is sent again this often
@@ -61,6 +63,7 @@ class Shipment:
     job: str
     manifest: Manifest
     packer: Packer
+    changes: Changes
     data: dict[str, DataListing] = field(default_factory=dict)
 
 
@@ -87,7 +90,8 @@ def read_shipment(job: Job, cache: Path | None) -> Shipment:
     left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
     manifest = read_tree(Path(job.code), exclude=left_out, cache=cache)
     data = {name: read_data(Path(source)) for name, source in job.data.items()}
-    return Shipment(job.name, manifest, Packer(manifest), data)
+    packer = Packer(manifest)
+    return Shipment(job.name, manifest, packer, Changes(manifest, packer, Earlier(cache, manifest.root)), data)
 
 
 def sync(
@@ -111,7 +115,14 @@ def sync(
 
 def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: Synced, emit: Emit) -> None:
     where = {"job": shipment.job, "release": shipment.manifest.release}
-    if agent.call(RELEASE_STATE, where).present:
+    there = agent.call(RELEASE_STATE, {**where, "bases": shipment.changes.bases()})
+    if there.present:
+        return
+    kept = {"keep_releases": KEEP_RELEASES}
+    whole, sent = send_change(agent, shipment.changes, there, {**where, **kept}, session.host.name, emit)
+    done.bytes_sent += sent
+    if whole:
+        done.sent.append("code")
         return
     begun = agent.call(RELEASE_BEGIN, where, blob=shipment.packer.manifest(), timeout_s=600)
     host, ours = session.host.name, shipment.packer.paths
@@ -126,9 +137,10 @@ def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: 
             total = shipment.packer.size_bytes(wanted)
             names = [os.fsencode(path) for path in wanted]
             done.bytes_sent += _push(session, shipment.manifest.root, names, staging, total, "code", emit, delete=False)
-        commit = {**where, "staging": staging, "keep_releases": KEEP_RELEASES}
+        commit = {**where, "staging": staging, **kept}
         wanted = only_of(ours, agent.call(RELEASE_COMMIT, commit, timeout_s=600).changed, host)
         if not wanted:
+            shipment.changes.keep()
             return
     changed = TreeChanged(
         f"{wanted[0]} changed while it was sent" + (f" (and {len(wanted) - 1} more)" if len(wanted) > 1 else ""),

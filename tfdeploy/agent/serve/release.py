@@ -36,7 +36,7 @@ def begin(call: Call) -> ReleaseBegun:
     Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
     """
     entries = release_manifest.unpack(call.blob)
-    folder = _staging_path(call)
+    folder = staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     _adopt(folder)
     staging = Staging(folder, entries)
@@ -48,7 +48,7 @@ def begin(call: Call) -> ReleaseBegun:
         release_manifest.save(release_manifest.path_of(folder), entries, received=missing, lent=lent)
     except (VerbError, OSError):
         if plan.is_new:
-            _remove_staging(folder)
+            remove_staging(folder)
         raise
     return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": shutil.which("rsync") is not None}
 
@@ -69,19 +69,19 @@ def commit(call: Call) -> Changed:
         flush(folder, begun.received)
         stamped = staging.stamped()
         release_manifest.save(release_manifest.path_of(final), stamped, durable=True, release=release, time=time.time())
-        _switch(folder, final)
-    _remove_staging(folder)
+        switch(folder, final)
+    remove_staging(folder)
     remove_old(workdir, job, release, max(1, call.integer("keep_releases", KEEP)))
     return {"changed": []}
 
 
 def abort(call: Call) -> Nothing:
     """Removes the staging folder."""
-    _remove_staging(staging_of(call))
+    remove_staging(staging_of(call))
     return {}
 
 
-def _switch(staging: str, final: str) -> None:
+def switch(staging: str, final: str) -> None:
     """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of their own."""
     aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
     try:
@@ -97,7 +97,7 @@ def _switch(staging: str, final: str) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _staging_path(call: Call) -> str:
+def staging_path(call: Call) -> str:
     here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)  # clones have one hostname
     name = ".staging-%s-%s" % (here, call.name("release"))
     return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
@@ -114,7 +114,7 @@ def _adopt(folder: str) -> None:
         other = os.path.join(parent, name)
         if not os.path.isdir(folder):
             os.rename(other, folder)
-        _remove_staging(other)
+        remove_staging(other)
 
 
 def staging_of(call: Call) -> str:
@@ -126,7 +126,7 @@ def staging_of(call: Call) -> str:
     return path
 
 
-def _remove_staging(folder: str) -> None:
+def remove_staging(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     release_manifest.forget(folder)
 
@@ -134,15 +134,15 @@ def _remove_staging(folder: str) -> None:
 def _make_room(staging: Staging, plan: StagingPlan) -> None:
     """Keeps partial files where there is room for the whole files beside them. Raises VerbError disk."""
     try:
-        _check_room(staging.folder, plan.missing)
+        check_room(staging.folder, plan.missing)
     except VerbError:
         if plan.is_new:
             raise
         staging.drop_partial(plan.missing)
-        _check_room(staging.folder, plan.missing)
+        check_room(staging.folder, plan.missing)
 
 
-def _check_room(folder: str, missing: List[Entry]) -> None:
+def check_room(folder: str, missing: List[Entry]) -> None:
     needed, free = sum(entry.size for entry in missing), free_of(folder)
     free_bytes, free_inodes = free["free_bytes"], free["free_inodes"]
     details = {"needed_bytes": needed, "needed_inodes": len(missing)}

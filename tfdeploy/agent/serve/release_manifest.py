@@ -11,7 +11,7 @@ import re
 import zlib
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Iterable, List, Optional, Set
+from tfdeploy.agent.annotations import Any, Collection, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.record import NamedTuple
@@ -50,14 +50,15 @@ def unpack(blob: bytes) -> List[Entry]:
         text = unpacker.decompress(blob, MOST_BYTES)
         if unpacker.unconsumed_tail or not unpacker.eof:
             raise VerbError("bad_manifest", "the manifest is cut off or larger than %d bytes" % MOST_BYTES)
-        entries = [_entry(row) for row in json.loads(text)]
+        entries = [entry_of(row) for row in json.loads(text)]
     except (zlib.error, ValueError, TypeError) as error:
         raise VerbError("bad_manifest", "the manifest cannot be read: %s" % error) from error
     check(entries)
     return entries
 
 
-def _entry(row: Any) -> Entry:
+def entry_of(row: Any) -> Entry:
+    """[path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
     path, kind, size, sha256, target = row
     if not all(isinstance(text, str) for text in (path, kind, sha256, target)) or not isinstance(size, int) or size < 0:
         raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
@@ -80,6 +81,12 @@ def check(entries: Iterable[Entry]) -> None:
         if entry.kind == "link" and not entry.target:
             raise VerbError("bad_manifest", "the link %r has no target" % entry.path)
         leaves.add(entry.path)
+    check_folders(leaves)
+
+
+def check_folders(paths: Collection[str]) -> None:
+    """No path leads through another one. Raises VerbError bad_manifest."""
+    leaves = set(paths)
     for folder in folders(leaves):
         if folder in leaves:
             raise VerbError("bad_manifest", "%r is no folder, but other paths lead through it" % folder)
