@@ -251,6 +251,9 @@ def sync_job(
     before = Counter[str]()
     wanted = hosts
     for _ in range(TRIES):
+        settled = _settled(fleet, wanted, shipment, emit)
+        results.update(settled)
+        wanted = tuple(host for host in wanted if host.name not in settled)
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
         try:
             results.update({**failed, **(_refusals_by_host(fleet, held, shipment, confirm) or sync(fleet, held, shipment, emit))})
@@ -266,6 +269,23 @@ def sync_job(
         if isinstance(result, Synced):
             result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}
+
+
+def _settled(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit) -> dict[str, Synced | TfdeployError]:
+    """The hosts that have all of it already, and those that cannot be asked: where nothing changes nothing is locked."""
+    if shipment.data:
+        return {}
+
+    def ask(session: Session) -> Synced | None:
+        began = time.monotonic()
+        done = Synced(shipment.manifest.release)
+        if not session.agent().call(RELEASE_STATE, {"job": shipment.job, "release": done.release}).present:
+            return None
+        done.seconds = time.monotonic() - began
+        emit_transfer(emit, session.host.name, "all", "done", 0, 0)
+        return done
+
+    return {name: found for name, found in fleet.each(hosts, ask).items() if found is not None}
 
 
 def _refusals_by_host(
