@@ -7,9 +7,9 @@ reverse) still understand each other.
 
 from __future__ import annotations
 
-import json
 import os
 
+from tfdeploy.agent import json_text
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple, Type, V
 from tfdeploy.agent.record import field, record
 from tfdeploy.agent.record import replace as replace  # for the control side
@@ -96,7 +96,7 @@ def data_digest(rows: Iterable[Tuple[str, int, int, str, str]]) -> str:
     """
     import hashlib
 
-    text = json.dumps(sorted(rows), separators=(",", ":"))
+    text = json_text.dumps(sorted(rows))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from support.agent.release_host import TREE, Host, Tree, rows
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve import release_change
+from tfdeploy.agent.serve import release_change, release_place, release_staging
 from tfdeploy.model.manifest import Entry
 from tfdeploy.tree.read import release_hash
 
@@ -118,7 +118,7 @@ def test_a_base_that_goes_while_it_lends_leaves_nothing(host: Host, monkeypatch:
     def gone(*_: Any, **__: Any) -> None:
         raise FileNotFoundError(2, "gone")
 
-    monkeypatch.setattr(release_change, "lend", lambda source, path: False)
+    monkeypatch.setattr(release_staging, "lend", lambda source, path: False)
     monkeypatch.setattr(os, "link", gone)
     no_base(host, {**TREE, "train.py": b"print(2)\n"}, TREE)
 
@@ -148,9 +148,7 @@ def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch:
 
 
 def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfdeploy.agent.serve import release
-
-    monkeypatch.setattr(release, "free_of", lambda path: {"free_bytes": 3, "free_inodes": 1000})
+    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 3, "free_inodes": 1000})
     with pytest.raises(VerbError) as error:
         change(host, TREE)
     assert error.value.code == "disk" and os.listdir(host.releases) == []

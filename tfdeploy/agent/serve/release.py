@@ -6,27 +6,22 @@ is the same, else rsync brings them; symbolic links are made here. Nothing is ev
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, List
+from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.disk import free_of
-from tfdeploy.agent.host.fsync import flush, flush_folder
+from tfdeploy.agent.host.fsync import flush
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.release_manifest import Entry
+from tfdeploy.agent.serve.release_place import KEEP, check_room, remove_staging, staging_path, switch
 from tfdeploy.agent.serve.release_retention import remove_old
 from tfdeploy.agent.serve.release_staging import Staging, StagingPlan
 from tfdeploy.agent.serve.release_state import is_present
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Changed, Nothing, ReleaseBegun
-
-KEEP = 5
 
 
 def begin(call: Call) -> ReleaseBegun:
@@ -50,7 +45,9 @@ def begin(call: Call) -> ReleaseBegun:
         if plan.is_new:
             remove_staging(folder)
         raise
-    return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": shutil.which("rsync") is not None}
+    from shutil import which
+
+    return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": which("rsync") is not None}
 
 
 def commit(call: Call) -> Changed:
@@ -81,28 +78,6 @@ def abort(call: Call) -> Nothing:
     return {}
 
 
-def switch(staging: str, final: str) -> None:
-    """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of their own."""
-    aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
-    try:
-        os.rename(final, aside)
-    except FileNotFoundError:
-        pass
-    try:
-        os.rename(staging, final)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise  # else another host of a shared workdir was first, with the same content
-    flush_folder(os.path.dirname(final))
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def staging_path(call: Call) -> str:
-    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)  # clones have one hostname
-    name = ".staging-%s-%s" % (here, call.name("release"))
-    return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
-
-
 def _adopt(folder: str) -> None:
     """A staging folder that this host left for another release becomes this one, and further ones are removed: most of the code
     is the same and need not be sent again. The caller holds the job's lock."""
@@ -126,11 +101,6 @@ def staging_of(call: Call) -> str:
     return path
 
 
-def remove_staging(folder: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    release_manifest.forget(folder)
-
-
 def _make_room(staging: Staging, plan: StagingPlan) -> None:
     """Keeps partial files where there is room for the whole files beside them. Raises VerbError disk."""
     try:
@@ -140,19 +110,6 @@ def _make_room(staging: Staging, plan: StagingPlan) -> None:
             raise
         staging.drop_partial(plan.missing)
         check_room(staging.folder, plan.missing)
-
-
-def check_room(folder: str, missing: List[Entry]) -> None:
-    needed, free = sum(entry.size for entry in missing), free_of(folder)
-    free_bytes, free_inodes = free["free_bytes"], free["free_inodes"]
-    details = {"needed_bytes": needed, "needed_inodes": len(missing)}
-    if needed > free_bytes:
-        what = "the code needs %d bytes more, and %d are free" % (needed, free_bytes)
-    elif free_inodes is not None and len(missing) > free_inodes:
-        what = "the code needs %d inodes more, and %d are free" % (len(missing), free_inodes)
-    else:
-        return
-    raise VerbError("disk", what, where=folder, next="free some there, or set another workdir", details=dict(details, **free))
 
 
 VERBS = {"release.begin": begin, "release.commit": commit, "release.abort": abort}

@@ -6,22 +6,20 @@ The folder is new, so what is checked in memory need not be read back. A staging
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import zlib
 
-from tfdeploy.agent import layout
+from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import write_all
 from tfdeploy.agent.host.fsync import flush
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.release import KEEP, check_room, remove_staging, staging_path, switch
 from tfdeploy.agent.serve.release_manifest import Entry
+from tfdeploy.agent.serve.release_place import KEEP, check_room, remove_staging, staging_path, switch
 from tfdeploy.agent.serve.release_retention import remove_old
-from tfdeploy.agent.serve.release_staging import lend
 from tfdeploy.agent.serve.release_state import is_present, look
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def _unpack(blob: bytes, size: int) -> Tuple["set[str]", List[Content], List[Ent
         text, newline, contents = unpacker.decompress(blob, size + 1).partition(b"\n")
         if not newline or not unpacker.eof or len(text) + 1 + len(contents) != size:
             raise VerbError("bad_manifest", "the change does not have the length that was announced")
-        said = json.loads(text)
+        said = json_text.loads(text)
         removed = {path for path in said["removed"] if isinstance(path, str)}
         entries = [release_manifest.entry_of(row[:5])._replace(mtime_ns=_time(row[5])) for row in said["entries"]]
     except (zlib.error, ValueError, TypeError, KeyError, IndexError) as error:
@@ -172,6 +170,8 @@ def _lend(paths: List[str], base: str, folder: str, root: int) -> None:
             try:
                 os.link(path, path, src_dir_fd=source, dst_dir_fd=root, follow_symlinks=False)
             except OSError:
+                from tfdeploy.agent.serve.release_staging import lend
+
                 if not lend(base + "/" + path, folder + "/" + path):
                     raise _no_base("the release that lends is being removed") from None
     finally:
