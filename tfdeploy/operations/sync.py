@@ -5,7 +5,9 @@ Digests are compared first: nothing is sent to a host that has the release and t
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +38,7 @@ from tfdeploy.operations.copy.send_change import Changes, send_change
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import release, try_lock
+from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 from tfdeploy.transport.rsync.transfer import push
@@ -244,12 +247,13 @@ def sync_job(
     confirm: Confirm = never_confirm,
 ) -> dict[str, Synced | TfdeployError]:
     """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed meanwhile."""
+    failed_to_connect = _connecting(fleet, hosts)
     shipment = read_shipment(job, cache)
     for warning in shipment.manifest.warnings:
         note(emit, warning, level="warning")
-    results: dict[str, Synced | TfdeployError] = {}
+    results: dict[str, Synced | TfdeployError] = {**failed_to_connect()}
     before = Counter[str]()
-    wanted = hosts
+    wanted = tuple(host for host in hosts if host.name not in results)
     for _ in range(TRIES):
         settled = _settled(fleet, wanted, shipment, emit)
         results.update(settled)
@@ -269,6 +273,23 @@ def sync_job(
         if isinstance(result, Synced):
             result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}
+
+
+def _connecting(fleet: Fleet, hosts: tuple[Host, ...]) -> Callable[[], dict[str, TfdeployError]]:
+    """Starts the agents there, while the tree is read here. The function waits for that: the hosts that cannot be used."""
+    found: dict[str, AgentChannel | TfdeployError] = {}
+
+    def connect() -> None:
+        with contextlib.suppress(Exception):  # a bug shows again when the hosts are asked
+            found.update(fleet.each(hosts, lambda session: session.agent()))
+
+    def failed() -> dict[str, TfdeployError]:
+        thread.join()
+        return split(found)[1]
+
+    thread = threading.Thread(target=connect, name="sync-connect", daemon=True)
+    thread.start()
+    return failed
 
 
 def _settled(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit) -> dict[str, Synced | TfdeployError]:
