@@ -81,8 +81,8 @@ def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
     ("loads", "most"),
     [
         ("minder.minder host.guarded_ports", 52),
-        ("supervise.supervisor host.descriptors", 20),
-        ("serve.server", 12),
+        ("supervise.supervisor host.descriptors", 21),
+        ("serve.server", 13),
     ],
 )
 def test_a_process_that_protects_its_ports_starts_with_few_modules(loads: str, most: int) -> None:

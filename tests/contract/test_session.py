@@ -18,9 +18,8 @@ from paramiko.common import MSG_CHANNEL_REQUEST
 
 from support.lab.sessions import refused
 from tfdeploy.errors import HostFailed, HostUnreachable
-from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.fleet import SshFleet
-from tfdeploy.transport.ssh import connect, keepalive
+from tfdeploy.transport.ssh import command, connect, keepalive
 
 
 @pytest.fixture
@@ -232,7 +231,7 @@ class Welcome(paramiko.ServerInterface):
 def test_an_sshd_that_answers_no_request_is_given_up(
     yard: Any, listener: Callable[..., int], fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap, "START_S", 0.5)
+    monkeypatch.setattr(command, "START_S", 0.5)
     good = yard.host("n1")
     key = paramiko.Ed25519Key(filename=str(good.config.parent / "hostkey"))
     servers: list[paramiko.Transport] = []

@@ -85,7 +85,8 @@ def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
 
 @pytest.mark.fault("23 rsync missing on one host")
 def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -> None:
-    job_file(operator, "norsync")
+    code = job_file(operator, "norsync")
+    (code / "large.bin").write_bytes(os.urandom(5 * MIB))  # small files go without it
     with changed_host(operator.lab, "n3", 'mv "$(command -v rsync)" /root/away', f"mv /root/away {shutil.which('rsync')}"):
         rows = rows_of(operator.json("sync", exit_code=3))
         said = operator.run("sync", exit_code=3).stderr
@@ -123,8 +124,8 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfde
 def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
     """There was room when it began; somebody else took it."""
     code = job_file(operator, "filling")
-    for number in range(4):
-        (code / f"part{number}.bin").write_bytes(os.urandom(3 * MIB))
+    for number in range(2):
+        (code / f"part{number}.bin").write_bytes(os.urandom(6 * MIB))  # too large to go in one call
     set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
     with changed_host(operator.lab, "n2", FULL.replace("size=8m", "size=16m"), f"umount {FOLDER}; rm -rf {FOLDER}"):
         staging = f"{FOLDER}/tfdeploy/filling/releases/.staging*"

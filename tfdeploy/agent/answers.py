@@ -85,6 +85,7 @@ class Measured(TypedDict):
 
 class Present(TypedDict):
     present: bool
+    base: Optional[str]
 
 
 class ReleaseBegun(TypedDict):

@@ -7,9 +7,9 @@ A long `args`, `value` or `item` travels packed: the header names it in `packed`
 
 from __future__ import annotations
 
-import json
 import struct
 
+from tfdeploy.agent import json_text
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mapping, Optional, Tuple
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
 
 
 def _text(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+    return json_text.dumps(value).encode("ascii")
 
 
 def _packed(header: Mapping[str, object]) -> Tuple[Mapping[str, object], bytes]:
@@ -105,7 +105,7 @@ def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
     if len(text) < header_bytes or len(blob) < blob_bytes:
         return None
     try:
-        header = json.loads(text)
+        header = json_text.loads(text)
     except ValueError as error:
         raise WireError("a frame that is not JSON") from error
     if not isinstance(header, dict):
@@ -113,6 +113,6 @@ def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
     if "packed" not in header:
         return header, blob
     try:
-        return dict(header, **{str(header["packed"]): json.loads(unpack(blob))}), b""
+        return dict(header, **{str(header["packed"]): json_text.loads(unpack(blob))}), b""
     except ValueError as error:
         raise WireError("a blob that is not JSON") from error

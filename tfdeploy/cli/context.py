@@ -19,7 +19,6 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import NAME, Host, Inventory
 from tfdeploy.model.selection import select
 from tfdeploy.store.places import state_root
-from tfdeploy.store.runs import RunStore
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags, OfRun
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.answers.hosts import LockHolder
     from tfdeploy.model.job import Job
     from tfdeploy.model.plan import Plan
+    from tfdeploy.store.runs import RunStore
     from tfdeploy.transport.fleet import SshFleet
     from tfdeploy.transport.protocols import Fleet
 
@@ -36,6 +36,8 @@ def state_folder() -> Path:
 
 
 def store() -> RunStore:
+    from tfdeploy.store.runs import RunStore
+
     return RunStore(state_folder())
 
 
@@ -179,6 +181,13 @@ def show_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") ->
     names = tuple(unasked)
     if names and not flags.quiet:
         print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)", file=sys.stderr)
+
+
+def begin_dialling(hosts: Iterable[Host]) -> None:
+    """Before the modules that connect are imported, which takes as long as some hosts take to answer."""
+    from tfdeploy.transport.ssh import early
+
+    early.begin(hosts)
 
 
 @contextmanager

@@ -37,13 +37,15 @@ def add(subparsers: Any) -> None:
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.errors import TfdeployError, UsageError, worst
-    from tfdeploy.operations.execute import execute
-    from tfdeploy.ui.reports import show_next
-    from tfdeploy.ui.terminal import terminal_of
 
     if not flags.after:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
     inventory = context.inventory_here(flags)
+    context.begin_dialling(inventory.hosts)
+    from tfdeploy.operations.execute import execute
+    from tfdeploy.ui.reports import show_next
+    from tfdeploy.ui.terminal import terminal_of
+
     with context.open_fleet(flags) as fleet:
         results = execute(fleet, inventory.hosts, tuple(flags.after), timeout_s=flags.timeout)
     rows = [_row(host, result) for host, result in results.items()]

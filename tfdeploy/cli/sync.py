@@ -29,10 +29,12 @@ def run(flags: CommonFlags) -> int:
     from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
-    from tfdeploy.operations.sync import sync_job
 
     job = context.load_job(flags)
     inventory = context.load_inventory(flags, job)
+    context.begin_dialling(inventory.hosts)
+    from tfdeploy.operations.sync import sync_job
+
     holder = context.holder().as_json(time.time())
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit, interruptible_once(RELEASING_LOCKS):
         results = sync_job(fleet, inventory.hosts, job, holder, context.state_folder() / "trees", emit, context.consent_of(flags))

@@ -5,7 +5,9 @@ Digests are compared first: nothing is sent to a host that has the release and t
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -33,13 +35,16 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.pack import Packer
+from tfdeploy.operations.copy.send_change import Changes, send_change
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import release, try_lock
+from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing, read_data, read_tree
+from tfdeploy.tree.earlier import Earlier
 
 KEEP_RELEASES = 5
 TRIES = 3  # a file that changes while it is sent is sent again this often
@@ -62,6 +67,7 @@ class Shipment:
     job: str
     manifest: Manifest
     packer: Packer
+    changes: Changes
     data: dict[str, DataListing] = field(default_factory=dict)
 
 
@@ -89,7 +95,8 @@ def read_shipment(job: Job, cache: Path | None) -> Shipment:
     left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
     manifest = read_tree(Path(job.code), exclude=left_out, cache=cache)
     data = {name: read_data(Path(source)) for name, source in job.data.items()}
-    return Shipment(job.name, manifest, Packer(manifest), data)
+    packer = Packer(manifest)
+    return Shipment(job.name, manifest, packer, Changes(manifest, packer, Earlier(cache, manifest.root)), data)
 
 
 def sync(
@@ -125,7 +132,14 @@ def sync(
 
 def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: Synced, emit: Emit) -> None:
     where = {"job": shipment.job, "release": shipment.manifest.release}
-    if agent.call(RELEASE_STATE, where).present:
+    there = agent.call(RELEASE_STATE, {**where, "bases": shipment.changes.bases()})
+    if there.present:
+        return
+    kept = {"keep_releases": KEEP_RELEASES}
+    whole, sent = send_change(agent, shipment.changes, there, {**where, **kept}, session.host.name, emit)
+    done.bytes_sent += sent
+    if whole:
+        done.sent.append("code")
         return
     begun = agent.call(RELEASE_BEGIN, where, blob=shipment.packer.manifest(), timeout_s=600)
     host, ours = session.host.name, shipment.packer.paths
@@ -140,9 +154,10 @@ def _send_code(session: Session, agent: AgentChannel, shipment: Shipment, done: 
             total = shipment.packer.size_bytes(wanted)
             names = [os.fsencode(path) for path in wanted]
             done.bytes_sent += _push(session, shipment.manifest.root, names, staging, total, "code", emit, delete=False)
-        commit = {**where, "staging": staging, "keep_releases": KEEP_RELEASES}
+        commit = {**where, "staging": staging, **kept}
         wanted = only_of(ours, agent.call(RELEASE_COMMIT, commit, timeout_s=600).changed, host)
         if not wanted:
+            shipment.changes.keep()
             return
     changed = TreeChanged(
         f"{wanted[0]} changed while it was sent" + (f" (and {len(wanted) - 1} more)" if len(wanted) > 1 else ""),
@@ -246,13 +261,17 @@ def sync_job(
     confirm: Confirm = never_confirm,
 ) -> dict[str, Synced | TfdeployError]:
     """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed meanwhile."""
+    failed_to_connect = _connecting(fleet, hosts)
     shipment = read_shipment(job, cache)
     for warning in shipment.manifest.warnings:
         note(emit, warning, level="warning")
-    results: dict[str, Synced | TfdeployError] = {}
+    results: dict[str, Synced | TfdeployError] = {**failed_to_connect()}
     before = Counter[str]()
-    wanted = hosts
+    wanted = tuple(host for host in hosts if host.name not in results)
     for _ in range(TRIES):
+        settled = _settled(fleet, wanted, shipment, emit)
+        results.update(settled)
+        wanted = tuple(host for host in wanted if host.name not in settled)
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
         try:
             results.update({**failed, **(_refusals_by_host(fleet, held, shipment, confirm) or sync(fleet, held, shipment, emit))})
@@ -268,6 +287,40 @@ def sync_job(
         if isinstance(result, Synced):
             result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}
+
+
+def _connecting(fleet: Fleet, hosts: tuple[Host, ...]) -> Callable[[], dict[str, TfdeployError]]:
+    """Starts the agents there, while the tree is read here. The function waits for that: the hosts that cannot be used."""
+    found: dict[str, AgentChannel | TfdeployError] = {}
+
+    def connect() -> None:
+        with contextlib.suppress(Exception):  # a bug shows again when the hosts are asked
+            found.update(fleet.each(hosts, lambda session: session.agent()))
+
+    def failed() -> dict[str, TfdeployError]:
+        thread.join()
+        return split(found)[1]
+
+    thread = threading.Thread(target=connect, name="sync-connect", daemon=True)
+    thread.start()
+    return failed
+
+
+def _settled(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit) -> dict[str, Synced | TfdeployError]:
+    """The hosts that have all of it already, and those that cannot be asked: where nothing changes nothing is locked."""
+    if shipment.data:
+        return {}
+
+    def ask(session: Session) -> Synced | None:
+        began = time.monotonic()
+        done = Synced(shipment.manifest.release)
+        if not session.agent().call(RELEASE_STATE, {"job": shipment.job, "release": done.release}).present:
+            return None
+        done.seconds = time.monotonic() - began
+        emit_transfer(emit, session.host.name, "all", "done", 0, 0)
+        return done
+
+    return {name: found for name, found in fleet.each(hosts, ask).items() if found is not None}
 
 
 def _refusals_by_host(

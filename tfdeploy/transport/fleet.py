@@ -17,9 +17,9 @@ from typing import TypeVar
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import Session
-from tfdeploy.transport.rsync import transfer
+from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
-from tfdeploy.transport.ssh import descriptors
+from tfdeploy.transport.ssh import descriptors, early
 from tfdeploy.transport.ssh.connect import Connector
 
 PARALLEL = 32
@@ -134,10 +134,11 @@ class SshFleet:
             self._closed = True
             sessions = [entry.session for entry in self._entries.values() if entry.session is not None]
             self._entries.clear()
-        transfer.end({session.target for session in sessions})
+        running.end({session.target for session in sessions})
         for session in sessions:
             session.close()
         self._connector.close()
+        early.forget()
 
     def __enter__(self) -> SshFleet:
         return self

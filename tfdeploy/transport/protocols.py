@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tfdeploy.errors import TfdeployError
-from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.verb import Args, Flow, Verb
-from tfdeploy.model.inventory import Host
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.answers.hosts import Hello
+    from tfdeploy.model.answers.verb import Args, Flow, Verb
+    from tfdeploy.model.inventory import Host
 
 V = TypeVar("V")
 Asked = TypeVar("Asked")

@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from typing import TYPE_CHECKING
 
-import fabric
 import paramiko
 
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.agent import bootstrap
-from tfdeploy.transport.agent.channel import FramedChannel
 from tfdeploy.transport.protocols import AgentChannel, Completed, Tunnel
 from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
+from tfdeploy.transport.ssh.command import begin
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import clean
 from tfdeploy.transport.ssh.known_hosts import fingerprint
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
+
+if TYPE_CHECKING:
+    import fabric
+
+    from tfdeploy.transport.agent.channel import FramedChannel
 
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
@@ -49,6 +53,8 @@ class SshSession:
         return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
 
     def agent(self) -> AgentChannel:
+        from tfdeploy.transport.agent.channel import FramedChannel  # a plain command needs none of it
+
         with self._lock:
             if self._agent is None or self._agent.lost:
                 channel = self._open()
@@ -72,7 +78,7 @@ class SshSession:
         deadline = None if timeout_s is None else began + timeout_s
         channel = self._open()
         try:
-            bootstrap.begin(channel, command_line(argv), self.host.name)
+            begin(channel, command_line(argv), self.host.name)
             _feed(channel, stdin)
             out, err = self._collect(channel, deadline, timeout_s, max_bytes)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

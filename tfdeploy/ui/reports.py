@@ -9,16 +9,19 @@ import re
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tfdeploy.model.folding import fold_equal, fold_names
-from tfdeploy.model.rows import ExecRow, FetchRow, RunRow, StopRow, SyncRow
-from tfdeploy.model.status import RunView
-from tfdeploy.model.taskview import TaskView
 from tfdeploy.model.words import outcome_words
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
 from tfdeploy.ui.terminal import Terminal
+
+if TYPE_CHECKING:
+    from tfdeploy.model.rows import ExecRow, FetchRow, RunRow, StopRow, SyncRow
+    from tfdeploy.model.status import RunView
+    from tfdeploy.model.taskview import TaskView
 
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
 _NARROWEST = 20  # columns for the text beside a label

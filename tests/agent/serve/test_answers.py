@@ -28,6 +28,8 @@ from tfdeploy.model.answers import shapes
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.verb import Flow
+from tfdeploy.model.manifest import Entry
+from tfdeploy.tree.read import release_hash
 
 VERBS = verbs()
 FILES = {"train.py": b"print(1)\n"}
@@ -141,6 +143,11 @@ def test_releases_and_data(host: Context, tmp_path: Path) -> None:
     asked(host, "release.commit", staging=begun["staging"], **which)
     again = asked(host, "release.begin", zlib.compress(json.dumps(rows).encode()), job="j", release="decade")
     asked(host, "release.abort", job="j", staging=again["staging"])
+    text = json.dumps({"removed": [], "entries": [["a", "file", 0, hashlib.sha256().hexdigest(), "", 1]]}).encode() + b"\n"
+    entry = Entry(path="a", kind="file", size=0, sha256=hashlib.sha256().hexdigest())
+    whole = {"job": "j2", "release": release_hash([entry])}
+    assert asked(host, "release.state", bases=["c0ffee"], **whole) == {"present": False, "base": ""}
+    asked(host, "release.change", zlib.compress(text), bytes=len(text), base="", **whole)
     assert asked(host, "data.state", job="j", name="digits") is None
     asked(host, "data.begin", job="j", name="digits", bytes=0)
     digest = asked(host, "data.commit", job="j", name="digits", digest="0" * 64)["digest"]

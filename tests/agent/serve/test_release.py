@@ -14,7 +14,7 @@ import pytest
 from support.agent.release_host import TREE, Host, Tree, rows
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve import release as serve_release
+from tfdeploy.agent.serve import release_place
 
 
 @pytest.fixture
@@ -23,11 +23,11 @@ def host(tmp_path: Path) -> Host:
 
 
 def test_a_release_arrives_whole(host: Host) -> None:
-    assert host.call("release.state", "r1") == {"present": False}
+    assert host.call("release.state", "r1")["present"] is False
     begun = host.sync("r1", TREE)
     assert sorted(begun["missing"]) == sorted(path for path, content in TREE.items() if not isinstance(content, str))
     assert host.tree("r1") == TREE
-    assert host.call("release.state", "r1") == {"present": True}
+    assert host.call("release.state", "r1") == {"present": True, "base": None}
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
     umask = os.umask(0o022)
     os.umask(umask)
@@ -150,13 +150,13 @@ def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch:
 
 
 def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve_release, "free_of", lambda path: {"free_bytes": 5, "free_inodes": None})
+    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 5, "free_inodes": None})
     with pytest.raises(VerbError) as caught:
         host.begin("r1", TREE)
     assert caught.value.code == "disk" and caught.value.details["free_bytes"] == 5
     assert caught.value.details["needed_bytes"] == sum(row[2] for row in rows(TREE))
     assert os.listdir(host.releases) == []
-    monkeypatch.setattr(serve_release, "free_of", lambda path: {"free_bytes": 1 << 30, "free_inodes": 2})
+    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 1 << 30, "free_inodes": 2})
     with pytest.raises(VerbError, match="inodes"):
         host.begin("r1", TREE)
 
@@ -170,10 +170,10 @@ def test_halves_of_files_go_where_they_take_the_room_of_the_whole(host: Host, mo
     host.begin("r1", {"a.bin": content})
     assert half.exists()
     monkeypatch.setattr(
-        serve_release, "free_of", lambda path: {"free_bytes": 500 if half.exists() else 1100, "free_inodes": None}
+        release_place, "free_of", lambda path: {"free_bytes": 500 if half.exists() else 1100, "free_inodes": None}
     )
     assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not half.exists()
-    monkeypatch.setattr(serve_release, "free_of", lambda path: {"free_bytes": 500, "free_inodes": None})
+    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 500, "free_inodes": None})
     with pytest.raises(VerbError, match="1000 bytes more, and 500 are free"):
         host.begin("r1", {"a.bin": content})
 

@@ -38,7 +38,7 @@ def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil
     elif spoil != "gone":
         path.write_bytes(b"print(9)\n" if spoil == "content" else b"")
     assert host.commit("r1", begun) == ["train.py"]
-    assert host.call("release.state", "r1") == {"present": False}
+    assert host.call("release.state", "r1")["present"] is False
 
 
 def rewritten(path: Path) -> None:
@@ -66,10 +66,10 @@ def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> Non
     host.sync("r1", TREE)
     before = (host.releases / "r1/lib/same.py").stat().st_ino
     damage(host.releases / "r1")
-    assert host.call("release.state", "r1") == {"present": False}
+    assert host.call("release.state", "r1")["present"] is False
     begun = host.sync("r1", TREE)
     assert len(begun["missing"]) <= 1 or damage is shutil.rmtree  # the rest is still there
-    assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
+    assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True, "base": None}
     assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
 
@@ -78,11 +78,11 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(host: Host, monke
     host.sync("r1", TREE)
     for path in ("train.py", "run.sh"):
         os.utime(host.releases / "r1" / path, ns=(5, 5))
-    assert host.call("release.state", "r1") == {"present": True}
+    assert host.call("release.state", "r1") == {"present": True, "base": None}
     monkeypatch.setattr(
         "tfdeploy.agent.serve.release_staging.content_of", lambda path, size: None
     )  # from now on it would be damaged
-    assert host.call("release.state", "r1") == {"present": True}
+    assert host.call("release.state", "r1") == {"present": True, "base": None}
 
 
 @pytest.mark.fault("60 a release that others may write to")

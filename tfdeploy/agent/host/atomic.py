@@ -6,9 +6,9 @@ Also the journals: one line per write, appended. All files are 0600.
 from __future__ import annotations
 
 import errno
-import json
 import os
 
+from tfdeploy.agent import json_text
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Optional, Union
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
 
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     """`obj` as JSON in ASCII. Raises OSError."""
-    write_bytes(path, json.dumps(obj, separators=(",", ":")).encode("ascii"), durable=durable)
+    write_bytes(path, json_text.dumps(obj).encode("ascii"), durable=durable)
 
 
 def read_json(path: str) -> Optional[Unchecked]:
     """The object in `path`; None when there is none, or when what is there is not one."""
     try:
         with open(path, "rb") as stream:
-            obj = json.loads(stream.read())
+            obj = json_text.loads(stream.read())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
         return None
     return obj if isinstance(obj, dict) else None
@@ -70,7 +70,7 @@ def read_json(path: str) -> Optional[Unchecked]:
 
 def append_line(path: str, obj: Any) -> None:
     """One JSON line at the end of `path`, whole or not at all. One writer per file. Raises OSError."""
-    line = json.dumps(obj, separators=(",", ":")).encode("ascii") + b"\n"
+    line = json_text.dumps(obj).encode("ascii") + b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         before = os.fstat(fd).st_size

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from tfdeploy.agent.annotations import Iterable, List
 
 FEW = 256  # so many are flushed one by one; of more, one flush of the whole file system is quicker
+_EACH = 4  # fewer are flushed by one thread
 _THREADS = 16  # file systems commit what comes at once together
 
 
@@ -16,11 +18,26 @@ def flush(root: str, paths: Iterable[str]) -> None:
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
     if len(files) > FEW and _flush_all(root):
         return
-    from concurrent.futures import ThreadPoolExecutor
+    waiting = list(names)
+    errors: List[OSError] = []  # concurrent.futures would load logging: longer than a few flushes take
 
-    with ThreadPoolExecutor(_THREADS) as several:
-        for _ in several.map(_flush, names):
-            pass
+    def work() -> None:
+        while waiting and not errors:
+            try:
+                _flush(waiting.pop())
+            except IndexError:
+                return
+            except OSError as error:
+                errors.append(error)
+
+    beside = [threading.Thread(target=work) for _ in range(min(_THREADS, len(names) // _EACH))]
+    for thread in beside:
+        thread.start()
+    work()
+    for thread in beside:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def flush_folder(path: str) -> None:

@@ -7,9 +7,9 @@ files swap names, and the old file is the next reserve. Blanks behind JSON are a
 from __future__ import annotations
 
 import errno
-import json
 import os
 
+from tfdeploy.agent import json_text
 from tfdeploy.agent.annotations import Any, Optional
 from tfdeploy.agent.host import atomic
 
@@ -31,7 +31,7 @@ def set_aside(path: str, size_bytes: int) -> None:
 
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     """As atomic.write_json, also on a full disk. One writer per file. Raises OSError: there was no room for it."""
-    content = json.dumps(obj, separators=(",", ":")).encode("ascii")
+    content = json_text.dumps(obj).encode("ascii")
     try:
         atomic.write_bytes(path, content, durable=durable)
     except OSError as error:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import json_text, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def _look(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
     name = os.path.basename(path)
     try:
         with open(path, "rb") as stream:
-            fields = json.loads(stream.read())
+            fields = json_text.loads(stream.read())
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except OSError as error:

@@ -6,12 +6,11 @@ write have a default here or in the records of `wire`. Decides nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 
-from tfdeploy.agent import AGENT_DIR, layout, wire
+from tfdeploy.agent import AGENT_DIR, json_text, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Union
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.host.atomic import read_json, write_bytes, write_json
@@ -221,7 +220,7 @@ class RunPaths:
         try:
             write_json(self.word_file(name), word)
         except OSError:
-            text = json.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
+            text = json_text.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
             with open(self.word_file(name), "r+b", buffering=0) as file:  # one write: half a word would be none
                 file.write(text[:_ROOM_BYTES])
         self.wake()

@@ -12,9 +12,9 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host.atomic import write_bytes, write_json
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import is_own, origin, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -23,7 +23,7 @@ def note(paths: RunPaths) -> None:
     """Raises OSError."""
     check(paths.workdir, layout.IN_DOUBT)
     leftovers.forget_doubt(paths)  # of a launch before this one
-    run_workdir.make_private(layout.in_doubt_dir(paths.workdir))
+    make_private(layout.in_doubt_dir(paths.workdir))
     write_json(_path(paths), origin())
 
 

@@ -16,12 +16,12 @@ import time
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.find import run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import newest
 from tfdeploy.agent.run.liveness import is_live
-from tfdeploy.agent.run.workdir import make_private
 
 WITHIN_S = 60.0  # another task of the host may be moving much
 _POLL_S = 0.05

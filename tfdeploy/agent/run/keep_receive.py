@@ -13,8 +13,8 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, List, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run.keep_folders import RECORD
-from tfdeploy.agent.run.workdir import make_private
 
 ASIDE = ".older"
 _INCOMING = ".tfdeploy-incoming"

@@ -14,22 +14,11 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Callable, Dict, List
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.run.folder import RunPaths
 
 _FICLONE = 0x40049409
-
-
-def make_private(folder: str) -> None:
-    """Makes the folder and those missing above it, for its owner only. Exists: success."""
-    parent = os.path.dirname(folder)
-    if not os.path.isdir(parent):
-        make_private(parent)
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        if not os.path.isdir(folder):
-            raise
 
 
 def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str], wanted: Callable[[], None]) -> None:

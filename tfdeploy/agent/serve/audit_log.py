@@ -9,14 +9,13 @@ from __future__ import annotations
 import binascii
 import errno
 import fcntl
-import json
 import os
 import pwd
 import sys
 import time
 
 from tfdeploy import __version__
-from tfdeploy.agent import layout
+from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import reserved_space
@@ -79,7 +78,7 @@ def append(workdir: str, entry: AuditEntry) -> None:
         entry["prev"] = "" if last is None else sha256(last).hexdigest()
         if torn:
             entry["torn"] = sha256(torn).hexdigest()
-        line = json.dumps(entry, separators=(",", ":")).encode("ascii") + b"\n"
+        line = json_text.dumps(entry).encode("ascii") + b"\n"
         _write(path, b"\n" + line if torn and begun else line)
     finally:
         os.close(lock)
@@ -179,7 +178,7 @@ def _is_repeated(entry: AuditEntry, last: bytes) -> bool:
 
 def _parsed(line: Optional[bytes]) -> Dict[str, object]:
     try:
-        found = json.loads(line or b"")
+        found = json_text.loads(line or b"")
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

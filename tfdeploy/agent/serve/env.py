@@ -15,9 +15,9 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.installed import Asked, find_program
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.run.workdir import make_private
 from tfdeploy.agent.serve import env_install, env_record, env_usage
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import flocked

@@ -12,9 +12,9 @@ import shutil
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, List, Set, Tuple
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run import unended
 from tfdeploy.agent.run.find import job_names
-from tfdeploy.agent.run.workdir import make_private
 from tfdeploy.agent.serve import env_record
 from tfdeploy.agent.serve.lock import flocked
 

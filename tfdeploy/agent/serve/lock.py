@@ -8,12 +8,11 @@ that it still has that name.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import threading
 import time
 
-from tfdeploy.agent import frames, layout
+from tfdeploy.agent import frames, json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
@@ -162,7 +161,7 @@ class _Lock:
                 return False
             try:
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, json.dumps(holder).encode("ascii"), 0)
+                os.pwrite(fd, json_text.dumps(holder).encode("ascii"), 0)
             except OSError:
                 os.close(fd)
                 raise

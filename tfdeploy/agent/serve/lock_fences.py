@@ -11,7 +11,7 @@ import time
 
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.host.atomic import read_json, write_json
-from tfdeploy.agent.run.workdir import make_private
+from tfdeploy.agent.host.private_folder import make_private
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Fence, LockHolder, Unchecked

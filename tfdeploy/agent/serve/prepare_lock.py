@@ -10,7 +10,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Iterator
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import take_lock
-from tfdeploy.agent.run import workdir as run_workdir
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run.folder import RunPaths
 
 WAIT_S = 20.0  # for the prepare of another launch
@@ -24,7 +24,7 @@ def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     The same prepare, called again because its answer was late, waits up to SAME_WAIT_S for the first call.
     """
     path = _path(paths)
-    run_workdir.make_private(os.path.dirname(path))
+    make_private(os.path.dirname(path))
     own = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
     begun = time.monotonic()
     lock = take_lock(path)

@@ -6,27 +6,22 @@ is the same, else rsync brings them; symbolic links are made here. Nothing is ev
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, List
+from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.disk import free_of
-from tfdeploy.agent.host.fsync import flush, flush_folder
+from tfdeploy.agent.host.fsync import flush
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.release_manifest import Entry
+from tfdeploy.agent.serve.release_place import KEEP, check_room, remove_staging, staging_path, switch
 from tfdeploy.agent.serve.release_retention import remove_old
 from tfdeploy.agent.serve.release_staging import Staging, StagingPlan
 from tfdeploy.agent.serve.release_state import is_present
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Changed, Nothing, ReleaseBegun
-
-KEEP = 5
 
 
 def begin(call: Call) -> ReleaseBegun:
@@ -36,7 +31,7 @@ def begin(call: Call) -> ReleaseBegun:
     Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
     """
     entries = release_manifest.unpack(call.blob)
-    folder = _staging_path(call)
+    folder = staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     _adopt(folder)
     staging = Staging(folder, entries)
@@ -48,9 +43,11 @@ def begin(call: Call) -> ReleaseBegun:
         release_manifest.save(release_manifest.path_of(folder), entries, received=missing, lent=lent)
     except (VerbError, OSError):
         if plan.is_new:
-            _remove_staging(folder)
+            remove_staging(folder)
         raise
-    return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": shutil.which("rsync") is not None}
+    from shutil import which
+
+    return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": which("rsync") is not None}
 
 
 def commit(call: Call) -> Changed:
@@ -69,38 +66,16 @@ def commit(call: Call) -> Changed:
         flush(folder, begun.received)
         stamped = staging.stamped()
         release_manifest.save(release_manifest.path_of(final), stamped, durable=True, release=release, time=time.time())
-        _switch(folder, final)
-    _remove_staging(folder)
+        switch(folder, final)
+    remove_staging(folder)
     remove_old(workdir, job, release, max(1, call.integer("keep_releases", KEEP)))
     return {"changed": []}
 
 
 def abort(call: Call) -> Nothing:
     """Removes the staging folder."""
-    _remove_staging(staging_of(call))
+    remove_staging(staging_of(call))
     return {}
-
-
-def _switch(staging: str, final: str) -> None:
-    """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of their own."""
-    aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
-    try:
-        os.rename(final, aside)
-    except FileNotFoundError:
-        pass
-    try:
-        os.rename(staging, final)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise  # else another host of a shared workdir was first, with the same content
-    flush_folder(os.path.dirname(final))
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _staging_path(call: Call) -> str:
-    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)  # clones have one hostname
-    name = ".staging-%s-%s" % (here, call.name("release"))
-    return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
 
 
 def _adopt(folder: str) -> None:
@@ -114,7 +89,7 @@ def _adopt(folder: str) -> None:
         other = os.path.join(parent, name)
         if not os.path.isdir(folder):
             os.rename(other, folder)
-        _remove_staging(other)
+        remove_staging(other)
 
 
 def staging_of(call: Call) -> str:
@@ -126,33 +101,15 @@ def staging_of(call: Call) -> str:
     return path
 
 
-def _remove_staging(folder: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    release_manifest.forget(folder)
-
-
 def _make_room(staging: Staging, plan: StagingPlan) -> None:
     """Keeps partial files where there is room for the whole files beside them. Raises VerbError disk."""
     try:
-        _check_room(staging.folder, plan.missing)
+        check_room(staging.folder, plan.missing)
     except VerbError:
         if plan.is_new:
             raise
         staging.drop_partial(plan.missing)
-        _check_room(staging.folder, plan.missing)
-
-
-def _check_room(folder: str, missing: List[Entry]) -> None:
-    needed, free = sum(entry.size for entry in missing), free_of(folder)
-    free_bytes, free_inodes = free["free_bytes"], free["free_inodes"]
-    details = {"needed_bytes": needed, "needed_inodes": len(missing)}
-    if needed > free_bytes:
-        what = "the code needs %d bytes more, and %d are free" % (needed, free_bytes)
-    elif free_inodes is not None and len(missing) > free_inodes:
-        what = "the code needs %d inodes more, and %d are free" % (len(missing), free_inodes)
-    else:
-        return
-    raise VerbError("disk", what, where=folder, next="free some there, or set another workdir", details=dict(details, **free))
+        check_room(staging.folder, plan.missing)
 
 
 VERBS = {"release.begin": begin, "release.commit": commit, "release.abort": abort}

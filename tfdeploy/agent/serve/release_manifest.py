@@ -5,20 +5,18 @@ Pure but for reading and writing the stored form. A path that could lead out of 
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import zlib
 
-from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, Iterable, List, Optional, Set
+from tfdeploy.agent import json_text, wire
+from tfdeploy.agent.annotations import Any, Collection, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.record import NamedTuple
 
 SUFFIX = ".json"
 MOST_BYTES = 512 << 20  # of an unpacked manifest: a million files and more
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_HEX = frozenset("0123456789abcdef")
 
 
 class Entry(NamedTuple):
@@ -50,14 +48,15 @@ def unpack(blob: bytes) -> List[Entry]:
         text = unpacker.decompress(blob, MOST_BYTES)
         if unpacker.unconsumed_tail or not unpacker.eof:
             raise VerbError("bad_manifest", "the manifest is cut off or larger than %d bytes" % MOST_BYTES)
-        entries = [_entry(row) for row in json.loads(text)]
+        entries = [entry_of(row) for row in json_text.loads(text)]
     except (zlib.error, ValueError, TypeError) as error:
         raise VerbError("bad_manifest", "the manifest cannot be read: %s" % error) from error
     check(entries)
     return entries
 
 
-def _entry(row: Any) -> Entry:
+def entry_of(row: Any) -> Entry:
+    """[path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
     path, kind, size, sha256, target = row
     if not all(isinstance(text, str) for text in (path, kind, sha256, target)) or not isinstance(size, int) or size < 0:
         raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
@@ -75,11 +74,17 @@ def check(entries: Iterable[Entry]) -> None:
             raise VerbError("bad_manifest", "the path %r occurs twice" % entry.path)
         if entry.kind not in ("file", "exec", "link") or (entry.kind == "link") != (entry.sha256 == ""):
             raise VerbError("bad_manifest", "%r is of no known kind" % entry.path)
-        if entry.kind != "link" and not _SHA256.match(entry.sha256):
+        if entry.kind != "link" and not (len(entry.sha256) == 64 and _HEX.issuperset(entry.sha256)):
             raise VerbError("bad_manifest", "%r has no sha256" % entry.path)
         if entry.kind == "link" and not entry.target:
             raise VerbError("bad_manifest", "the link %r has no target" % entry.path)
         leaves.add(entry.path)
+    check_folders(leaves)
+
+
+def check_folders(paths: Collection[str]) -> None:
+    """No path leads through another one. Raises VerbError bad_manifest."""
+    leaves = set(paths)
     for folder in folders(leaves):
         if folder in leaves:
             raise VerbError("bad_manifest", "%r is no folder, but other paths lead through it" % folder)

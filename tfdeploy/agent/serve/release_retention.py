@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 
 from tfdeploy.agent import layout
@@ -38,4 +37,12 @@ def _changed(path: str) -> float:
 
 def _remove(release: str) -> None:
     release_manifest.forget(release)  # first: so a half removed folder is no release
-    shutil.rmtree(release, ignore_errors=True)
+    remove_folder(release)
+
+
+def remove_folder(path: str) -> None:
+    """As far as it is there."""
+    if os.path.lexists(path):
+        from shutil import rmtree  # loaded where there is something to remove
+
+        rmtree(path, ignore_errors=True)

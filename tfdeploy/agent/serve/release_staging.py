@@ -65,7 +65,7 @@ class Staging:
             if entry.kind == "link":
                 _make_link(entry.target, self._at(entry))
         lent = [entry for entry in self.entries if entry.path in plan.sources]
-        return [entry for entry in lent if not _lend(plan.sources[entry.path], self._at(entry))]
+        return [entry for entry in lent if not lend(plan.sources[entry.path], self._at(entry))]
 
     def drop_partial(self, missing: List[Entry]) -> None:
         """Removes partial files, and what is at the paths of missing entries: an earlier sync ended while it wrote them."""
@@ -203,7 +203,7 @@ def _is_as_committed(path: str, entry: Entry) -> bool:
     return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns, is_executable) == committed
 
 
-def _lend(source: str, path: str) -> bool:
+def lend(source: str, path: str) -> bool:
     """A hard link to the source, or a copy where no link can be made. False: the source is gone."""
     try:
         try:
@@ -211,7 +211,7 @@ def _lend(source: str, path: str) -> bool:
         except FileExistsError:
             if not os.path.samestat(os.lstat(path), os.lstat(source)):
                 os.unlink(path)
-                return _lend(source, path)
+                return lend(source, path)
         except FileNotFoundError:
             raise
         except OSError:

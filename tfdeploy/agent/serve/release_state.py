@@ -34,17 +34,22 @@ def is_present(workdir: str, job: str, release: str) -> bool:
 
 
 def damage(workdir: str, job: str, release: str) -> List[str]:
-    """Its paths that are not as committed; none: it is there and whole. Stores changed times of right files. Raises NotOurs."""
+    """Its paths that are not as committed; none: it is there and whole. Raises NotOurs."""
+    return look(workdir, job, release)[0]
+
+
+def look(workdir: str, job: str, release: str) -> Tuple[List[str], List[Entry]]:
+    """(what `damage` says, all that was committed). Stores changed times of right files. Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
     manifest = release_manifest.load(release_manifest.path_of(folder))
     if manifest is None or not os.path.isdir(folder):
-        return [release]
+        return [release], []
     entries = manifest.entries
     found = compare(folder, entries, workdir)
     if found.touched and not found.damaged:
-        times = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in entries]
-        release_manifest.save(release_manifest.path_of(folder), times, release=manifest.release, time=manifest.time)
-    return found.damaged
+        entries = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in entries]
+        release_manifest.save(release_manifest.path_of(folder), entries, release=manifest.release, time=manifest.time)
+    return found.damaged, entries
 
 
 def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
@@ -97,7 +102,16 @@ def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
 
 
 def state(call: Call) -> Present:
-    return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
+    """{"present", "base": the first of `bases` that is here, "" where no code of the job is; null: release.begin has to look}."""
+    workdir, job = call.context.workdir, call.name("job")
+    if is_present(workdir, job, call.name("release")):
+        return {"present": True, "base": None}
+    try:
+        here = set(os.listdir(layout.releases_dir(workdir, job)))
+    except FileNotFoundError:
+        here = set()
+    bases = [name for name in call.rows("bases") if isinstance(name, str) and {name, name + release_manifest.SUFFIX} <= here]
+    return {"present": False, "base": bases[0] if bases else None if here else ""}
 
 
 VERBS = {"release.state": state}

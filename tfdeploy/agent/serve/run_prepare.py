@@ -16,6 +16,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.run import check_files, in_doubt, leftovers, liveness, shown_plan, task_processes
 from tfdeploy.agent.run import workdir as run_workdir
@@ -205,7 +206,7 @@ def _begin(paths: RunPaths) -> None:
     lock = leftovers.folders_lock(paths)
     try:
         in_doubt.note(paths)
-        run_workdir.make_private(paths.host_dir)
+        make_private(paths.host_dir)
     finally:
         leftovers.unlock(lock)
 
@@ -213,7 +214,7 @@ def _begin(paths: RunPaths) -> None:
 def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
     for spec in part.tasks:
-        run_workdir.make_private(paths.task_dir(spec.task))
+        make_private(paths.task_dir(spec.task))
     _check_programs(paths, part)
     shown_plan.write(paths.workdir, paths.job, paths.run, given.plan)
     paths.reserve_space(part)

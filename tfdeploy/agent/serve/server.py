@@ -6,10 +6,10 @@ not read its answers. A process that has to outlive the session is not started a
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` would load enum
 import collections
 import io
 import os
-import signal
 import sys
 import threading
 import time
@@ -235,8 +235,8 @@ def main(argv: List[str]) -> int:
         server.end()
         os._exit(0)  # without waiting: a verb may hang in a write to a pipe that is not read
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, leave)
+    for number in (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT):
+        _signal.signal(number, leave)
     sweep_beside(server.context)
     try:
         server.run()

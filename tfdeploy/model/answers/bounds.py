@@ -19,6 +19,7 @@ TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")] 
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]  # an absolute path
 RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]  # relative; its user checks that it is one that was asked for
+NameOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
 Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]  # characters of PEP 440
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]

@@ -6,14 +6,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Digest, Names, RelativePath, RelativePaths
+from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Digest, NameOrNone, Names, RelativePath, RelativePaths
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
 
 Row = list[RelativePath | BigCount | None]  # [path, size, mtime_ns, link target or null]: model/listing.py reads it
 
 
 class Present(Answer):
+    """`base`: a release from which release.change can make this one, "": from nothing, null: from what release.begin finds."""
+
     present: bool
+    base: NameOrNone | None = None
 
 
 class ReleaseBegun(Answer):
@@ -93,6 +96,7 @@ class LogSum(Answer):
 
 RELEASE_STATE = Verb("release.state", Present)
 RELEASE_BEGIN = Verb("release.begin", ReleaseBegun, fenced=True)
+RELEASE_CHANGE = Verb("release.change", Changed, fenced=True, acts=True)
 RELEASE_PUT = Verb("release.put", Nothing, fenced=True)
 RELEASE_COMMIT = Verb("release.commit", Changed, fenced=True, acts=True)
 RELEASE_ABORT = Verb("release.abort", Nothing, fenced=True)

@@ -205,7 +205,8 @@ class Broadcast:
             taker.feeder.close()
         taker.from_here, taker.feeder = stripes, None
         if stripes:
-            taker.feeder = Feeder(self.id, taker.agent, self.source, self._sent, lambda error: self._said.put((taker.name, error)))
+            failed = lambda error: self._said.put((taker.name, error))  # noqa: E731 - it belongs to this host
+            taker.feeder = Feeder(self.id, taker.agent, self.source, self._sent, failed)
 
     def _sent(self, count: int) -> None:
         self.here_bytes += count

@@ -65,6 +65,10 @@ class Packer:
                 self._last = wanted, list(self._pack(paths))
             return self._last[1]
 
+    def contents(self, paths: list[str]) -> dict[str, tuple[bytes, int]]:
+        """path -> (content, mtime_ns), read now. A file that cannot be read any more is left out."""
+        return {path: found for path in paths if (found := self._read(path)) is not None}
+
     def _pack(self, paths: list[str]) -> Iterator[Parcel]:
         files: list[tuple[str, int, int]] = []
         contents: list[bytes] = []

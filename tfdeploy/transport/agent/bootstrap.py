@@ -20,11 +20,11 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
+from tfdeploy.transport.ssh.command import START_S, begin
 from tfdeploy.transport.ssh.errors import clean
 from tfdeploy.transport.ssh.limits import closed_after
 
 NOISE_BYTES = 1 << 20
-START_S = 60.0
 _TOO_OLD = 99
 _ENDED_S = 2.0
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
@@ -76,17 +76,6 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
             startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
         startup.line(frames.GREETING)
     return Started(startup.reader, startup.rest, clean(startup.noise))
-
-
-def begin(channel: paramiko.Channel, line: str, host: str) -> None:
-    """Starts a command there. Raises HostFailed where sshd does not confirm it in time, and paramiko's errors."""
-    with closed_after(channel, START_S) as late:
-        try:
-            channel.exec_command(line)
-        except (paramiko.SSHException, OSError) as error:
-            if late.is_set():
-                raise HostFailed(f"its sshd did not start a command within {START_S:g} s", where=host) from error
-            raise
 
 
 class _Startup:

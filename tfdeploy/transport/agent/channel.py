@@ -24,6 +24,7 @@ from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import Reply, VerbStream, checked, checked_frame
 from tfdeploy.transport.protocols import Stream
+from tfdeploy.transport.ssh.command import START_S
 from tfdeploy.transport.ssh.errors import clean, copied
 from tfdeploy.transport.ssh.tcp import Link
 
@@ -151,7 +152,7 @@ class FramedChannel:
     # --- the reader's side ---
 
     def _first_frame(self) -> Any:
-        deadline = time.monotonic() + bootstrap.START_S
+        deadline = time.monotonic() + START_S
         while True:
             try:
                 for frame in self._frames.take():

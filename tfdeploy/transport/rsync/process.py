@@ -14,12 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.errors import Interrupted
-from tfdeploy.transport.rsync import confinement, messages, skip_login_noise
+from tfdeploy.transport.rsync import confinement, messages, running, skip_login_noise
 from tfdeploy.transport.rsync.ssh_outside import SshOutside
 from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
 from tfdeploy.transport.ssh.target import Target
@@ -31,8 +31,6 @@ STDERR_BYTES = 32 << 10
 END_S = 3.0
 
 _lock = threading.Lock()
-_running: dict[subprocess.Popen[bytes], Target] = {}
-_ended: set[subprocess.Popen[bytes]] = set()  # by us
 _starts: dict[Target, threading.BoundedSemaphore] = {}
 
 Progress = Callable[[int, int | None], None]
@@ -77,15 +75,6 @@ def transfer(call: RsyncCall) -> RsyncResult:
     return done
 
 
-def end(targets: Collection[Target]) -> None:
-    """Ends the transfers to these targets, their processes with them."""
-    with _lock:
-        mine = [process for process, target in _running.items() if target in targets]
-        _ended.update(mine)
-    for process in mine:
-        _signal(process, signal.SIGTERM)
-
-
 @dataclass
 class _Process:
     """One rsync process: writes the names, reads progress and stderr, and always ends it."""
@@ -104,8 +93,7 @@ class _Process:
             if self.call.only_into is not None and confinement.works():
                 outside = until_end.enter_context(SshOutside(_shell(self.call.target, self.noise), _environment()))
             process = self._start(outside)
-            with _lock:
-                _running[process] = self.call.target
+            running.begun(process, self.call.target)
             try:
                 self._communicate(process, start)
             finally:
@@ -146,7 +134,7 @@ class _Process:
             rest = rest[-4096:]
             self._read(lines)
             if self.done.too_much:
-                _signal(process, signal.SIGTERM)
+                running.send_signal(process, signal.SIGTERM)
         self._read([rest])
         self.done.code = process.wait()
         for thread in threads:
@@ -179,19 +167,16 @@ class _Process:
 
     def _reap(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
-            _signal(process, signal.SIGTERM)
+            running.send_signal(process, signal.SIGTERM)
             try:
                 process.wait(END_S)
             except subprocess.TimeoutExpired:
-                _signal(process, signal.SIGKILL)
+                running.send_signal(process, signal.SIGKILL)
                 process.wait()
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        with _lock:
-            _running.pop(process, None)
-            self.done.interrupted = process in _ended
-            _ended.discard(process)
+        self.done.interrupted = running.gone(process)
 
 
 def _shell(target: Target, noise: bool) -> tuple[str, ...]:
@@ -202,8 +187,3 @@ def _shell(target: Target, noise: bool) -> tuple[str, ...]:
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RSYNC_", "LC_"))}
     return {**kept, "LC_ALL": "C", "SHELL": "/bin/sh", "SSH_ASKPASS_REQUIRE": "never"}
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)

@@ -15,10 +15,10 @@ from functools import lru_cache
 from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.rsync import messages
-from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncCall, end, transfer
+from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncCall, transfer
 from tfdeploy.transport.ssh.target import Target
 
-__all__ = ["Progress", "end", "pull", "push"]
+__all__ = ["Progress", "pull", "push"]
 
 _MODES = "--chmod=Du=rwx,Dgo=,Fu+rw,Fgo="
 _OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")

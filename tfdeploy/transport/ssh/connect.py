@@ -5,6 +5,7 @@ Jump hosts are opened once and shared by all hosts behind them. Every failure is
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 import threading
@@ -46,6 +47,13 @@ class _Packetizer(paramiko.packet.Packetizer):
 class _Transport(paramiko.Transport):
     login_key = ""  # fingerprint of the key that was accepted
     _active_check_timeout = 2.0  # paramiko polls 10 times a second; our links wake up when they are closed
+    _preferred_ciphers = CIPHERS
+
+    def _log(self, level: int, msg: str, *args: Any) -> None:
+        """Nobody reads paramiko's log."""
+
+    def _parse_debug(self, m: paramiko.Message) -> None:
+        """What sshd sends for a log (paramiko would spell it out byte by byte)."""
 
 
 class Connector:
@@ -185,16 +193,34 @@ class _NoConfig(paramiko.SSHConfig):
         return paramiko.SSHConfigDict({"hostname": hostname})
 
 
+class _Connection(fabric.Connection):  # type: ignore[misc]  # fabric has no types
+    """Its attributes are plain ones: fabric's own looks each of them up among its settings first."""
+
+    __setattr__ = object.__setattr__
+
+
+_TEMPLATE_LOCK = threading.Lock()
+
+
+def _template() -> fabric.Connection:
+    """What the connections of all hosts have in common. fabric's settings are without its files and without paramiko's reader of
+    ssh_config, which ignores Include."""
+    with _TEMPLATE_LOCK:
+        return _made_template()
+
+
 @lru_cache(maxsize=1)
-def _config() -> fabric.Config:
-    """fabric's settings without its files and without paramiko's reader of ssh_config, which ignores Include."""
-    return fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
+def _made_template() -> fabric.Connection:
+    config = fabric.Config(ssh_config=_NoConfig(), lazy=True)
+    return _Connection("template", user="nobody", port=22, config=config, gateway=False)
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:
-    config = _config().clone()  # a copy each: a config that threads share is empty while one of them merges it
-    config.base_ssh_config = _NoConfig()  # a clone has made its own
-    connection = fabric.Connection(target.hostname, user=target.user, port=target.port, config=config, gateway=False)
+    """A copy of the template: fabric would merge its settings anew for each host, which takes as long as a login."""
+    connection = copy.copy(_template())
+    connection.host = connection.original_host = target.hostname
+    connection.user, connection.port, connection.connect_kwargs = target.user, target.port, {}
+    connection.client = paramiko.SSHClient()
     connection.client.set_missing_host_key_policy(errors.KnownOnly(host, target))
     return connection
 
@@ -213,9 +239,7 @@ def _connect_kwargs(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
 def tuned_transport(target: Target, sock: Any, disabled_algorithms: Any = None) -> paramiko.Transport:
     """A transport with our algorithms, asking for host keys in the order that rsync's ssh has."""
     transport = _Transport(sock, packetizer_class=_Packetizer)
-    options = transport.get_security_options()
-    options.ciphers = CIPHERS
-    options.key_types = host_keys.algorithms(target)
+    transport.get_security_options().key_types = host_keys.algorithms(target)
     return transport
 
 

@@ -1,7 +1,7 @@
 """Imports fabric's invoke without two modules that it does not need here: they cost a tenth of each verb over SSH.
 
 `unittest.mock` (with asyncio and ssl) serves a class for tests, and invoke's own YAML reader serves settings files, which
-are never read here (see connect._config).
+are never read here (see connect._template).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tfdeploy.transport.ssh import early
 from tfdeploy.transport.ssh.connect_timeout import Wait
 from tfdeploy.transport.ssh.target import Target
 
@@ -25,6 +26,8 @@ USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000
 TRY_AGAIN_S = 1.0
 TRIES_AT_ONCE = 3
+_UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
+READ_AHEAD = 32 << 10  # bytes
 HANDSHAKE_BYTES = 256 << 10  # at most, before the login; a whole handshake is a few KiB
 
 
@@ -40,7 +43,7 @@ class Link:
         self.greeting = b""  # its first bytes
         self.received_at = time.monotonic()
         self.received = 0
-        self._buffered = b""  # what `wait_for_greeting` has read
+        self._buffered, self._taken = b"", 0  # what was read ahead, and how much of it paramiko has taken
         self.settimeout = under.settimeout
         self.send = under.send
 
@@ -48,20 +51,27 @@ class Link:
         """Waits for the server's first bytes, for `wait_s` at most. Silence is no error here. Raises OSError."""
         self._under.settimeout(wait_s)
         with contextlib.suppress(TimeoutError):
-            self._buffered = self.recv(512)
+            self._buffered = self._receive(READ_AHEAD)
         self._under.settimeout(None)
 
     def recv(self, count: int) -> bytes:
-        if self._buffered:
-            buffered, self._buffered = self._buffered[:count], self._buffered[count:]
-            return buffered
+        """paramiko asks for each packet twice: its head and its rest. Small ones are read ahead, several at once."""
+        if self._taken == len(self._buffered):
+            if count >= READ_AHEAD:
+                return self._receive(count)
+            self._buffered, self._taken = self._receive(READ_AHEAD), 0
+        got = self._buffered[self._taken : self._taken + count]
+        self._taken += len(got)
+        return got
+
+    def _receive(self, count: int) -> bytes:
         got: bytes = self._under.recv(count)
         self.received_at = time.monotonic()
         self.received += len(got)
-        if len(self.greeting) < 512 and self.budget is not None:
-            self.greeting += got[:512]
-        if self.budget is not None and self.received > self.budget:
-            return b""  # reads as the end of the stream
+        if self.budget is not None:
+            self.greeting = (self.greeting + got)[:512]
+            if self.received > self.budget:
+                return b""  # reads as the end of the stream
         if self._tcp:
             with contextlib.suppress(OSError):
                 self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -99,9 +109,9 @@ def dial(target: Target, wait: Wait) -> Link:
         if wait.left_s <= 0:
             break
         try:
-            sock = _connect(
-                partial(socket.socket, family, kind, protocol), address, wait.left_s / (len(found) - number), wait.now
-            )
+            begun = early.take(target.hostname, target.port)
+            new = partial(socket.socket, family, kind, protocol)
+            sock = _connect(new, address, wait.left_s / (len(found) - number), wait.now, begun)
         except OSError as error:
             failed = failed or error
             continue
@@ -111,10 +121,14 @@ def dial(target: Target, wait: Wait) -> Link:
 
 
 def _connect(
-    new: Callable[[], socket.socket], address: Any, timeout_s: float, clock: Callable[[], float] = time.monotonic
+    new: Callable[[], socket.socket],
+    address: Any,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    begun: socket.socket | None = None,
 ) -> socket.socket:
     """The kernel repeats a lost SYN at ever longer intervals, so a further socket tries every second, and the first that
-    connects is taken. A network that is back is found within a second. Raises OSError."""
+    connects is taken. A network that is back is found within a second. `begun`: the first one. Raises OSError."""
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
@@ -124,10 +138,10 @@ def _connect(
                     # the first waits for a slow answer, the newest finds a network that is back: end the second
                     selector.unregister(tried[1])
                     tried.pop(1).close()
-                tried.append(new())
+                tried.append(begun if begun is not None and not tried else new())
                 tried[-1].setblocking(False)
                 code = tried[-1].connect_ex(address)
-                if code not in (0, errno.EINPROGRESS):
+                if code not in _UNDER_WAY:
                     raise OSError(code, os.strerror(code))
                 selector.register(tried[-1], selectors.EVENT_WRITE)
                 for key, _ in selector.select(min(TRY_AGAIN_S, deadline - now)):

@@ -1,0 +1,71 @@
+"""Connections begun early: taken by the dial that follows, bounded, never to a host that is reached by another way."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport.ssh import early
+from tfdeploy.transport.ssh.connect_timeout import waiting
+from tfdeploy.transport.ssh.target import resolve
+from tfdeploy.transport.ssh.tcp import dial
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
+        server.settimeout(5)
+        yield server
+    early.forget()
+
+
+def host_at(port: int, **more: str) -> Host:
+    return Host(**{"name": "n1", "address": "127.0.0.1", "port": port, "user": "ml", **more})  # type: ignore[arg-type]
+
+
+def test_a_dial_goes_on_with_what_was_begun(listener: socket.socket) -> None:
+    host = host_at(listener.getsockname()[1])
+    early.begin((host, host))
+    accepted, _ = listener.accept()
+    with accepted, waiting(5.0) as wait:
+        link = dial(resolve(host), wait)
+        accepted.sendall(b"SSH-2.0-here\r\n")
+        link.wait_for_greeting(5.0)
+        assert link.recv(3) + link.recv(100) == b"SSH-2.0-here\r\n"
+        link.close()
+    listener.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        listener.accept()  # there was one connection
+
+
+def test_one_that_was_refused_is_an_error_of_the_dial(listener: socket.socket) -> None:
+    host = host_at(listener.getsockname()[1])
+    listener.close()
+    early.begin((host,))
+    with waiting(5.0) as wait, pytest.raises(ConnectionRefusedError):
+        dial(resolve(host), wait)
+
+
+def test_names_jumps_and_words_that_are_no_address_are_left_alone(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    early.begin((host_at(port, address="localhost"), host_at(port, jump="127.0.0.1"), host_at(port, address="-oProxyCommand=x")))
+    assert early.take("localhost", port) is early.take("127.0.0.1", port) is None
+
+
+def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
+    early.begin((host_at(listener.getsockname()[1]),))
+    accepted, _ = listener.accept()
+    with accepted:
+        accepted.settimeout(5)
+        early.forget()
+        assert accepted.recv(1) == b""
+
+
+def test_they_leave_descriptors_for_the_dialling(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early.descriptors, "free", lambda: 2 * early.descriptors.PER_DIAL)
+    here, there = host_at(listener.getsockname()[1]), host_at(1)
+    early.begin((here, there))
+    assert early.take("127.0.0.1", 1) is None

@@ -1,0 +1,60 @@
+"""JSON by the interpreter's own C code, without the `json` package: that one loads `re` and `enum`, a third of what a session
+of the agent takes to start.
+
+The result is the package's own, and so are the errors. Where there is no such C code the package does it.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.agent.annotations import Any, Union
+
+_BLANKS = " \t\n\r"
+
+
+class _Settings:
+    """What the scanner asks its decoder for: those of json.JSONDecoder()."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.__getitem__
+
+
+_scan: Any = None
+_encoder: Any = None
+try:
+    from _json import encode_basestring_ascii, make_encoder, make_scanner
+
+    _scan, _encoder = make_scanner(_Settings), make_encoder  # type: ignore[arg-type]
+except (ImportError, TypeError):
+    import json
+
+
+def loads(text: Union[str, bytes]) -> Any:
+    """The value. `text`: UTF-8 where it is bytes. Raises ValueError."""
+    if _scan is None:
+        return json.loads(text)
+    if not isinstance(text, str):
+        text = text.decode("utf-8", "surrogatepass")
+    text = text.strip(_BLANKS)
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration as error:
+        raise ValueError("no JSON value at %s" % error.value) from None
+    if end != len(text):
+        raise ValueError("more than one JSON value")
+    return value
+
+
+def dumps(value: Any) -> str:
+    """In ASCII, without blanks. Raises TypeError, ValueError."""
+    if _encoder is None:
+        return json.dumps(value, separators=(",", ":"))
+    encode = _encoder({}, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
+    return "".join(encode(value, 0))
+
+
+def _refuse(value: object) -> None:
+    raise TypeError("Object of type %s is not JSON serializable" % type(value).__name__)
