@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Interrupted, Refused
-from tfdeploy.transport.rsync import confinement, transfer
+from tfdeploy.transport.rsync import confinement, running
 from tfdeploy.transport.rsync.transfer import pull
 from tfdeploy.transport.ssh.target import resolve
 
@@ -145,7 +145,7 @@ def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Pa
 
     def stop() -> None:
         assert begun.wait(20)
-        transfer.end({target})
+        running.end({target})
 
     ender = threading.Thread(target=stop)
     ender.start()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Interrupted, Refused
-from tfdeploy.transport.rsync import transfer
+from tfdeploy.transport.rsync import running
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.transport.ssh.target import resolve
 
@@ -154,7 +154,7 @@ def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path) -> None:
 
     def stop() -> None:
         assert begun.wait(20)
-        transfer.end({target})
+        running.end({target})
 
     ender = threading.Thread(target=stop)
     ender.start()
