@@ -227,7 +227,7 @@ def test_in_trees_a_stripe_that_comes_slowly_is_seen_though_the_other_comes_quic
     assert after.slow == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
     moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
-    assert moved > set(fed_by_n2) and len(moved) == len(fed_by_n2) + 1  # one leaf makes room
+    assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)  # for each a leaf may make room
 
 
 def test_in_trees_a_death_costs_each_of_its_children_one_move() -> None:
