@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member
+from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Intake, Member
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 
@@ -81,6 +81,20 @@ def test_a_pair_that_does_not_reach_each_other_is_not_tried_again() -> None:
 
 def test_a_host_that_reaches_nobody_is_fed_from_here() -> None:
     assert Broadcast("abcdef").next(shut=[("d", "a"), ("d", "b"), ("d", "c")]) == ">a a>b b>c >d d>e e>f"
+
+
+def test_a_host_that_missed_three_is_not_sent_to_a_fourth() -> None:
+    chain = Broadcast("abcefd")
+    assert chain.next(shut=[("d", "f"), ("d", "e")]) == ">a a>b b>c c>d c>e e>f"
+    assert chain.next(shut=[("d", "f"), ("d", "e"), ("d", "c")]) == ">a a>b b>c >d c>e e>f"
+
+
+def test_one_that_is_far_behind_is_no_better_parent_for_having_room() -> None:
+    chain = Broadcast("abcd")
+    late = Member(name="z", have_bytes=MIB, wanted_bytes=TOTAL, rate=FAST)
+    chain.plan = replace(chain.plan, feeds=(*chain.plan.feeds, Feed(HERE, "z")))
+    chain.members["z"] = late
+    assert "a>c" in chain.next(shut=[("c", "b")])
 
 
 def test_a_host_that_nobody_reaches_becomes_a_leaf_at_the_end() -> None:
