@@ -36,6 +36,9 @@ def next_plan(
         if not member.is_complete and name not in parents
     ]
     place(forest, verdict, lone)
+    fed = sum(len(parents) for parents in forest.parents)
+    if forest.parents == forest.before and fed == len(plan.feeds) and verdict.doubts == plan.doubts and not verdict.starved:
+        return plan
     changed = FeedPlan(
         stripes=plan.stripes,
         feeds=_feeds(plan, forest),

@@ -19,6 +19,9 @@ CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent
 
 def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
     """`lone`: (child, stripe) without a parent. Others move too, where a parent has too many children."""
+    children = Counter(parent for _, parent, _ in forest.feeds())
+    if not lone and max(children.values(), default=0) <= forest.stripes:
+        return
     placer = _Placer(forest, verdict)
     for stripe in range(forest.stripes):
         placer.place([child for child, each in lone if each == stripe], stripe)
