@@ -60,7 +60,9 @@ class _Placer:
         for child in sorted(crowded, key=lambda name: rooted.get(name, 0)) if room else ():
             able = [name for name in room if self._is_relief(name, child, stripe, rooted.get(child, 0))]
             if able and self._is_crowded(self._forest.parents[stripe][child]):
-                self._attach(child, min(able, key=lambda name: self._load[name]), stripe)
+                parent = min(able, key=lambda name: self._load[name])
+                self._attach(child, parent, stripe)
+                rooted[parent] += 1  # no leaf any more: below its own child it would be in a circle
 
     def _is_crowded(self, parent: str) -> bool:
         return self._load[parent] > self._forest.stripes + CROWDED

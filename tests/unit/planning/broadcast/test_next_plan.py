@@ -221,6 +221,21 @@ def test_many_leaves_of_one_parent_go_to_complete_hosts_once_there_are() -> None
     assert arrows(next_plan(plan, members)) == "b>x a>y a>z"
 
 
+def test_two_leaves_that_make_room_do_not_feed_each_other() -> None:
+    names = "abcdef"
+    members = [Member(name=name, wanted_bytes=TOTAL, serves=False) for name in names]
+    plan = first_plan(members, 8 * MIB)
+    assert plan.stripes == 2
+    plan = next_plan(plan, [replace(member, serves=True) for member in members])
+    for stripe in range(2):
+        parents = plan.parents(stripe)
+        for name in names:
+            above = name
+            for _ in names:
+                above = parents.get(above, HERE)
+            assert above == HERE
+
+
 def trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
     intake = Intake(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
     members = {
