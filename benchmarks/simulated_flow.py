@@ -59,6 +59,7 @@ class Flow:
         self._completed: dict[int, float] = {}
         self._up = [Link(scenario.up(host)) for host in range(scenario.hosts + 1)]
         self._down = [Link(scenario.down(host)) for host in range(scenario.hosts)]
+        self._used: list[Link] = []
         self._lines: dict[tuple[int, int], float] = {}  # what is left of this step
         self._turn = 0
 
@@ -86,7 +87,7 @@ class Flow:
             self._is_stale = False
             self._order = [self._from_the_top(stripe) for stripe in range(self._stripes)]
             self._count_users()
-        for link in (*self._up, *self._down):
+        for link in self._used:
             link.begin(step_s)
         self._lines = {}
         self._turn = (self._turn + 1) % self._stripes  # the stripes take turns to be the first at a shared link
@@ -162,3 +163,4 @@ class Flow:
                 self._up[parent].users += len(children)
                 for child in children:
                     self._down[child].users += 1
+        self._used = [link for link in (*self._up, *self._down) if link.users]

@@ -97,6 +97,7 @@ class Control:
         self._transfer = transfer(scenario, self._plan.stripes)
         self._history: list[list[list[float]]] = []  # of each second: bytes by host and stripe
         self._fed = [[0.0] * self._plan.stripes for _ in self._names]  # when each last received
+        self._complete: dict[int, Member] = {}
         self._out: set[int] = set()
         self._gone: set[int] = set()
         self._moves = 0
@@ -138,11 +139,17 @@ class Control:
     def _replan(self, second: float) -> None:
         self._observe(second)
         self._out |= {host for host, at in self._scenario.deaths.items() if at + self._scenario.noticed_s <= second}
-        members = [self._member(host, self._intakes(host, second)) for host in range(self._scenario.hosts)]
+        members = [self._complete.get(host) or self._now(host, second) for host in range(self._scenario.hosts)]
         plan = next_plan(self._plan, members, out=frozenset(self._names[host] for host in self._out))
         if plan is not self._plan:
             self._tell(self._plan, plan)
             self._plan = plan
+
+    def _now(self, host: int, second: float) -> Member:
+        member = self._member(host, self._intakes(host, second))
+        if member.is_complete:
+            self._complete[host] = member
+        return member
 
     def _observe(self, second: float) -> None:
         stripes = range(self._plan.stripes)

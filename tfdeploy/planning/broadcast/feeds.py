@@ -80,6 +80,18 @@ class FeedPlan:
         return {feed.child: feed.parent for feed in self.feeds if feed.stripe == stripe}
 
 
+def move(child: Member, stripe: int, parent: Member | None) -> Move:
+    """`parent`: None is the control machine."""
+    intake = child.intake(stripe)
+    return Move(
+        child=child.name,
+        stripe=stripe,
+        have_bytes=intake.have_bytes,
+        parent_bytes=parent.intake(stripe).have_bytes if parent else 0,
+        starved_s=intake.starved_s,
+    )
+
+
 def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
     """site -> its members; sites in which a member is complete first, else in the order of their first members."""
     sites: dict[str, list[Member]] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, sites_of
+from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, move, sites_of
 
 PIECE_BYTES = 256 << 10
 FEW, MANY = 4, 16  # up to so few hosts trees gain nothing; with more than so many each straggler of a chain holds up too many
@@ -22,7 +22,10 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
-    return FeedPlan(stripes=stripes, feeds=tuple(feeds))
+    known = {member.name: member for member in members}
+    waited = (feed for feed in feeds if known[feed.child].intake(feed.stripe).starved_s)  # for others, until all could begin
+    moves = tuple(move(known[feed.child], feed.stripe, known.get(feed.parent)) for feed in waited)
+    return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
 
 
 def stripes_for(hosts: int, total_bytes: int) -> int:

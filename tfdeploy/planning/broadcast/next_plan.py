@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, Move
+from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, Move, move
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict, judge
 from tfdeploy.planning.broadcast.place import place
@@ -36,6 +36,9 @@ def next_plan(
         if not member.is_complete and name not in parents
     ]
     place(forest, verdict, lone)
+    fed = sum(len(parents) for parents in forest.parents)
+    if forest.parents == forest.before and fed == len(plan.feeds) and verdict.doubts == plan.doubts and not verdict.starved:
+        return plan
     changed = FeedPlan(
         stripes=plan.stripes,
         feeds=_feeds(plan, forest),
@@ -73,15 +76,8 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 
 def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
     """The last move of each child that is fed still; one that was found starved is given time as if it had moved."""
-    moves = {(move.child, move.stripe): move for move in plan.moves if move.child in forest.parents[move.stripe]}
+    moves = {(each.child, each.stripe): each for each in plan.moves if each.child in forest.parents[each.stripe]}
     for stripe, parent, child in forest.feeds():
         if forest.before[stripe].get(child) != parent or (child, stripe) in verdict.starved:
-            intake, above = forest.members[child].intake(stripe), forest.members.get(parent)
-            moves[child, stripe] = Move(
-                child=child,
-                stripe=stripe,
-                have_bytes=intake.have_bytes,
-                parent_bytes=above.intake(stripe).have_bytes if above else 0,
-                starved_s=intake.starved_s,
-            )
+            moves[child, stripe] = move(forest.members[child], stripe, forest.members.get(parent))
     return tuple(moves.values())

@@ -19,6 +19,9 @@ CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent
 
 def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
     """`lone`: (child, stripe) without a parent. Others move too, where a parent has too many children."""
+    children = Counter(parent for _, parent, _ in forest.feeds())
+    if not lone and max(children.values(), default=0) <= forest.stripes:
+        return
     placer = _Placer(forest, verdict)
     for stripe in range(forest.stripes):
         placer.place([child for child, each in lone if each == stripe], stripe)
@@ -54,18 +57,20 @@ class _Placer:
         crowded = [child for child in crowded if not self._forest.reaches_nobody(child)]
         rooted = self._forest.below(self._sources, stripe) if crowded else {}
         room = [name for name in rooted if name in self._relays and self._load[name] < self._forest.stripes]
-        for child in sorted(crowded, key=lambda name: self._children[name]) if room else ():
-            able = [name for name in room if self._is_relief(name, child, stripe)]
+        for child in sorted(crowded, key=lambda name: rooted.get(name, 0)) if room else ():
+            able = [name for name in room if self._is_relief(name, child, stripe, rooted.get(child, 0))]
             if able and self._is_crowded(self._forest.parents[stripe][child]):
-                self._attach(child, min(able, key=lambda name: self._load[name]), stripe)
+                parent = min(able, key=lambda name: self._load[name])
+                self._attach(child, parent, stripe)
+                rooted[parent] += 1  # no leaf any more: below its own child it would be in a circle
 
     def _is_crowded(self, parent: str) -> bool:
         return self._load[parent] > self._forest.stripes + CROWDED
 
-    def _is_relief(self, name: str, child: str, stripe: int) -> bool:
+    def _is_relief(self, name: str, child: str, stripe: int, below: int) -> bool:
         has_room = self._load[name] + self._weight(child, stripe) <= self._forest.stripes
         is_near = self._members[name].site == self._members[child].site
-        is_above = self._members[name].is_complete or not self._children[child]
+        is_above = self._members[name].is_complete or not below
         return has_room and is_near and is_above and self._may(name, child, stripe)
 
     def _turn(self, name: str, stripe: int) -> tuple[bool, int, int]:

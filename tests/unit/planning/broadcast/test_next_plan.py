@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member
+from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Intake, Member
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 
@@ -83,6 +83,20 @@ def test_a_host_that_reaches_nobody_is_fed_from_here() -> None:
     assert Broadcast("abcdef").next(shut=[("d", "a"), ("d", "b"), ("d", "c")]) == ">a a>b b>c >d d>e e>f"
 
 
+def test_a_host_that_missed_three_is_not_sent_to_a_fourth() -> None:
+    chain = Broadcast("abcefd")
+    assert chain.next(shut=[("d", "f"), ("d", "e")]) == ">a a>b b>c c>d c>e e>f"
+    assert chain.next(shut=[("d", "f"), ("d", "e"), ("d", "c")]) == ">a a>b b>c >d c>e e>f"
+
+
+def test_one_that_is_far_behind_is_no_better_parent_for_having_room() -> None:
+    chain = Broadcast("abcd")
+    late = Member(name="z", have_bytes=MIB, wanted_bytes=TOTAL, rate=FAST)
+    chain.plan = replace(chain.plan, feeds=(*chain.plan.feeds, Feed(HERE, "z")))
+    chain.members["z"] = late
+    assert "a>c" in chain.next(shut=[("c", "b")])
+
+
 def test_a_host_that_nobody_reaches_becomes_a_leaf_at_the_end() -> None:
     assert Broadcast().say("b", serves=False).next() == ">a e>b a>c c>d d>e"
 
@@ -112,6 +126,13 @@ def test_a_stopped_relay_becomes_a_leaf_and_its_child_goes_to_its_parent() -> No
 def test_a_member_that_starves_for_a_moment_stays() -> None:
     chain = Broadcast().say("cde", starved_s=2.0)
     assert next_plan(chain.plan, chain.members.values()) is chain.plan
+
+
+def test_who_waited_before_the_beginning_is_not_starved_at_once() -> None:
+    members = [Member(name=name, wanted_bytes=TOTAL, starved_s=8.0) for name in "abc"]
+    plan = first_plan(members, TOTAL)
+    assert next_plan(plan, [replace(member, starved_s=9.0) for member in members]) is plan
+    assert next_plan(plan, [replace(member, starved_s=16.0) for member in members]) is not plan
 
 
 def test_a_relay_that_receives_and_does_not_send_is_found_by_its_second_child() -> None:
@@ -200,6 +221,21 @@ def test_many_leaves_of_one_parent_go_to_complete_hosts_once_there_are() -> None
     assert arrows(next_plan(plan, members)) == "b>x a>y a>z"
 
 
+def test_two_leaves_that_make_room_do_not_feed_each_other() -> None:
+    names = "abcdef"
+    members = [Member(name=name, wanted_bytes=TOTAL, serves=False) for name in names]
+    plan = first_plan(members, 8 * MIB)
+    assert plan.stripes == 2
+    plan = next_plan(plan, [replace(member, serves=True) for member in members])
+    for stripe in range(2):
+        parents = plan.parents(stripe)
+        for name in names:
+            above = name
+            for _ in names:
+                above = parents.get(above, HERE)
+            assert above == HERE
+
+
 def trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
     intake = Intake(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
     members = {
@@ -219,7 +255,8 @@ def test_in_trees_a_stripe_that_comes_slowly_is_seen_though_the_other_comes_quic
     after = next_plan(plan, members.values())
     assert after.slow == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
-    assert {feed.child for feed in set(after.feeds) - set(plan.feeds)} == {"n2", *fed_by_n2}  # it makes room
+    moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
+    assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)  # for each a leaf may make room
 
 
 def test_in_trees_a_death_costs_each_of_its_children_one_move() -> None:
