@@ -122,11 +122,12 @@ def down(name: str = DEFAULT_NAME) -> None:
         return
     with folder.locked(root):
         processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))) - processes.own_ancestry())
-        if root.exists():
-            folder.remove(root)
+        aside = folder.put_aside(root)
+    folder.remove(aside)
 
 
 def names() -> list[str]:
     """The names of this user's labs."""
     labs = folder.labs_folder()
-    return sorted(path.name for path in labs.iterdir() if (path / state.FILE).exists())
+    found = [path.name for path in labs.iterdir() if not path.name.startswith(folder.ASIDE)]
+    return sorted(name for name in found if (labs / name / state.FILE).exists())
