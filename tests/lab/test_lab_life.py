@@ -205,6 +205,16 @@ def test_nonsense_is_refused(words: tuple[str, str, int], what: str, alone: Path
     assert left_of(alone / "ok")[2] == []
 
 
+@pytest.mark.isolated
+@pytest.mark.parametrize("rate", ["fast", "0mbit", "-1mbit", "100", "100mbit\nqdisc del dev eth0 root", "100mbit latency 1s"])
+def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
+    need_root()
+    for wish in ({"rate": rate}, {"sites": 2, "between": rate}):
+        with pytest.raises(UsageError, match="is no rate"):
+            lab.up("ok", "isolated", 2, **wish)  # type: ignore[arg-type]
+    assert left_of(alone / "ok")[2] == []
+
+
 @pytest.mark.parametrize(
     ("kind", "sites", "between", "what"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TypedDict
@@ -16,6 +17,7 @@ from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
+_RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)  # what tc takes
 
 
 class Shape(TypedDict):
@@ -41,6 +43,9 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
         raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
     if kind == "loopback" and shape["sites"] != 1:
         raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
+    for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
+        if rate and not _RATE.match(rate):
+            raise UsageError(f"{rate!r:.80} is no rate", where=flag, next=f"{flag} 100mbit")
     most = network.MOST_HOSTS
     if not 1 <= count <= most:
         raise UsageError(f"a lab has 1 to {most} hosts, not {count}", where="tfdeploy lab up N", next="tfdeploy lab up 3")
