@@ -4,6 +4,7 @@
     16, 32   256 MB to so many hosts at 50 Mbit/s; beside it the same bytes down a chain of socat: this machine's floor
     killed   the same to 16, with a relay killed half way: its agent, and the power of its host
     sites    64 MB to two sites of 4 hosts, 20 Mbit/s between them
+    calm     64 MB to --hosts at --mbit, slow enough for a calm machine: what a simulator is held against; by hand
 
 The wire: the bytes of the set at the link's rate. Each round has new content, and ends with checksums of it on every host.
 Comparing with a simulator is allowed where the machine was busy for less than 60 %. `--tree ../before`: of another checkout.
@@ -72,7 +73,7 @@ class Round:
 
 
 def main() -> None:
-    args = options(__doc__, rounds=1, large=256, small=64, parts=PARTS, tree="")
+    args = options(__doc__, rounds=1, hosts=16, mbit=10, large=256, small=64, parts=PARTS, tree="")
     figures = Figures("broadcast", args.json)
     new_case = partial(a_case, figures, args.tree)
     parts = args.parts.split(",")
@@ -89,6 +90,9 @@ def main() -> None:
     if "sites" in parts:
         with new_case(8, args.small, 20, rate="100mbit", sites=2, between="20mbit") as case:
             two_sites(case, args.rounds)
+    if "calm" in parts:
+        with new_case(args.hosts, args.small, args.mbit) as case:
+            calm(case, args.rounds)
 
 
 @contextmanager
@@ -238,12 +242,19 @@ def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
 
 def two_sites(case: Case, rounds: int) -> None:
     """The link from the router into the second site is the thin line."""
-    found = [ours(case) for _ in range(rounds)]
+    found = turns({"tfdeploy": lambda: ours(case)}, rounds)["tfdeploy"]
     against_wire(case, f"{case.what} between two sites", [each.seconds for each in found], None)
     thin = median(each.meter.from_bytes["router2"] for each in found)
     what = f"two sites of {len(case.place.lab.hosts) // 2}: bytes over the thin line"
     against_set(case, what, thin, 1.05)
     against_set(case, "the same, the other way", median(each.meter.from_bytes["router1"] for each in found), None)
+    bytes_and_load(case, found)
+
+
+def calm(case: Case, rounds: int) -> None:
+    found = turns({"tfdeploy": lambda: ours(case)}, rounds)["tfdeploy"]
+    against_wire(case, case.what, [each.seconds for each in found], None)
+    against_wire(case, f"{case.what}: all files in place", [each.complete_s for each in found], None)
     bytes_and_load(case, found)
 
 
@@ -273,6 +284,8 @@ def bytes_and_load(case: Case, found: list[Round]) -> None:
     for what, counted in (("to", "to_bytes"), ("from", "from_bytes")):
         most = max(getattr(each.meter, counted)[host] for each in found for host in hosts)
         against_set(case, f"  {what} the host with the most", most, None)
+    case.figures.add("  CPU of the client", median(each.spent.cpu_s for each in found), "s")
+    case.figures.add("  CPU of all hosts together", median(each.spent.beside["hosts_cpu_s"] for each in found), "s")
     busy = max(each.meter.busy for each in found)
     case.figures.add(f"  machine busy ({'' if busy < COMPARABLE else 'not '}comparable with a simulator)", busy * 100, "%")
 

@@ -170,7 +170,8 @@ def test_a_host_has_no_zombies(isolated_lab: Lab, ssh: Ssh) -> None:
 @pytest.mark.isolated
 def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
     shaped = new_lab("isolated", 2, rate="80mbit", shared_workdir=True)
-    for words in (shaped.on("n1", ["tc", "qdisc", "show", "dev", "eth0"]),):
+    shown = ["tc", "qdisc", "show", "dev", "eth0"]
+    for words in (shaped.on("n1", shown), shaped.operator(shown)):
         text = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout
         assert "tbf" in text and "80Mbit" in text
     ssh(shaped, "n1", "echo from-n1 > ~/tfdeploy/x")

@@ -19,7 +19,7 @@ from support.lab.commandline import PATH, REPOSITORY
 from support.waiting import need_root, wait_for
 from tfdeploy import lab
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.lab import processes
+from tfdeploy.lab import folder, processes
 from tfdeploy.lab.state import read
 
 Ssh = Callable[..., subprocess.CompletedProcess[str]]
@@ -99,6 +99,26 @@ def test_up_killed_half_way_is_mended_or_removed(kind: str, alone: Path, tmp_pat
             assert ssh(mended, "n12", "true").returncode == 0
         lab.load("torn").down()
         assert left_of(alone) == (set(), [], [])
+
+
+def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_goes_too(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, seen = folder.remove, []
+
+    def removing(aside: Path) -> None:
+        seen.append((lab.names(), lab.up("slow", "loopback", 1).status()[0]["state"]))
+        monkeypatch.setattr(folder, "remove", remove)  # and is killed
+
+    lab.up("slow", "loopback", 1)
+    monkeypatch.setattr(folder, "remove", removing)
+    lab.down("slow")
+    assert seen == [([], "up")]
+    (aside,) = alone.glob(f"{folder.ASIDE}*")
+    died = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True)
+    aside.rename(aside.with_name(f"{folder.ASIDE}{died.stdout.strip()}-1"))
+    lab.down("slow")
+    assert left_of(alone) == (set(), [], [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,6 +202,16 @@ def test_the_command_line(tmp_path: Path) -> None:
 def test_nonsense_is_refused(words: tuple[str, str, int], what: str, alone: Path) -> None:
     with pytest.raises(TfdeployError, match=what):
         lab.up(*words)
+    assert left_of(alone / "ok")[2] == []
+
+
+@pytest.mark.isolated
+@pytest.mark.parametrize("rate", ["fast", "0mbit", "-1mbit", "100", "100mbit\nqdisc del dev eth0 root", "100mbit latency 1s"])
+def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
+    need_root()
+    for wish in ({"rate": rate}, {"sites": 2, "between": rate}):
+        with pytest.raises(UsageError, match="is no rate"):
+            lab.up("ok", "isolated", 2, **wish)  # type: ignore[arg-type]
     assert left_of(alone / "ok")[2] == []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from tfdeploy.model.inventory import NAME
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
 IDENTITY = "id_ed25519"
+ASIDE = ".gone-"  # and the pid of who removes it: no name of a lab
 
 
 def labs_folder() -> Path:
@@ -110,10 +112,22 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
     fresh.replace(root / INVENTORY)
 
 
-def remove(root: Path) -> None:
-    """Takes the folder away. Raises Refused when something is still mounted below it."""
+def put_aside(root: Path) -> Path:
+    """Takes the lab's folder away from its name, under the lock, for `remove`. Raises Refused when something is still mounted
+    below it."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
         raise Refused(f"{below[0]} is still mounted", where=str(root), next=f"umount {below[0]}")
+    aside = root.with_name(f"{ASIDE}{os.getpid()}-{time.monotonic_ns()}")
     if root.exists():
-        shutil.rmtree(root)
+        root.rename(aside)
+    return aside
+
+
+def remove(aside: Path) -> None:
+    """Deletes what was put aside, here or by a process that was killed meanwhile. Without the lock: the disks of many hosts take
+    minutes, and other labs do not wait for that."""
+    for each in aside.parent.glob(f"{ASIDE}*"):
+        pid = each.name[len(ASIDE) :].partition("-")[0]
+        if each == aside or not Path("/proc", pid).exists():
+            shutil.rmtree(each, ignore_errors=each != aside)

@@ -104,7 +104,8 @@ class IsolatedLab(StoredLab):
             self.reread()
             processes.end_all(self._first_processes)
             processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_ancestry())
-            folder.remove(self.root)
+            aside = folder.put_aside(self.root)
+        folder.remove(aside)
 
     def state_of(self, host: HostState) -> str:
         if not processes.is_alive(host.process):

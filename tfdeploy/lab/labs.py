@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TypedDict
@@ -16,6 +17,7 @@ from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
+_RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)  # what tc takes
 
 
 class Shape(TypedDict):
@@ -41,6 +43,9 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
         raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
     if kind == "loopback" and shape["sites"] != 1:
         raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
+    for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
+        if rate and not _RATE.match(rate):
+            raise UsageError(f"{rate!r:.80} is no rate", where=flag, next=f"{flag} 100mbit")
     most = network.MOST_HOSTS
     if not 1 <= count <= most:
         raise UsageError(f"a lab has 1 to {most} hosts, not {count}", where="tfdeploy lab up N", next="tfdeploy lab up 3")
@@ -122,11 +127,12 @@ def down(name: str = DEFAULT_NAME) -> None:
         return
     with folder.locked(root):
         processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))) - processes.own_ancestry())
-        if root.exists():
-            folder.remove(root)
+        aside = folder.put_aside(root)
+    folder.remove(aside)
 
 
 def names() -> list[str]:
     """The names of this user's labs."""
     labs = folder.labs_folder()
-    return sorted(path.name for path in labs.iterdir() if (path / state.FILE).exists())
+    found = [path.name for path in labs.iterdir() if not path.name.startswith(folder.ASIDE)]
+    return sorted(name for name in found if (labs / name / state.FILE).exists())

@@ -131,7 +131,8 @@ class LoopbackLab(StoredLab):
         with folder.locked(self.root):
             self.reread()
             self._end(self.state.hosts)
-            folder.remove(self.root)
+            aside = folder.put_aside(self.root)
+        folder.remove(aside)
 
     def state_of(self, host: HostState) -> str:
         return "up" if self._is_up(host) else "off"
