@@ -57,7 +57,7 @@ def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
         "ok": True,
         "release": result.release,
         "bytes_sent": result.bytes_sent,
-        "from": "control",
+        "from": result.source or "control",
         "seconds": round(result.seconds, 3),
         "error": None,
     }

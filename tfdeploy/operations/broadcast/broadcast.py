@@ -129,10 +129,10 @@ class Broadcast:
     def _failed(self, taker: Taker, parent: str, word: str, why: str) -> None:
         if word == "disk":
             self._out(taker, HostFailed(f"it could not write the data: {why}", where=taker.name))
-        elif word == "differs":
+        elif word == "differs" and not taker.differs:
             taker.differs = True
             note(self.emit, f"files of {taker.name} differ from the source, though not in size or time", host=taker.name)
-        elif parent in self.takers:
+        elif parent in self.takers and (taker.name, parent) not in self._shut:
             self._shut.add((taker.name, parent))
             if word == "wrong":
                 self.takers[parent].accused.add(taker.name)
@@ -154,7 +154,11 @@ class Broadcast:
             for taker in self._live():
                 if not taker.complete:
                     self._out(taker, HostFailed(f"nothing more of the data came for {STILL_S:g} s", where=taker.name))
-        return all(taker.complete for taker in self._live())
+        waited_for = [taker for taker in self._live() if not taker.complete]
+        if len(waited_for) < len(self.takers):
+            for taker in waited_for:
+                taker.hurry_if_silent()
+        return not waited_for
 
     def _live(self) -> list[Taker]:
         return [taker for taker in self.takers.values() if taker.error is None]

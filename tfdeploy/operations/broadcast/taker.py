@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import threading
 import time
@@ -17,6 +18,7 @@ from tfdeploy.planning.broadcast.feeds import Feed, Member
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0
+SILENT_S = 2.0
 RATE_S = 3.0  # over which a rate is measured
 _SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each other
 
@@ -97,6 +99,12 @@ class Taker:
             self.feeder.close()
         if self._stream is not None:
             self._stream.close()
+
+    def hurry_if_silent(self) -> None:
+        """Others that are done wait for this host alone: whether it is gone is found out sooner."""
+        if time.monotonic() - self._moved_at > SILENT_S:
+            with contextlib.suppress(TfdeployError):
+                self.session.agent().hurry()
 
     def note(self, said: Said) -> None:
         now = time.monotonic()
