@@ -114,6 +114,7 @@ class Joined(TypedDict, total=False):
     port: Optional[int]  # the first item
     have: int
     received: int
+    stripes: List[int]  # of `have`, what is in each stripe
     failed: List[str]  # [parent, word, why]
 
 

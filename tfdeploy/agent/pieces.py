@@ -46,6 +46,13 @@ class Pieces:
     def segment_bytes(self, segment: int) -> int:
         return self._bytes[segment]
 
+    def stripe_bytes(self, stripes: int) -> List[int]:
+        """What is in each stripe: piece p is in stripe p % stripes."""
+        found = [0] * stripes
+        for number, piece in enumerate(self._cut(0, 0)):
+            found[number % stripes] += bytes_of(piece)
+        return found
+
     def segment(self, number: int) -> List[Piece]:
         pieces = self._cut(*self._starts[number])
         return [next(pieces) for _ in range(self.count_in(number))]

@@ -37,6 +37,7 @@ class Holdings:
         self._extents: Dict[int, List[Piece]] = {}
         self._listeners: List[Callable[[], None]] = []
         self.have_bytes = 0
+        self.have_by_stripe = [0]
         self.received_bytes = 0
         self.ended = False
 
@@ -85,6 +86,8 @@ class Holdings:
                     found |= 1 << index
                     count += pieces.bytes_of(piece)
             with self._changed:
+                for index in pieces.numbers_of(found):
+                    self._count(segment, index, pieces.bytes_of(self.pieces_of(segment)[index]))
                 self._leaves[segment] = leaves
                 self.known.append(segment)
                 self._have[segment] = found
@@ -132,10 +135,20 @@ class Holdings:
             with self._changed:
                 self._have[segment] |= 1 << index
                 self.have_bytes += len(content)
+                self._count(segment, index, len(content))
         finally:
             with self._changed:
                 self._writing.discard((segment, index))
         self._tell()
+
+    def set_stripes(self, stripes: int) -> None:
+        """Of the whole broadcast; they do not change once something has come."""
+        with self._changed:
+            if len(self.have_by_stripe) != stripes:
+                self.have_by_stripe = [0] * stripes
+
+    def _count(self, segment: int, index: int, count: int) -> None:
+        self.have_by_stripe[(segment * pieces.SEGMENT + index) % len(self.have_by_stripe)] += count
 
     def read(self, segment: int, index: int) -> bytes:
         """Raises OSError."""

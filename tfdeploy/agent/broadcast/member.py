@@ -74,6 +74,7 @@ class Member:
 
     def set_feeds(self, stripes: int, parents: Mapping[str, Parent], here: FrozenSet[int]) -> None:
         """Who feeds it from now on. Connections that stay as they are go on."""
+        self.holdings.set_stripes(stripes)
         with self._lock:
             self._stripes, self._here = stripes, here
             for name in [name for name, each in self._parents.items() if parents.get(name) != each.parent]:

@@ -69,7 +69,7 @@ def _report(call: Call, member: Member) -> None:
         now, at = (member.holdings.have_bytes, member.holdings.received_bytes), time.monotonic()
         if now != told and (at - told_at >= REPORT_S or member.holdings.complete):
             told, told_at = now, at
-            call.item({"have": now[0], "received": now[1]}, b"")
+            call.item({"have": now[0], "received": now[1], "stripes": list(member.holdings.have_by_stripe)}, b"")
         try:
             failed = member.reports.get(timeout=LOOK_S)
         except queue.Empty:

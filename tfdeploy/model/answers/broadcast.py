@@ -23,11 +23,13 @@ class DataLack(Answer):
 
 
 class Said(Answer):
-    """One report of a member. `port`: it listens there (the first report); `failed`: (parent, word, why)."""
+    """One report of a member. `port`: it listens there (the first report); `stripes`: of `have`, what is in each stripe.
+    `failed`: (parent, word, why)."""
 
     port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     have: Count | None = None
     received: Count | None = None
+    stripes: Annotated[tuple[Count, ...], Meta(max_length=64)] = ()
     failed: tuple[Words, Words, Words] | None = None
 
 

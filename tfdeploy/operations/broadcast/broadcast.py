@@ -171,6 +171,10 @@ class Broadcast:
         out = frozenset(name for name, taker in self.takers.items() if taker.error is not None)
         if self._plan is None:
             plan = first_plan([member for member in members if member.name not in out], self.source.cut.total_bytes)
+            if plan.stripes > 1:
+                wanted = self.source.cut.stripe_bytes(plan.stripes)
+                for taker in self.takers.values():
+                    taker.set_stripes(wanted)
         else:
             plan = next_plan(self._plan, members, shut=frozenset(self._shut), out=out)
         if plan is not self._plan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,12 +13,12 @@ from tfdeploy.model.answers.broadcast import BROADCAST_FEEDS, BROADCAST_JOIN, BR
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.feeder import Feeder
-from tfdeploy.planning.broadcast.feeds import Feed, Member
+from tfdeploy.operations.broadcast.intake_log import IntakeLog
+from tfdeploy.planning.broadcast.feeds import Feed, Intake, Member
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0
 SILENT_S = 2.0
-RATE_S = 3.0  # over which a rate is measured
 _SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each other
 
 
@@ -32,7 +31,6 @@ class Taker:
     total_bytes: int
     port: int | None = None
     have_bytes: int = 0
-    received_bytes: int = 0
     differs: bool = False  # its files seemed right by size and time, and are not
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
@@ -40,8 +38,9 @@ class Taker:
     from_here: frozenset[int] = frozenset()  # the stripes that this machine feeds
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
     _roots: int = 0  # so many were sent
-    _sent: list[tuple[float, int]] = field(default_factory=list)
-    _moved_at: float = field(default_factory=time.monotonic)
+    _received: IntakeLog = field(default_factory=IntakeLog)
+    _wanted: list[int] = field(default_factory=list)  # by stripe, where there are several
+    _stripes: list[IntakeLog] = field(default_factory=list)
     _stream: Stream[Said, Had] | None = None
     busy: bool = False  # a call to it is under way
 
@@ -56,6 +55,10 @@ class Taker:
     @property
     def agent(self) -> AgentChannel:
         return self.session.agent()
+
+    @property
+    def received_bytes(self) -> int:
+        return self._received.have_bytes
 
     @property
     def address(self) -> str | None:
@@ -102,33 +105,36 @@ class Taker:
 
     def hurry_if_silent(self) -> None:
         """Others that are done wait for this host alone: whether it is gone is found out sooner."""
-        if time.monotonic() - self._moved_at > SILENT_S:
+        if self._received.still_s > SILENT_S:
             with contextlib.suppress(TfdeployError):
                 self.session.agent().hurry()
 
     def note(self, said: Said) -> None:
-        now = time.monotonic()
-        if said.received is not None and said.received != self.received_bytes:
-            self._moved_at = now
         self.have_bytes = self.have_bytes if said.have is None else min(said.have, self.total_bytes)
-        self.received_bytes = self.received_bytes if said.received is None else said.received
-        self._sent.append((now, self.received_bytes))
-        while len(self._sent) > 2 and now - self._sent[0][0] > RATE_S:
-            self._sent.pop(0)
+        if said.received is not None:
+            self._received.note(said.received)
+        for log, have in zip(self._stripes, said.stripes, strict=False):  # before its first plan it has one stripe
+            log.note(have)
+
+    def set_stripes(self, wanted_bytes: list[int]) -> None:
+        """What a host receives in each stripe, in all."""
+        self._wanted, self._stripes = wanted_bytes, [IntakeLog() for _ in wanted_bytes]
 
     def member(self) -> Member:
         """As the planner sees it."""
-        now = time.monotonic()
-        (began, first), (_, last) = (self._sent[0], self._sent[-1]) if self._sent else ((now, 0), (now, 0))
-        lasted = now - began
+        waits = self.complete or self._feeds is None
         return Member(
             self.name,
             self.site,
             serves=self.port is not None and self.address is not None and len(self.accused) < 2,
             have_bytes=self.total_bytes if self.complete else self.have_bytes,
             wanted_bytes=self.total_bytes,
-            rate=(last - first) / lasted if lasted > 1.0 else None,
-            starved_s=0.0 if self.complete or self._feeds is None else now - self._moved_at,
+            rate=self._received.rate,
+            starved_s=0.0 if waits else self._received.still_s,
+            intakes=tuple(
+                Intake(wanted if self.complete else log.have_bytes, wanted, log.rate, 0.0 if waits else log.still_s)
+                for wanted, log in zip(self._wanted, self._stripes, strict=True)
+            ),
         )
 
     # --- calls, one at a time for each host
@@ -147,7 +153,8 @@ class Taker:
         here = sorted(feed.stripe for feed in feeds if not feed.parent)
         self.agent.call(BROADCAST_FEEDS, {"id": id_, "stripes": stripes, "parents": rows, "here": here}, timeout_s=CALL_S)
         if self._feeds is None:
-            self._moved_at = time.monotonic()  # from now on it may receive something
+            for log in (self._received, *self._stripes):
+                log.begin()
         self._feeds = stripes, feeds
 
     def send_roots(self, id_: str, roots: list[bytes]) -> None:

@@ -1,0 +1,41 @@
+"""How much a host has of something, over the last seconds: its rate, and since when nothing came."""
+
+from __future__ import annotations
+
+import time
+
+RATE_S = 3.0  # over which a rate is measured
+LEAST_S = 1.0  # a shorter time says nothing about a rate
+
+
+class IntakeLog:
+    def __init__(self) -> None:
+        self.have_bytes = 0
+        self._samples: list[tuple[float, int]] = []
+        self._moved_at = time.monotonic()
+
+    def begin(self) -> None:
+        """From now on something may come."""
+        self._moved_at = time.monotonic()
+
+    def note(self, have_bytes: int) -> None:
+        now = time.monotonic()
+        if have_bytes != self.have_bytes:
+            self._moved_at = now
+        self.have_bytes = have_bytes
+        self._samples.append((now, have_bytes))
+        while len(self._samples) > 2 and now - self._samples[0][0] > RATE_S:
+            self._samples.pop(0)
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second; None: not known yet."""
+        if not self._samples:
+            return None
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (ended - began) if ended - began > LEAST_S else None
+
+    @property
+    def still_s(self) -> float:
+        """For how long nothing has come."""
+        return time.monotonic() - self._moved_at
