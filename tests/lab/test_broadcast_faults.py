@@ -67,6 +67,7 @@ def test_a_relay_that_is_killed_is_named_and_the_others_complete(operator: Tfdep
     assert_arrived(operator, "killed")
 
 
+@pytest.mark.long
 @pytest.mark.fault("64 a relay is cut off half way")
 def test_a_relay_that_is_cut_off(operator: Tfdeploy) -> None:
     with half_way(operator, "cut") as done:
@@ -81,6 +82,7 @@ def test_a_relay_that_is_cut_off(operator: Tfdeploy) -> None:
     assert_arrived(operator, "cut")
 
 
+@pytest.mark.long
 @pytest.mark.fault("64 a relay stands still")
 def test_a_relay_that_stands_still_holds_nobody_up(operator: Tfdeploy) -> None:
     with half_way(operator, "still") as done:
@@ -110,6 +112,7 @@ def test_two_hosts_that_do_not_reach_each_other(operator: Tfdeploy) -> None:
     assert_arrived(operator, "pair")
 
 
+@pytest.mark.long
 @pytest.mark.fault("65 kill -9 of tfdeploy in the middle")
 def test_a_broadcast_whose_tfdeploy_is_killed_leaves_nothing_but_halves(operator: Tfdeploy) -> None:
     name = "control"
