@@ -175,8 +175,7 @@ def with_host(sshd: Sshd, **changes: object) -> Host:
 def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
     """What rsync would have been told."""
     made = Wires()
-    monkeypatch.setattr("tfdeploy.operations.sync.push", made.push)
-    monkeypatch.setattr("tfdeploy.operations.copy.copy_keep.push", made.push)
+    monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", made.push)
     monkeypatch.setattr("tfdeploy.operations.copy.pull.pull", made.pull)
     return made
 

@@ -50,7 +50,7 @@ def test_odd_names_are_identical_at_the_far_end(operator: Tfdeploy) -> None:
 def test_the_json_of_a_sync(operator: Tfdeploy) -> None:
     job_file(operator, "shape")
     answer = operator.json("sync", "--limit", "n1,n2")
-    assert answer.keys() == {"ok", "hosts"} and answer["ok"] is True
+    assert answer.keys() == {"ok", "hosts", "broadcasts"} and answer["ok"] is True
     assert [row["host"] for row in answer["hosts"]] == ["n1", "n2"]
     for row in answer["hosts"]:
         assert row.keys() == {"host", "ok", "release", "bytes_sent", "from", "seconds", "error"}

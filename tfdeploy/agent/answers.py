@@ -102,6 +102,19 @@ class Changed(TypedDict):
 class DataState(TypedDict):
     digest: str
     attributes: str
+    parts: str  # data_parts.name_of
+
+
+class DataHeld(TypedDict):
+    held: str  # as DataLack.lacking
+    parts: str  # zlib in base64 of two bytes for each of these files, low byte first: its part, or 65535
+    folder_id: str
+
+
+class Looked(TypedDict, total=False):
+    bytes: int  # of the packed listing, in each item
+    folder: bool
+    stamp: str
 
 
 class DataLack(TypedDict):
@@ -116,6 +129,10 @@ class Joined(TypedDict, total=False):
     received: int
     stripes: List[int]  # of `have`, what is in each stripe
     failed: List[str]  # [parent, word, why]
+
+
+class Leaves(TypedDict):
+    leaves: str  # of a segment's pieces, in hexadecimal
 
 
 class Wanted(TypedDict):

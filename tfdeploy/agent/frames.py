@@ -31,13 +31,18 @@ _HEAD = struct.Struct("!II")
 
 
 def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
+    return b"".join(frame_parts(header, blob))
+
+
+def frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
+    """One frame: what stands before the blob, and the blob. Many hosts may be sent the same blob, of which this is no copy."""
     text = _text(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
         header, blob = _packed(header)
         text = _text(header)
     if len(text) > MAX_HEADER_BYTES or len(blob) > MAX_BLOB_BYTES:
         raise WireError("frame too large: %d + %d bytes" % (len(text), len(blob)))
-    return _HEAD.pack(len(text), len(blob)) + text + blob
+    return _HEAD.pack(len(text), len(blob)) + text, blob
 
 
 def _text(value: Any) -> bytes:

@@ -31,6 +31,7 @@ FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # minder/firewall
 TOLD = "word.told"  # run.tell: mesh/told_end.py
 # of one task of it; a JOURNAL too, and what agent/log/ writes
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "supervisor.lock", "supervisor.log"
+NO_PART = "none"  # an empty folder
 PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on
 
 
@@ -86,6 +87,11 @@ def cwd_dir(workdir: str, job: str, run: str) -> str:
 
 def host_dir(workdir: str, job: str, run: str, host: str) -> str:
     return os.path.join(run_dir(workdir, job, run), "hosts", host)
+
+
+def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
+    """Of a data set with `split`: in it, each part that a task of this host gets, by its number, and NO_PART for the others."""
+    return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 
 def state_file(workdir: str, job: str, run: str, host: str) -> str:

@@ -79,6 +79,14 @@ class Listing:
     def size(self, index: int) -> int:
         return self._sizes[index]
 
+    def kind(self, index: int) -> str:
+        return chr(self._kinds[index])
+
+    @property
+    def sizes(self) -> "array[int]":
+        """By row; of files, also of later hard links."""
+        return self._sizes
+
     def is_content(self, index: int) -> bool:
         """Whether the row is a file with content of its own: no later hard link."""
         return self._kinds[index] == ord(FILE) and index not in self._same
@@ -107,6 +115,22 @@ class Listing:
         if row.kind == FILE:
             self.files += 1
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
+
+    def only(self, files: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
+        """All folders and links, and those files with content that the bitmap names, with their hard links; and for each of these
+        rows its row here. A part of a data set so has all folders: programs take classes from their names.
+        """
+        found, rows, places = Listing(), array("Q"), {}
+        linked = set(self._same.values())
+        for index, row in enumerate(self):
+            first = row.same_as if row.same_as != NOT_LINKED else index
+            if row.kind == FILE and not files[first >> 3] >> (first & 7) & 1:
+                continue
+            if row.kind == FILE and index in linked:
+                places[index] = len(found)
+            found.add(row if row.same_as == NOT_LINKED else row._replace(same_as=places[first]))
+            rows.append(index)
+        return found, rows
 
     def digest(self) -> str:
         """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes and hard links do not

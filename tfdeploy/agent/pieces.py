@@ -9,14 +9,35 @@ from __future__ import annotations
 import hashlib
 from array import array
 
-from tfdeploy.agent.annotations import Iterator, List, Sequence, Tuple
+from tfdeploy.agent.annotations import Any, Iterator, List, Sequence, Tuple
 
 PIECE_BYTES = 256 << 10
 SEGMENT = 256  # pieces
 LEAF_BYTES = 32
 
 Extent = Tuple[int, int, int]  # number of the file, offset in it, bytes
-Piece = List[Extent]
+Piece = Sequence[Extent]
+
+
+class Packed(Sequence[Extent]):
+    """A piece of several whole files, one behind the other. Their extents are made when they are asked for: a piece may have
+    tens of thousands."""
+
+    __slots__ = ("_first", "_last", "_sizes")
+
+    def __init__(self, sizes: Sequence[int], first: int, last: int) -> None:
+        """`first` and `last` are not empty."""
+        self._sizes, self._first, self._last = sizes, first, last
+
+    def __iter__(self) -> Iterator[Extent]:
+        sizes = self._sizes
+        return ((file, 0, sizes[file]) for file in range(self._first, self._last + 1) if sizes[file])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, number: Any) -> Any:
+        return (self._first, 0, self._sizes[self._first]) if number == 0 else list(self)[number]
 
 
 class Pieces:
@@ -58,22 +79,25 @@ class Pieces:
         return [next(pieces) for _ in range(self.count_in(number))]
 
     def _cut(self, file: int, offset: int) -> Iterator[Piece]:
-        packed: Piece = []
+        first, last = -1, -1  # of the files that are packed into one piece
         room = PIECE_BYTES
         while file < len(self._sizes):
             size = self._sizes[file]
-            if packed and size > room:
-                yield packed
-                packed, room = [], PIECE_BYTES
+            if first >= 0 and size > room:
+                yield self._packed(first, last)
+                first, room = -1, PIECE_BYTES
             if size >= PIECE_BYTES:
                 for start in range(offset, size, PIECE_BYTES):
                     yield [(file, start, min(PIECE_BYTES, size - start))]
             elif size:
-                packed.append((file, 0, size))
+                first, last = (file if first < 0 else first), file
                 room -= size
             file, offset = file + 1, 0
-        if packed:
-            yield packed
+        if first >= 0:
+            yield self._packed(first, last)
+
+    def _packed(self, first: int, last: int) -> Piece:
+        return [(first, 0, self._sizes[first])] if first == last else Packed(self._sizes, first, last)
 
 
 def bytes_of(piece: Piece) -> int:

@@ -242,6 +242,14 @@ class DataRecord(TypedDict):
     time: float
     digest: str
     attributes: str  # "": not recorded, by an older version or because rsync brought it
+    parts: Optional[DataParts]  # None: no part of it was told apart
+
+
+class DataParts(TypedDict):
+    """Which files of a data set with `split` are in which part."""
+
+    count: int  # of parts, on all hosts
+    of: str  # zlib in base64 of two bytes for each row there, in the order of listing.walk, low byte first: its part, or NO_PART
 
 
 class ReleaseRecord(TypedDict, total=False):

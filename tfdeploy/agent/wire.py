@@ -174,6 +174,7 @@ class HostPart:
     mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})  # all hosts of the run
     keep: List[str] = field(default_factory=list)  # paths relative to the code
     links: Dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
+    parts: Dict[str, List[int]] = field(default_factory=dict)  # data set with `split` -> how many parts, then those of its tasks
     finish_grace_s: float = 60.0
     stop_grace_s: float = 20.0
     start_within_s: float = 60.0  # prepared, no start

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import add_bwlimit, positive
-from tfdeploy.model.job import MODES, Mode
+from tfdeploy.cli.options import add_bwlimit, add_via, positive
+from tfdeploy.model.job import MODES, Mode, Via
 
 if TYPE_CHECKING:
     from tfdeploy.model.job import Job
@@ -33,6 +33,7 @@ class Flags(CommonFlags):
     allow_public: bool = False
     force: bool = False
     events: str | None = None
+    via: Via | None = None
 
 
 def add(subparsers: Any) -> None:
@@ -57,6 +58,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--force", action="store_true", help="go on in spite of what `tfdeploy check` would call an error")
     parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
     add_bwlimit(parser)
+    add_via(parser)
     finish_parser(parser, Flags, run)
 
 
@@ -113,6 +115,7 @@ def asked_for(flags: Flags) -> Launch:
     secrets = {} if flags.dry_run else config.read_secrets(job, os.environ)
     config.refuse_shown_secrets(job, secrets, {"--name": flags.name or "", "name": job.name})
     whole = context.whole_inventory(flags, job)
+    config.check_sources(job, whole)
     inventory = select(whole, flags.limit, flags.exclude)
     if job.keep:
         left_out = (host.name for host in whole.hosts if host not in inventory.hosts)
@@ -136,6 +139,7 @@ def asked_for(flags: Flags) -> Launch:
         force=flags.force,
         confirm=context.consent_of(flags),
         cache=context.state_folder() / "trees",
+        known=whole.hosts,
     )
 
 
@@ -144,7 +148,7 @@ def _job(flags: Flags) -> Job:
     from tfdeploy.cli import context
     from tfdeploy.errors import UsageError
 
-    job = context.load_job(flags)
+    job = config.with_via(context.load_job(flags), flags.via)
     if flags.after is not None:
         config.check_command(tuple(flags.after), job)
         job = replace(job, command=tuple(flags.after), places={**job.places, "command": "the command line, behind --"})

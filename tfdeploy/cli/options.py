@@ -11,10 +11,7 @@ from typing import Any, NoReturn
 from tfdeploy.errors import UsageError
 
 COLORS = ("auto", "always", "never")
-NOT_BUILT = {  # flags of the contract, by verb
-    "sync": ("--dry-run", "--via"),
-    "launch": ("--via",),
-}
+NOT_BUILT: dict[str, tuple[str, ...]] = {}  # flags of the contract, by verb
 _TAKE_COMMANDS = ("exec", "launch")
 
 
@@ -121,6 +118,13 @@ def rate(text: str) -> int:
 def add_bwlimit(parser: argparse.ArgumentParser) -> None:
     what = "at most so many bytes a second to and from each host, such as 500K or 50M (inventory: bwlimit)"
     parser.add_argument("--bwlimit", metavar="RATE", type=rate, help=what)
+
+
+def add_via(parser: argparse.ArgumentParser) -> None:
+    from tfdeploy.model.job import VIAS
+
+    what = "auto: from host to host; rsync: each host from here (job file: via)"
+    parser.add_argument("--via", choices=VIAS, default=None, help=what)
 
 
 def common(parser: argparse.ArgumentParser) -> None:

@@ -5,46 +5,124 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import add_bwlimit
+from tfdeploy.cli.options import add_bwlimit, add_via
+from tfdeploy.model.job import Via
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfdeploy.errors import TfdeployError
-    from tfdeploy.model.rows import SyncRow
-    from tfdeploy.operations.sync import Synced
+    from tfdeploy.model.events import BroadcastFields, Event
+    from tfdeploy.model.inventory import Host, Inventory
+    from tfdeploy.model.job import Job
+    from tfdeploy.model.rows import BroadcastRow, ExpectedRow, SyncRow
+    from tfdeploy.operations.forecast import Expected
+    from tfdeploy.operations.send_code import Synced
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    via: Via | None = None
+    dry_run: bool = False
 
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("sync", help="code and data to every host", description="Puts code and data on every host.")
     add_bwlimit(parser)
-    finish_parser(parser, CommonFlags, run)
+    add_via(parser)
+    parser.add_argument("--dry-run", action="store_true", help="say what each host would be sent, and who would feed whom")
+    finish_parser(parser, Flags, run)
 
 
-def run(flags: CommonFlags) -> int:
+def run(flags: Flags) -> int:
+    from tfdeploy import config
     from tfdeploy.cli import context
     from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
     from tfdeploy.cli.views import transfer_view
-    from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.errors import TfdeployError, UsageError, worst
+    from tfdeploy.model.selection import select
+    from tfdeploy.planning.datasets import splits
 
-    job = context.load_job(flags)
-    inventory = context.load_inventory(flags, job)
+    job = config.with_via(context.load_job(flags), flags.via)
+    whole = context.whole_inventory(flags, job)
+    config.check_sources(job, whole)
+    inventory = select(whole, flags.limit, flags.exclude)
+    if splits(job) and inventory.hosts != whole.hosts:
+        what = f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
+        raise UsageError(what, where="--limit, --exclude", next="tfdeploy sync, without them")
     context.begin_dialling(inventory.hosts)
+    if flags.dry_run:
+        return _forecast(flags, inventory.hosts, job, whole)
     from tfdeploy.operations.sync import sync_job
 
     holder = context.holder().as_json(time.time())
-    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit, interruptible_once(RELEASING_LOCKS):
-        results = sync_job(fleet, inventory.hosts, job, holder, context.state_folder() / "trees", emit, context.consent_of(flags))
+    broadcasts: list[BroadcastRow] = []
+    with context.open_fleet(flags) as fleet, transfer_view(flags) as show, interruptible_once(RELEASING_LOCKS):
+
+        def emit(event: Event) -> None:
+            show(event)
+            if event.kind == "broadcast" and event.data["state"] == "done":
+                broadcasts.append(_broadcast_row(cast("BroadcastFields", event.data)))
+
+        cache, consent = context.state_folder() / "trees", context.consent_of(flags)
+        results = sync_job(fleet, inventory.hosts, job, holder, cache, emit, consent, whole)
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:
-        print(json.dumps({"ok": ok, "hosts": rows}))
+        print(json.dumps({"ok": ok, "hosts": rows, "broadcasts": broadcasts}))
     elif not flags.quiet or not ok:
         _show(flags, rows, results)
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
+
+
+def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
+    from tfdeploy.cli import context
+    from tfdeploy.cli.views import transfer_view
+    from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.forecast import forecast
+    from tfdeploy.ui.reports import show_forecast, show_next
+    from tfdeploy.ui.terminal import terminal_of
+
+    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        found = forecast(fleet, hosts, job, context.state_folder() / "trees", emit, whole)
+    rows = [_expected_row(host, each) for host, each in found.hosts.items()]
+    told: list[ExpectedRow] = [
+        {
+            "what": each.what,
+            "hosts": len({feed.child for feed in each.feeds}),
+            "bytes": each.total_bytes,
+            "stripes": each.stripes,
+            "feeds": [{"from": feed.parent or "control", "to": feed.child, "stripe": feed.stripe} for feed in each.feeds],
+        }
+        for each in found.broadcasts
+    ]
+    errors = {host: each for host, each in found.hosts.items() if isinstance(each, TfdeployError)}
+    if flags.json:
+        print(json.dumps({"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": told}))
+    else:
+        show_forecast(terminal_of(sys.stdout, flags.color), rows, told)
+        show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
+    return worst(error.exit_code for error in errors.values())
+
+
+def _expected_row(host: str, each: Expected | TfdeployError) -> SyncRow:
+    from tfdeploy.errors import TfdeployError
+
+    if isinstance(each, TfdeployError):
+        return _row(host, each)
+    return {
+        "host": host,
+        "ok": True,
+        "release": each.release,
+        "bytes_sent": sum(each.sent.values()),
+        "from": each.source or "control",
+        "seconds": None,
+        "error": None,
+    }
 
 
 def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
@@ -60,6 +138,26 @@ def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
         "from": result.source or "control",
         "seconds": round(result.seconds, 3),
         "error": None,
+    }
+
+
+def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
+    total, seconds, slowest = fields.get("total_bytes", 0), fields.get("seconds", 0.0), fields.get("slowest")
+    return {
+        "what": fields["what"],
+        "hosts": fields.get("hosts", 0),
+        "bytes": total,
+        "bytes_from_here": fields.get("sent_bytes", 0),
+        "seconds": round(seconds, 3),
+        "rate": round(total / seconds) if seconds else 0.0,
+        "stripes": fields["stripes"],
+        "feeds": [{"from": parent or "control", "to": child, "stripe": stripe} for parent, child, stripe in fields["feeds"]],
+        "slowest": slowest
+        and {
+            "host": slowest["host"],
+            "from": [parent or "control" for parent in slowest["parents"]],
+            "rate": round(slowest["rate"]),
+        },
     }
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.config import reference
-from tfdeploy.config.node import Node
+from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
 from tfdeploy.config.yamlfile import read_yaml, shown
 from tfdeploy.errors import ConfigError, UsageError
-from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, SecretSource
+from tfdeploy.model.inventory import NAME, Inventory
+from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, DataSource, Job, SecretSource, Via
 from tfdeploy.model.placeholders import check, known_names
 
 FILE = "tfdeploy.yaml"
@@ -44,7 +44,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     for field in ("inventory", "setup_requirements", "setup_wheels"):
         if field in fields:
             fields[field] = _absolute(fields[field], folder, home)
-    fields["data"] = {name: _absolute(source, folder, home) for name, source in fields.get("data", {}).items()}
+    fields["data"] = {name: _absolute_data(source, folder, home) for name, source in fields.get("data", {}).items()}
     fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
     sources = fields.pop("secrets", {})
     fields["secrets"] = tuple(sources)
@@ -55,6 +55,31 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     _check_words(job, given)
     _check_ready(job, given)
     return job
+
+
+def check_sources(job: Job, inventory: Inventory) -> None:
+    """Whether each host that data comes from is in the inventory. Raises ConfigError."""
+    known = [host.name for host in inventory.hosts]
+    for name, source in job.data.items():
+        if source.from_host is not None and source.from_host not in known:
+            raise ConfigError(
+                f"data set {name} comes from {source.from_host}, which is no host of the inventory",
+                where=job.places.get(f"data.{name}", f"data.{name}"),
+                next=nearest(source.from_host, known, "its hosts are"),
+            )
+
+
+def with_via(job: Job, via: Via | None) -> Job:
+    """The job with `--via` for all its data sets; None: as each of them says. Raises UsageError."""
+    if via is None:
+        return job
+    for name, source in job.data.items():
+        if via == "rsync" and (source.from_host is not None or source.split != "none"):
+            how = f"comes from {source.from_host}" if source.from_host is not None else "goes to the workers in parts"
+            raise UsageError(
+                f"rsync sends whole sets from this machine, and data set {name} {how}", where="--via", next="--via auto"
+            )
+    return replace(job, data={name: replace(source, via=via) for name, source in job.data.items()})
 
 
 def check_command(words: tuple[str, ...], job: Job) -> None:
@@ -78,23 +103,29 @@ def _absolute(given: str, folder: Path, home: str) -> str:
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
 
+def _absolute_data(source: DataSource, folder: Path, home: str) -> DataSource:
+    return source if source.from_host is not None else replace(source, path=_absolute(source.path, folder, home))
+
+
 def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSource:
     return source if source.file is None else replace(source, file=_absolute(source.file, folder, home))
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Where the command and each variable of `env` stand."""
-    of_env = given["env"].node.keys if "env" in given else {}
+    """Where the command, each variable of `env` and each data set stand."""
     command = {"command": given["command"].node.where} if "command" in given else {}
-    return command | {f"env.{name}": node.where for name, node in of_env.items()}
+    keys = ((key, given[key].node.keys) for key in ("env", "data") if key in given)
+    return command | {f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()}
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:
     """A data set is neither the code itself nor a folder that runs write to."""
     code = os.path.realpath(job.code)
     for name, source in job.data.items():
+        if source.from_host is not None:
+            continue
         node = given["data"].node.keys[name]
-        path = os.path.realpath(source)
+        path = os.path.realpath(source.path)
         if path == code:
             raise node.error(f"data set {name} is the code folder itself", "name a folder or file in it")
         inside = os.path.relpath(path, code)

@@ -12,14 +12,14 @@ from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
-from tfdeploy.model.allowed import VARIABLE
+from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import MODES, STALL_ACTIONS, RoleRule
+from tfdeploy.model.job import MODES, OTHERS, SPLITS, STALL_ACTIONS, VIAS, DataSource, RoleRule
+from tfdeploy.model.part_names import BEFORE, part_variable
 from tfdeploy.model.patterns import compiled
 from tfdeploy.model.protect import ASKED_LEVELS
 
 MOST_KEPT = 1000  # as many as facts of a host may tell of
-DATA_NOT_BUILT = ("split", "others", "from", "via")  # keys of a data set written as a mapping
 ROLES = ("chief", "worker", "ps", "evaluator")
 RESERVED = (
     "TF_CONFIG",
@@ -74,14 +74,51 @@ def _word(item: Node) -> str:
     return item.text
 
 
-def data(node: Node) -> dict[str, str]:
-    return {_named(child, name): _path(child) for name, child in node.mapping("a mapping of name: path").items()}
+def data(node: Node) -> dict[str, DataSource]:
+    """Paths as written. No two data sets in parts have the same variables."""
+    found: dict[str, DataSource] = {}
+    told: dict[str, str] = {}
+    for name, child in node.mapping("a mapping of name: path").items():
+        found[_named(child, name)] = source = _source(child)
+        if source.split != "none":
+            other = told.setdefault(part_variable(name), name)
+            if other != name:
+                raise child.error(f"{name} and {other} would both set {part_variable(name)}", "give one of them another name")
+    return found
 
 
-def _path(child: Node) -> str:
-    if child.kind == "mapping":
-        raise child.error(f"`{child.path}` as a mapping ({', '.join(DATA_NOT_BUILT)}) is not built yet", "write name: path")
-    return values.text(child)
+def _from(node: Node) -> tuple[str, str]:
+    given = node.scalar("HOST:/absolute/path")
+    host, _, path = given.partition(":")
+    if not NAME.match(host) or not path.startswith("/") or not is_host_path(path):
+        raise node.wrong("HOST:/absolute/path, with a host of the inventory", "write it as from: n1:/srv/images")
+    return host, posixpath.normpath(path)
+
+
+_SOURCE = (
+    Key("path", "folder or file on this machine", "path: ./images", values.text),
+    Key("from", "a host that has it", "from: n1:/srv/images", _from, field="origin"),
+    Key("split", "worker: each worker gets its part", "split: worker", lambda node: values.one_of(node, SPLITS)),
+    Key("others", "what the other roles get of a set in parts", "others: all", lambda node: values.one_of(node, OTHERS)),
+    Key("via", "how it is sent", "via: rsync", lambda node: values.one_of(node, VIAS)),
+)
+
+
+def _source(node: Node) -> DataSource:
+    if node.kind != "mapping":
+        return DataSource(values.text(node))
+    given = {field: one.value for field, one in read_keys(node, _SOURCE).items()}
+    if ("path" in given) == ("origin" in given):
+        what = "both `path` and `from`" if "path" in given else "neither `path` nor `from`"
+        raise node.error(f"data set {node.key} has {what}", "write one of them, as in {path: ./images} or {from: n1:/srv/images}")
+    host, path = given.pop("origin", (None, given.pop("path", None)))
+    source = DataSource(path, host, **given)
+    if "others" in given and source.split == "none":
+        raise node.keys["others"].error("`others` is about a set in parts", "add `split: worker`, or remove `others`")
+    if source.via == "rsync" and (host is not None or source.split != "none"):
+        key = "from" if host is not None else "split"
+        raise node.keys["via"].error(f"rsync sends a whole set from this machine: not with `{key}`", f"remove `via` or `{key}`")
+    return source
 
 
 def _named(child: Node, name: str) -> str:
@@ -151,7 +188,7 @@ def env(node: Node) -> dict[str, str]:
 def check_variable(name: str, node: Node) -> None:
     if not VARIABLE.match(name):
         raise node.error(f"{name[:80]!r} is not the name of a variable", "write letters, digits and _")
-    if name in RESERVED or name.startswith("TFDEPLOY_TASK_"):
+    if name in RESERVED or name.startswith(("TFDEPLOY_TASK_", BEFORE)):
         raise node.error(f"{name} is set by tfdeploy for each task", f"remove {name}; tfdeploy launch --dry-run shows its value")
 
 

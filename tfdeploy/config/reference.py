@@ -68,7 +68,14 @@ JOB = (
     Key("inventory", "which inventory", "inventory: inventories/lab.yaml", values.text, "the only file in inventories/"),
     Key("mode", f"how the tasks train together: {', '.join(MODES)}", "mode: async", jobvalues.mode, "must come from --mode"),
     Key("code", "folder that goes to every host", "code: .", values.text, "the job file's folder"),
-    Key("data", "name: folder or file, goes to every host once", "data: {digits: ./data/digits}", jobvalues.data, "none"),
+    Key(
+        "data",
+        "name: folder or file, goes to every host once; or name: {path: PATH, or from: HOST:/PATH (of a host that has it), "
+        "split: none | worker (each worker gets its part), others: none | all (what other roles get then), via: auto | rsync}",
+        "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
+        jobvalues.data,
+        "none; split: none, others: none, via: auto",
+    ),
     Key("keep", "folders of the program that outlive runs and releases", "keep: [checkpoints]", jobvalues.keep, "none"),
     Key("command", "the program's words", 'command: [python, train.py, "--steps=2000"]', jobvalues.command, "must come after --"),
     Key(
@@ -242,9 +249,8 @@ def not_built(keys: tuple[Key, ...], before: str = "") -> Iterator[str]:
 
 
 def all_not_built() -> list[str]:
-    """The keys and values of both files that are refused for now."""
-    data = [f"data.NAME.{key}" for key in jobvalues.DATA_NOT_BUILT]
-    return [*not_built(HOST), *not_built(JOB), *data]
+    """The keys of both files that are refused for now."""
+    return [*not_built(HOST), *not_built(JOB)]
 
 
 def reference_rows() -> dict[str, list[dict[str, str]]]:
@@ -271,7 +277,12 @@ def reference_text() -> str:
             "",
             "PLACEHOLDERS  in command and env; {{ and }} stand for braces",
             *_columns([(f"{{{name}}}", text) for name, text in NAMES.items()]),
-            *_columns([("{data.NAME}", "a data set's folder or file on the host"), ("{keep.NAME}", "a keep folder, absolute")]),
+            *_columns(
+                [
+                    ("{data.NAME}", "a data set's folder or file on the host; of a set in parts the task's own part"),
+                    ("{keep.NAME}", "a keep folder, absolute"),
+                ]
+            ),
             "",
             *([f"NOT BUILT YET  {missing}", ""] if (missing := ", ".join(all_not_built())) else []),
         ]

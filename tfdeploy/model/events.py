@@ -14,6 +14,7 @@ Kind = Literal[
     "step",  # StepFields
     "host",  # HostFields
     "transfer",  # TransferFields
+    "broadcast",  # BroadcastFields
     "task",  # a TaskStatus changed: TaskFields
     "run",  # RunFields
     "line",  # one line of a task's output: LineFields
@@ -44,6 +45,31 @@ class _TransferFields(TypedDict):
 
 class TransferFields(_TransferFields, total=False):
     done: str  # the participle to show; missing: sent
+
+
+class _BroadcastFields(TypedDict):
+    what: str  # data NAME
+    state: str  # moving, done
+    stripes: int
+    feeds: list[tuple[str, str, int]]  # parent, child, stripe; the parent "" is this machine
+    slow: list[str]  # hosts that receive or send far too slowly
+    stuck: list[str]  # hosts that have received nothing for some seconds
+
+
+class SlowestLink(TypedDict):
+    host: str
+    parents: list[str]
+    rate: float  # bytes a second, over its best seconds
+
+
+class BroadcastFields(_BroadcastFields, total=False):
+    """Once it is done, the rest too. `total_bytes`: to the host that received most."""
+
+    hosts: int
+    total_bytes: int
+    sent_bytes: int  # by this machine
+    seconds: float
+    slowest: SlowestLink | None  # None: it was too short to tell
 
 
 class TaskFields(TypedDict, total=False):

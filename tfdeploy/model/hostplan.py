@@ -149,6 +149,9 @@ def _check_names(plan: Plan) -> None:
         _all("no address", is_endpoint, endpoints)
     _all("no path inside a folder", is_inside, (*plan.keep, *plan.links, *plan.data.values()))
     _all("no name of a data set", is_name, (*plan.data, *plan.links.values()))
+    _all("no name of a data set", is_name, plan.parts)
+    for part in (part for parts in plan.parts.values() for part in parts):
+        _need(part.task in tasks and part.host in hosts, "no task of the run", part.task)
     _all("no name of a variable", lambda name: bool(VARIABLE.match(name)), plan.secrets)
     _all("no flag", is_name, plan.flags_appended)
     _need(plan.stall_action in ("report", "restart"), "no action", plan.stall_action)

@@ -15,6 +15,12 @@ WHEELS = "setup-wheels"  # the name of `setup`'s wheels among a job's data sets
 Written = Literal["planned", "program"]
 StallAction = Literal["report", "restart"]
 STALL_ACTIONS: tuple[StallAction, ...] = ("report", "restart")
+Split = Literal["none", "worker"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+Others = Literal["none", "all"]
+OTHERS: tuple[Others, ...] = get_args(Others)
+Via = Literal["auto", "rsync"]
+VIAS: tuple[Via, ...] = get_args(Via)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,19 @@ class SecretSource:
 
 
 @dataclass(frozen=True)
+class DataSource:
+    """Where a data set is read, and how it goes to the hosts. `path`: absolute, on `from_host`; None: on this machine.
+
+    `split: worker`: each worker gets a part; `others`: what tasks of the other roles get then."""
+
+    path: str
+    from_host: str | None = None
+    split: Split = "none"
+    others: Others = "none"
+    via: Via = "auto"
+
+
+@dataclass(frozen=True)
 class Job:
     """Paths are absolute. Durations in seconds."""
 
@@ -66,7 +85,7 @@ class Job:
     command: tuple[str, ...]
     code: str
     inventory: str | None = None
-    data: dict[str, str] = field(default_factory=dict)
+    data: dict[str, DataSource] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
     flags: Flags | None = None  # None: auto in async and sync, none in the other modes
     roles: dict[str, RoleRule] = field(default_factory=dict)
@@ -91,7 +110,9 @@ class Job:
     metrics: dict[str, str] = field(default_factory=dict)  # step, loss, ...: regular expressions with one group
     source: str = ""
     folder: str = field(default="", compare=False)  # of the job file
-    places: dict[str, str] = field(default_factory=dict, compare=False)  # key -> file:line:key, of what a secret may stand in
+    places: dict[str, str] = field(
+        default_factory=dict, compare=False
+    )  # key -> file:line:key, of what a secret may stand in, and of data sets
 
 
 DEFAULT_METRICS = {

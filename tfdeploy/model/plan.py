@@ -51,6 +51,16 @@ class HostPlan:
 
 
 @dataclass(frozen=True)
+class PartPlan:
+    """One part of a data set with `split`. None: not known, for nothing is sent (--no-sync)."""
+
+    task: str
+    host: str
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """Durations in seconds, sizes in bytes, `created` in UTC seconds."""
 
@@ -69,6 +79,7 @@ class Plan:
     keep: tuple[str, ...] = ()
     data: dict[str, str] = field(default_factory=dict)  # name -> absolute path on every host's workdir, relative to job dir
     links: dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
+    parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)  # data set with `split` -> its parts, by number
     secrets: tuple[str, ...] = ()  # names only
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0

@@ -14,7 +14,7 @@ import msgspec
 
 from tfdeploy.model import deaths
 from tfdeploy.model.deaths import DEATHS, Death
-from tfdeploy.model.events import Event, TaskFields, TransferFields
+from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, own_metrics
 from tfdeploy.model.modes import rules
@@ -135,6 +135,7 @@ class RunProgress:
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
+        self.broadcasts: dict[str, BroadcastFields] = {}  # those under way, by what they move
         self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
@@ -274,6 +275,13 @@ class RunProgress:
         else:
             host.transfer(what).apply(event.time, cast("TransferFields", event.data))
 
+    def _fold_broadcast(self, event: Event) -> None:
+        fields = cast("BroadcastFields", event.data)
+        if fields["state"] == "moving":
+            self.broadcasts[fields["what"]] = fields
+        else:
+            self.broadcasts.pop(fields["what"], None)
+
     def _fold_task(self, event: Event) -> None:
         self._task(event).apply(cast("TaskFields", event.data))
 
@@ -299,6 +307,7 @@ _FOLDS = {
     "step": RunProgress._fold_step,
     "host": RunProgress._fold_host,
     "transfer": RunProgress._fold_transfer,
+    "broadcast": RunProgress._fold_broadcast,
     "task": RunProgress._fold_task,
     "run": RunProgress._fold_run,
     "note": RunProgress._fold_note,

@@ -33,6 +33,34 @@ SyncRow = TypedDict(  # `from` is no name for a class's field
 )
 
 
+FeedRow = TypedDict("FeedRow", {"from": str, "to": str, "stripe": int})  # from "control": this machine
+SlowestRow = TypedDict("SlowestRow", {"host": str, "from": list[str], "rate": float})
+
+
+class BroadcastRow(TypedDict):
+    """One data set, sent to several hosts at once."""
+
+    what: str  # data NAME
+    hosts: int  # that received something
+    bytes: int  # to the one that received most
+    bytes_from_here: int
+    seconds: float
+    rate: float  # bytes a second
+    stripes: int
+    feeds: list[FeedRow]
+    slowest: SlowestRow | None  # the slowest link, and what it allows; None: it was too short to tell
+
+
+class ExpectedRow(TypedDict):
+    """One broadcast that a sync would make."""
+
+    what: str
+    hosts: int
+    bytes: int  # to a host that has nothing of it
+    stripes: int
+    feeds: list[FeedRow]
+
+
 class SetupRow(OkRow):
     environment: str | None  # its folder on the host
     python_version: str | None

@@ -60,9 +60,10 @@ class Transfer:
 
 
 def all_of(transfers: Iterable[Transfer]) -> tuple[int, int, float | None, float | None]:
-    """Sent, total, rate and seconds left of several transfers that run side by side."""
+    """Sent, total, rate and seconds left of several transfers that run side by side: the slowest of them ends last."""
     every = list(transfers)
     sent, total = sum(t.sent_bytes for t in every), sum(t.total_bytes for t in every)
     rates = [t.rate for t in every if t.active and t.rate]
     rate = sum(rates) if rates else None
-    return sent, total, rate, (total - sent) / rate if rate else None
+    left_s = [t.left_s for t in every if t.left_s is not None]
+    return sent, total, rate, max([(total - sent) / rate, *left_s]) if rate else None

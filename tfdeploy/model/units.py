@@ -24,3 +24,14 @@ def rate_of(text: str) -> int:
     if not LEAST_RATE <= value <= MOST_RATE:
         raise ValueError(f"{text!r} is not a rate from 1K to 1024G, in bytes a second")
     return value
+
+
+def in_bytes(count: float) -> str:
+    """'999 B', '1.2 MB', '12 GB': decimal units, as disks and networks count."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        count /= 1000
+        if count < 999.5 or unit == "TB":
+            break
+    return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"

@@ -19,7 +19,7 @@ from tfdeploy.operations.preflight.hosts import look_at
 from tfdeploy.operations.preflight.links import try_links
 from tfdeploy.operations.probe import Asked
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.sync import read_shipment
+from tfdeploy.operations.shipment import read_shipment
 from tfdeploy.planning.plan import hosts_to_probe
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed

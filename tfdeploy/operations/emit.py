@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tfdeploy.model.events import Emit, Event, HostFields, NoteFields, StepFields, TransferFields
+from tfdeploy.model.events import BroadcastFields, Emit, Event, HostFields, NoteFields, StepFields, TransferFields
 
 
 def note(emit: Emit, text: str, *, level: str = "info", host: str | None = None, run: str | None = None) -> None:
@@ -27,6 +27,10 @@ def emit_transfer(emit: Emit, host: str, what: str, state: str, sent: int, total
     if done is not None:
         data["done"] = done
     emit(Event("transfer", time.time(), host=host, data=data))
+
+
+def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
+    emit(Event("broadcast", time.time(), data=fields))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.planning.keep import HostKeep, newest

@@ -23,7 +23,7 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.ask import ask_all
-from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.deletions import Confirm, never_confirm
 from tfdeploy.operations.emit import emit_host, note, step
 from tfdeploy.operations.find_run import hosts_of
@@ -38,8 +38,11 @@ from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.send_code import TreeChanged
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.sync import Shipment, TreeChanged, data_refusals, read_shipment, sync
+from tfdeploy.operations.shipment import Shipment, read_shipment, with_origins, with_parts
+from tfdeploy.operations.sync import data_refusals, sync
+from tfdeploy.planning.datasets import with_sizes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
 from tfdeploy.planning.preflight.case import Needs
@@ -71,12 +74,14 @@ class Launch:
     cache: Path | None = None
     setup: str | None = None  # digest of the recipe of the job's environment; found by launch
     unused: tuple[Host, ...] = ()  # hosts of the inventory that the mode does not use; found by launch
+    known: tuple[Host, ...] = ()  # all hosts of the inventory: data may come from each of them
 
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
     """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
     steps = Steps(_checked(asked), fleet, emit)
-    return steps.plan(read_shipment(asked.job, asked.cache), steps.probe())
+    plan, _ = steps.plan(steps.read(), steps.probe())
+    return plan
 
 
 def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
@@ -113,8 +118,7 @@ def _prepared(steps: Steps, renewal: Renewal, undo: ExitStack) -> Prepared:
     """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile."""
     asked = steps.asked
     for tries_left in reversed(range(TRIES)):
-        shipment = read_shipment(asked.job, asked.cache)
-        plan = steps.plan(shipment, steps.probe())
+        plan, shipment = steps.plan(steps.read(), steps.probe())
         try:
             if asked.sync:
                 steps.sync(plan, shipment)
@@ -150,10 +154,17 @@ class Steps:
             questions = Asked.of(hosts, job=asked.job.name, keep=keep, setup=asked.setup, preflight=True, firewall=firewall)
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
-    def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
-        """The plan that the later steps carry out; emitted with its notes."""
+    def read(self) -> Shipment:
+        """Code and data, of this machine and of hosts."""
+        asked = self.asked
+        shipment = read_shipment(asked.job, asked.cache)
+        return with_origins(shipment, self.fleet, asked.job, asked.known)
+
+    def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
+        """The plan that the later steps carry out, emitted with its notes; and the shipment with the parts that it says."""
         with step(self.emit, "plan", self.asked.run):
             plan = planned(self.asked, shipment, facts)
+            plan, shipment = self._divided(plan, shipment)
             preflight(needs_of(self.asked, shipment, plan), self.asked.inventory, facts, force=self.asked.force, emit=self.emit)
             self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
             goes_on = f"training goes on from {plan.resume}" if plan.resume else "training starts from zero"
@@ -161,7 +172,17 @@ class Steps:
                 note(self.emit, text, run=plan.run)
             for warning in shipment.manifest.warnings:
                 note(self.emit, warning, level="warning", run=plan.run)
-        return plan
+        return plan, shipment
+
+    def _divided(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
+        """With what is in the parts of data sets, unless nothing is sent."""
+        asked = self.asked
+        if not plan.parts or not asked.sync:
+            return plan, shipment
+        tasks = {task.task: task.host for task in plan.tasks}
+        hosts = (*asked.inventory.hosts, *asked.unused)
+        shipment = with_parts(shipment, self.fleet, asked.job, hosts, tasks, asked.job.places)
+        return with_sizes(plan, {name: split.parts for name, split in shipment.splits.items()}), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:
         """Sends code and data to every host of the plan. Raises TreeChanged where a file changed while it was sent."""

@@ -20,10 +20,11 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import WHEELS, Job
+from tfdeploy.operations.broadcast.data_set import DataSet
+from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data_sets
 from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.sync import Synced, send_data
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 
@@ -106,12 +107,11 @@ def _find(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> di
 def _make(
     fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe, there: Mapping[str, Environment], emit: Emit
 ) -> dict[str, Environment | TfdeployError]:
-    pins = agreed(there.values())
+    pins, began = agreed(there.values()), time.monotonic()
+    sent, lost = split(_send_wheels(fleet, hosts, job, recipe, emit))
 
     def one(session: Session) -> Environment:
-        began, sent, agent, host = time.monotonic(), Synced(""), session.agent(), session.host
-        if recipe.wheels is not None:
-            send_data(session, agent, job.name, WHEELS, recipe.wheels, sent, emit)
+        agent, host = session.agent(), session.host
         found = agent.call(ENV_STATE, _environment_args(host, job, recipe))
         made = not found.ready  # another setup may have made it during the wait for the lock
         if made:
@@ -119,9 +119,15 @@ def _make(
             found = _install(agent, host, {**_environment_args(host, job, recipe), **_recipe_args(recipe), "pins": known}, emit)
         seconds = time.monotonic() - began
         emit_host(emit, host.name, "ready", f"{_count(found)} by {found.by} in {seconds:.1f} s")
-        return _environment(found, made=made, seconds=seconds, bytes_sent=sent.bytes_sent)
+        return _environment(found, made=made, seconds=seconds, bytes_sent=sent[host.name].received_bytes)
 
-    return fleet.each(hosts, one)
+    return {**lost, **fleet.each(tuple(host for host in hosts if host.name in sent), one)}
+
+
+def _send_wheels(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe, emit: Emit) -> dict[str, Outcome]:
+    if recipe.wheels is None:
+        return {host.name: DataSent() for host in hosts}
+    return send_data_sets(fleet, hosts, job.name, {WHEELS: DataSet(recipe.wheels)}, emit)
 
 
 def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:

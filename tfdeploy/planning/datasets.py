@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tfdeploy.agent import layout
+from tfdeploy.errors import UsageError
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
+from tfdeploy.model.part_names import part_variable, parts_variable
+from tfdeploy.model.plan import PartPlan, Plan
+from tfdeploy.planning.cluster.placement import Seat
 
 
 def places(job: Job, file_data: frozenset[str]) -> dict[str, str]:
     """name -> path below the job's folder: data/digits, or data/iris/iris.csv when the source is one file."""
     return {
-        name: posixpath.join("data", name, posixpath.basename(source)) if name in file_data else posixpath.join("data", name)
+        name: posixpath.join("data", name, posixpath.basename(source.path)) if name in file_data else posixpath.join("data", name)
         for name, source in job.data.items()
     }
 
@@ -20,10 +27,65 @@ def links(job: Job) -> dict[str, str]:
     """path in the code -> name, for the data whose source lies inside the code: left out there and linked back."""
     root = job.code.rstrip("/") + "/"
     return {
-        source[len(root) :].rstrip("/"): name
+        source.path[len(root) :].rstrip("/"): name
         for name, source in job.data.items()
-        if source.startswith(root) and source.rstrip("/") != root.rstrip("/")
+        if source.from_host is None and source.path.startswith(root) and source.path.rstrip("/") != root.rstrip("/")
     }
+
+
+def splits(job: Job) -> tuple[str, ...]:
+    """The data sets of which each worker gets a part."""
+    return tuple(name for name, source in job.data.items() if source.split == "worker")
+
+
+def check_splits(job: Job) -> None:
+    """Whether the mode has workers that could get parts. Raises UsageError."""
+    for name in splits(job):
+        if job.mode is None:
+            what, hint = "which mode? It says which workers there are", "`mode: async` in the job file"
+        elif rules(job.mode).single or "worker" not in rules(job.mode).takes:
+            what, hint = (
+                f"mode {job.mode} has no workers that could get parts of it",
+                "remove `split: worker`, or take another mode",
+            )
+        else:
+            continue
+        raise UsageError(f"data set {name} goes to the workers in parts: {what}", where=job.places.get(f"data.{name}"), next=hint)
+
+
+def of_task(job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str) -> dict[str, str]:
+    """The values of {data.NAME} that are a task's own: its part, or an empty folder."""
+    found = {}
+    for name in splits(job):
+        if seat.role != "worker" and job.data[name].others == "all":
+            continue
+        part = str(seat.index) if seat.role == "worker" else layout.NO_PART
+        _, _, file = data[name].removeprefix("data/").partition("/")
+        found[f"data.{name}"] = posixpath.join(layout.parts_dir(workdir, job.name, run, seat.host, name), part, file).rstrip("/")
+    return found
+
+
+def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
+    """Which part a worker has, and of how many."""
+    if seat.role != "worker":
+        return {}
+    named = ((part_variable(name), parts_variable(name)) for name in splits(job))
+    return {name: value for part, parts in named for name, value in ((part, str(seat.index)), (parts, str(workers)))}
+
+
+def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
+    """Data set -> its parts, by number; what is in them is not known yet."""
+    parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
+    return dict.fromkeys(splits(job), parts)
+
+
+def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
+    """With the files and bytes of each part, by data set."""
+    parts = {
+        name: tuple(replace(part, files=files, bytes=size) for part, (files, size) in zip(parts, sizes[name], strict=True))
+        for name, parts in plan.parts.items()
+    }
+    return replace(plan, parts=parts)
 
 
 def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:

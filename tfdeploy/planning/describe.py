@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfdeploy.model.modes import RULES
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.plan import PartPlan, Plan
+from tfdeploy.model.units import in_bytes
 from tfdeploy.planning.program import interpreters
 
 _SHOWN = 6
@@ -41,8 +42,27 @@ def describe(plan: Plan) -> Description:
         ),
         rows=tuple((task.task, task.host, task.address or "-", gpus_words(task.gpus), task.why) for task in plan.tasks),
         commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
-        notes=plan.notes,
+        notes=(*plan.notes, *_parts(plan)),
     )
+
+
+def _parts(plan: Plan) -> Iterator[str]:
+    """What each worker gets of the data sets in parts."""
+    for name, parts in plan.parts.items():
+        if any(part.files is None for part in parts):
+            yield f"data {name}: each of {len(parts)} workers takes the part that its host has (--no-sync)"
+            continue
+        shown = [f"{part.task} on {part.host} {_files(part)}" for part in parts[:_SHOWN]]
+        more = f"; and {len(parts) - _SHOWN} more, the largest {_files(max(parts, key=_size))}" if len(parts) > _SHOWN else ""
+        yield f"data {name} goes in {len(parts)} parts: {'; '.join(shown)}{more}"
+
+
+def _size(part: PartPlan) -> int:
+    return part.bytes or 0
+
+
+def _files(part: PartPlan) -> str:
+    return f"{part.files} file{'s' if part.files != 1 else ''}, {in_bytes(_size(part))}"
 
 
 def _ends_with(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.model.modes import rules
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_value, pack_values, texts_of
 
 
@@ -48,6 +48,7 @@ def _part(
         tasks=[_spec(plan, host, task, texts) for task in tasks],
         keep=list(plan.keep),
         links=dict(plan.links),
+        parts={name: [len(parts), *_of_host(parts, host.host)] for name, parts in plan.parts.items()},
         finish_grace_s=plan.finish_grace_s,
         stop_grace_s=plan.stop_grace_s,
         restart_max=plan.restart_max,
@@ -59,6 +60,10 @@ def _part(
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
     )
+
+
+def _of_host(parts: tuple[PartPlan, ...], host: str) -> list[int]:
+    return [number for number, part in enumerate(parts) if part.host == host]
 
 
 def _peer(task: TaskPlan, own_port: bool) -> wire.Peer:

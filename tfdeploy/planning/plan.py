@@ -6,7 +6,7 @@ Opens no file and no socket, reads no clock and no environment: run id and time 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from tfdeploy.errors import Refused
@@ -119,6 +119,7 @@ def make_plan(
     """
     inputs = _Inputs(inventory, job, checks.mode(job), facts, sources, options, run)
     checks.command(job)
+    datasets.check_splits(job)
     placed = _place(inputs)
     read = _read_program(inputs, placed)
     laid = _lay_out(inputs, placed)
@@ -260,6 +261,7 @@ def _assemble(
         flags_appended=tuple(flag.name for flag in commands.added.flags),
         data=commands.data,
         links=read.links,
+        parts=datasets.part_plans(job, placed.seats),
         resume=keep.resume(job, inputs.facts[resume_point.host]),
         keep_from=resume_point.copied_from,
         restart=restarts.summary(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),
@@ -299,6 +301,14 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[st
     requested = role_requests(inventory, job, options)
     checks.roles(inventory, job, options, requested)
     return requested
+
+
+def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> tuple[Seat, ...]:
+    """Where a launch without options would place the tasks if all GPUs were free. Raises what `make_plan` raises of it."""
+    datasets.check_splits(job)
+    requested = requested_roles(inventory, job, Options())
+    idle = {name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus)) for name, each in facts.items()}
+    return keep.seat_tasks(requested, _probed(inventory, checks.mode(job), idle), idle, job, Options(ignore_keep=True))[0]
 
 
 def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:

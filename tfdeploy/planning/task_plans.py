@@ -40,7 +40,9 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     values = {
         **command_line.values(layout, seat, job.mode, shared.run),
         **datasets.placeholders(job, shared.data, facts.workdir),
+        **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
     }
+    own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
     argv = command_line.argv(job, facts, values, shared.added)
     return TaskPlan(
         task=seat.task,
@@ -51,7 +53,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout, values, shared.chosen),
+        env=environment.environment(job, seat, layout, values, {**shared.chosen, **own}),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

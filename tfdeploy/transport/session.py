@@ -59,7 +59,8 @@ class SshSession:
             if self._agent is None or self._agent.lost:
                 channel = self._open()
                 key = getattr(self.connection.transport, "login_key", "")
-                agent = FramedChannel(channel, self.host.name, self.fences, {**self.by, "key": key} if self.by else None)
+                by = {**self.by, "key": key} if self.by else None
+                agent = FramedChannel(channel, self.host.name, self.fences, by, self.host.bwlimit or 0)
                 try:
                     agent.open(self.host.workdir, self.host.python)
                 except _BROKEN as error:

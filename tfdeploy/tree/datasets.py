@@ -64,12 +64,18 @@ def read_data(path: Path) -> DataListing:
         raise Refused(str(error.strerror), where=str(error.filename), next="move it out of the data set") from error
     except OSError as error:
         raise Refused(f"the data set cannot be read: {error.strerror}", where=source, next="make it readable for you") from error
+    return listed(source, is_folder, rows, stamp.hexdigest())
+
+
+def listed(source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None) -> DataListing:
+    """`host`: where it lies; None: on this machine. Raises Refused: empty."""
     if not rows.files:
-        raise Refused("the data set holds no file to send", where=source, next="correct `data:` in the job file")
-    return DataListing(source, is_folder, rows, rows.digest(), rows.attributes(), _warnings(source, rows), stamp.hexdigest())
+        where = source if host is None else f"{host}:{source}"
+        raise Refused("the data set holds no file to send", where=where, next="correct `data:` in the job file")
+    top = os.path.realpath(source) if host is None else source
+    return DataListing(source, is_folder, rows, rows.digest(), rows.attributes(), _warnings(top, rows), stamp)
 
 
-def _warnings(source: str, rows: Listing) -> tuple[str, ...]:
-    top = os.path.realpath(source)
+def _warnings(top: str, rows: Listing) -> tuple[str, ...]:
     links = ((os.fsdecode(row.path), os.fsdecode(row.target)) for row in rows if row.target)
     return tuple(f"{path} is a link out of the data set (to {target})" for path, target in links if leads_out(top, path, target))

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
+from tfdeploy.model.units import in_bytes
 
-def in_bytes(count: float) -> str:
-    """'999 B', '1.2 MB', '12 GB': decimal units, as disks and networks count."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
-        count /= 1000
-        if count < 999.5 or unit == "TB":
-            break
-    return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
+__all__ = ["count", "figure", "in_bytes", "in_seconds"]
 
 
 def in_seconds(seconds: float) -> str:

@@ -13,8 +13,17 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from tfdeploy.model.deaths import Death
-from tfdeploy.model.events import Event, HostFields, NoteFields, RunFields, StepFields, TaskFields, TransferFields
-from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.model.events import (
+    BroadcastFields,
+    Event,
+    HostFields,
+    NoteFields,
+    RunFields,
+    StepFields,
+    TaskFields,
+    TransferFields,
+)
+from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
 
@@ -117,6 +126,19 @@ def _transfer(event: Event, data: TransferFields, verbose: bool) -> tuple[str, s
     return f"{what} {in_bytes(sent)} {done}", ""
 
 
+def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> tuple[str, str]:
+    """'data digits: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9 MB/s'"""
+    if data["state"] != "done":
+        return "", ""
+    total, seconds, slowest = data.get("total_bytes", 0), data.get("seconds", 0.0), data.get("slowest")
+    rate = f" ({in_bytes(total / seconds)}/s)" if seconds else ""
+    text = f"{data['what']}: {in_bytes(total)} to {count(data.get('hosts', 0), 'host')} in {in_seconds(seconds)}{rate}"
+    if slowest is not None:
+        parents = " and ".join(parent or "here" for parent in slowest["parents"])
+        text += f"; the slowest link ({slowest['host']} from {parents}) allows {in_bytes(slowest['rate'])}/s"
+    return text, ""
+
+
 def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
     state, task, host = data.get("state"), event.task or data.get("task") or "?", event.host or data.get("host") or "?"
     again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
@@ -156,6 +178,7 @@ _FORMATTERS: dict[str, _Formatter] = {
     "step": _step,
     "host": _host,
     "transfer": _transfer,
+    "broadcast": _broadcast,
     "task": _task,
     "run": _run,
     "note": _note,

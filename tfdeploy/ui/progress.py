@@ -1,22 +1,25 @@
-"""The progress of a sync: on a terminal a bar per host and one for all hosts, elsewhere one line per host.
+"""The progress of a sync: on a terminal who feeds whom, a bar per host and one for all; elsewhere a line now and then.
 
-Events come from any thread; only rich's refresh thread draws, at most 8 times a second.
+Events come from any thread; only rich's refresh thread draws, at most 4 times a second. Where there are more hosts than rows,
+those that failed, stand still or are slow are shown, and the others counted.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.events import Event
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.progress import HostProgress, RunProgress
 from tfdeploy.model.transfers import all_of
-from tfdeploy.ui.amounts import in_bytes, in_seconds
+from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, column, fit
+from tfdeploy.ui.feeding import Feeding
 from tfdeploy.ui.plain import PlainView, event_words
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, terminal_of
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _BAR = 24
+_PLAIN_S = 20.0  # between two plain lines
 _GONE = (OSError, SystemExit)  # the terminal was closed; rich makes SystemExit of a broken pipe
 
 
@@ -36,11 +40,15 @@ class SyncView:
         self.progress = RunProgress()
         self._lock = threading.Lock()
         self._plain = PlainView(self.terminal, quiet=quiet, verbose=verbose)
+        self._told_at = 0.0
         self._bars = None if quiet or self.terminal.width is None else _Bars(self)
 
     def __call__(self, event: Event) -> None:
         with self._lock:
             self.progress.apply(event)
+            said = self._now_and_then(event) if self._bars is None else None
+        if said is not None:
+            self._plain(said)
         if self._bars is None or event.kind not in ("transfer", "step"):
             text, style = event_words(event, verbose=self._plain.verbose)
             if self._bars is None:
@@ -49,18 +57,47 @@ class SyncView:
                 self._bars.print_line(text, style)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """A row per host, active ones first, as many as fit; the last row is the sum."""
+        """Who feeds whom, a row per host, as many as fit, then what is counted; the last row is the sum."""
         with self._lock:
             hosts = [host for host in self.progress.hosts.values() if host.transfers]
             done = sum(host.synced for host in self.progress.hosts.values())
-            hosts.sort(key=_is_done)
-            shown = hosts[: max(0, height - 2)]
-            rows = [_host_row(host, width) for host in shown]
+            feeding = Feeding(self.progress)
+            hosts.sort(
+                key=lambda host: (not (feeding.marks(host.host) or _has_failed(host)), _is_done(host), feeding.order(host.host))
+            )
+            trees = feeding.trees(width, max(1, (height - 2) // 3))
+            room = max(0, height - 2 - len(trees))
+            shown = hosts if len(hosts) <= room else hosts[: max(0, room - 1)]
+            rows = [fit([Span(line, "dim")], width) for line in trees]
+            rows += [_host_row(host, width, feeding) for host in shown]
+            if len(shown) < len(hosts) and room:
+                rows.append(_counted_row(hosts[len(shown) :], width))
             moving = [transfer for host in hosts for transfer in host.transfers.values()]
             if moving:
                 words = f"{done} of {len(self.progress.hosts)} hosts done" if self.progress.hosts else ""
                 rows.append(_bar_row("all", all_of(moving), width, words))
             return rows
+
+    def _now_and_then(self, event: Event) -> Event | None:
+        """A note of how far all are, where none was made for some time."""
+        if event.kind != "transfer" or event.data.get("state") != "moving":
+            self._told_at = self._told_at or event.time
+            return None
+        if event.time - self._told_at < _PLAIN_S:
+            return None
+        self._told_at = event.time
+        return Event("note", event.time, data={"level": "info", "text": ", ".join(self._summary(event.data["what"]))})
+
+    def _summary(self, what: str) -> Iterator[str]:
+        """'data digits: 1.2 GB of 4.1 GB on 16 hosts', '91 MB/s', '32 s left', 'slow: n3'"""
+        hosts = [host for host in self.progress.hosts.values() if what in host.transfers]
+        sent, total, rate, left_s = all_of(host.transfers[what] for host in hosts)
+        yield f"{what}: {in_bytes(sent)} of {in_bytes(total)} on {count(len(hosts), 'host')}"
+        yield from _pace(rate, left_s)
+        fields = self.progress.broadcasts.get(what)
+        for word, names in (("slow", fields["slow"]), ("stuck", fields["stuck"])) if fields else ():
+            if names:
+                yield f"{word}: {fold_names(names)}"
 
     def __enter__(self) -> SyncView:
         if self._bars:
@@ -85,7 +122,7 @@ class _Bars:
         color = None if view.terminal.color else "never"
         self.console = Console(file=view.terminal.stream, no_color=color is not None, highlight=False)
         self.live = Live(
-            self, console=self.console, refresh_per_second=8, transient=True, redirect_stdout=False, redirect_stderr=False
+            self, console=self.console, refresh_per_second=4, transient=True, redirect_stdout=False, redirect_stderr=False
         )
 
     def print_line(self, text: str, style: str) -> None:
@@ -100,20 +137,42 @@ class _Bars:
         yield from Picture(self.view.rows(options.max_width, console.height)).__rich_console__(console, options)
 
 
+def _has_failed(host: HostProgress) -> bool:
+    return host.state in ("unreachable", "failed") or any(transfer.state == "failed" for transfer in host.transfers.values())
+
+
 def _is_done(host: HostProgress) -> bool:
     return not any(transfer.active for transfer in host.transfers.values())
 
 
-def _host_row(host: HostProgress, width: int) -> Row:
-    if host.state in ("unreachable", "failed"):
-        return fit([Span(column(clean(host.host), 12)), Span(f" {host.state}", "bold red")], width)
+def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
+    if _has_failed(host):
+        word = host.state if host.state == "unreachable" else "failed"
+        return fit([Span(column(clean(host.host), 12)), Span(f" {word}", "bold red")], width)
     active = [transfer for transfer in host.transfers.values() if transfer.active]
     if not active:
         return _bar_row(clean(host.host), all_of(host.transfers.values()), width, "done" if host.synced else "checking")
-    return _bar_row(clean(host.host), all_of(active), width, ", ".join(clean(transfer.what, 40) for transfer in active))
+    words = [clean(transfer.what, 40) for transfer in active]
+    words += [f"from {parent}" for parent in feeding.parents(host.host)]
+    return _bar_row(clean(host.host), all_of(active), width, ", ".join(words), ", ".join(feeding.marks(host.host)))
 
 
-def _bar_row(name: str, figures: tuple[int, int, float | None, float | None], width: int, words: str) -> Row:
+def _counted_row(hosts: list[HostProgress], width: int) -> Row:
+    """'9 more       3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'"""
+    active = [all_of(transfer for transfer in host.transfers.values() if transfer.active) for host in hosts if not _is_done(host)]
+    done = len(hosts) - len(active)
+    words = [f"{done} done"] if done else []
+    words += [_span([figures[0] for figures in active], "")] if active else []
+    words += [_span(rates, "/s")] if (rates := [figures[2] for figures in active if figures[2]]) else []
+    return fit([Span(column(f"{len(hosts):,} more", 12), "bold"), Span(f" {', '.join(words)}", "dim")], width)
+
+
+def _span(figures: Sequence[float], unit: str) -> str:
+    least, most = in_bytes(min(figures)) + unit, in_bytes(max(figures)) + unit
+    return least if least == most else f"{least} to {most}"
+
+
+def _bar_row(name: str, figures: tuple[int, int, float | None, float | None], width: int, words: str, mark: str = "") -> Row:
     """'n2   [######......] 12 MB of 60 MB, 5.0 MB/s, 9.6 s left  code', as much of it as fits."""
     sent, total, rate, left_s = figures
     full = round(_BAR * sent / total) if total else _BAR
@@ -122,11 +181,11 @@ def _bar_row(name: str, figures: tuple[int, int, float | None, float | None], wi
         row += [Span("#" * full, "green"), Span("." * (_BAR - full) + " ", "dim")]
     else:
         row.append(Span(f"{100 * sent // total if total else 100:3} % "))
-    return fit([*row, Span(", ".join(_amounts(sent, total, rate, left_s))), Span(f"  {words}", "dim")], width)
+    row.append(Span(", ".join([f"{in_bytes(sent)} of {in_bytes(total)}", *_pace(rate, left_s)])))
+    return fit([*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {words}", "dim")], width)
 
 
-def _amounts(sent: int, total: int, rate: float | None, left_s: float | None) -> Iterator[str]:
-    yield f"{in_bytes(sent)} of {in_bytes(total)}"
+def _pace(rate: float | None, left_s: float | None) -> Iterator[str]:
     if rate:
         yield f"{in_bytes(rate)}/s"
     if left_s is not None:

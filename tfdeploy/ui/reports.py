@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.words import outcome_words
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
 from tfdeploy.ui.terminal import Terminal
 
 if TYPE_CHECKING:
-    from tfdeploy.model.rows import ExecRow, FetchRow, RunRow, StopRow, SyncRow
+    from tfdeploy.model.rows import ExecRow, ExpectedRow, FetchRow, RunRow, StopRow, SyncRow
     from tfdeploy.model.status import RunView
     from tfdeploy.model.taskview import TaskView
 
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
+MOST_FEED_LINES = 12  # of one stripe
 _NARROWEST = 20  # columns for the text beside a label
 
 
@@ -103,6 +105,30 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     show_rows(terminal, ["host", "sync", "sent", "took", ""], rows)
     if same:
         _write_line(terminal, f"{fold_names(same)}: ", "had everything already", "")
+
+
+def show_forecast(terminal: Terminal, hosts: Sequence[SyncRow], broadcasts: Sequence[ExpectedRow]) -> None:
+    """What a sync would send: a row per host, then who would feed whom."""
+    same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
+    rows = [
+        (h["host"], in_bytes(h["bytes_sent"]) if h["ok"] else "failed", _source(h["from"]) or "here", _error(h))
+        for h in hosts
+        if h["host"] not in same
+    ]
+    show_rows(terminal, ["host", "would get", "from", ""], rows)
+    if same:
+        _write_line(terminal, f"{fold_names(same)}: ", "would get nothing", "")
+    for each in broadcasts:
+        _write_line(terminal, f"{clean(each['what'])}: ", f"{in_bytes(each['bytes'])} to {count(each['hosts'], 'host')}", "")
+        for stripe in range(each["stripes"]):
+            feeds = [(_source(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe]
+            for line in feed_tree(feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES):
+                _write_line(terminal, "  ", line, "")
+
+
+def _source(name: str | None) -> str:
+    """An empty name stands for this machine."""
+    return "" if name in (None, "control") else str(name)
 
 
 def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:

@@ -14,10 +14,12 @@ import pytest
 from support.agent.broadcasting import Members, members
 from support.agent.certificates import make_certs
 from support.waiting import wait_for
+from tfdeploy.agent.broadcast import piece_files
 from tfdeploy.agent.broadcast.holdings import WrongSum
-from tfdeploy.agent.broadcast.limit import BURST_S, Limit
+from tfdeploy.agent.broadcast.piece_files import read_extent
+from tfdeploy.agent.limit import BURST_S, Limit
 from tfdeploy.agent.mesh import handshake_gate, tls
-from tfdeploy.agent.pieces import PIECE_BYTES
+from tfdeploy.agent.pieces import PIECE_BYTES, Extent
 
 WITHIN_S = 20.0
 NOISE = random.Random(7)
@@ -107,6 +109,24 @@ def test_a_file_that_only_seems_right_is_received_after_all(tmp_path: Path) -> N
         assert (tmp_path / "n2" / "new" / "big").read_bytes() == CONTENT["big"]
         assert (tmp_path / "n2" / "old" / "big").read_bytes() == other  # untouched until it is put in place
         assert world.members["n2"].holdings.received_bytes <= PIECE_BYTES
+
+
+def test_a_file_that_is_all_new_is_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = {"large": NOISE.randbytes(300 * PIECE_BYTES)}
+    with members(tmp_path, CONTENT, "n1") as world:
+        world.begin("n1", old=old)
+        world.feed("n1", "here")
+        world.roots()
+        read: list[bytes] = []
+
+        def counted(place: bytes, extent: Extent) -> bytes:
+            read.append(place)
+            return read_extent(place, extent)
+
+        monkeypatch.setattr(piece_files, "read_extent", counted)
+        world.send("n1")
+        assert world.received("n1") == CONTENT
+        assert 0 < sum(place.endswith(b"old/large") for place in read) <= 2 * 4  # in two segments
 
 
 def test_what_an_older_file_has_at_the_same_place_is_not_sent(tmp_path: Path) -> None:

@@ -171,6 +171,8 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     asked(host, "broadcast.roots", id="b", first=0, roots=[pieces.root_of(leaf).hex()])
     assert asked(host, "broadcast.leaves", leaf, id="b", segment=0) == {"wanted": "1"}
     asked(host, "broadcast.put", b"1234", id="b", segment=0, index=0)
+    assert asked(host, "broadcast.sums", id="b", segment=0) == {"leaves": leaf.hex()}
+    asked(host, "broadcast.read", id="b", segment=0, index=0)
     join.join()
     assert asked(host, "data.commit", staged=True, **which)["ok"]
 

@@ -52,7 +52,7 @@ class Members:
                 sparse=path in self.sparse,
                 lacking=not has,
                 half=(new / path).exists(),
-                old=path in there,
+                old=len(there.get(path, b"")),
             )
             for path, text in self.content.items()
         ]

@@ -17,14 +17,17 @@ from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.check import host_rows, link_rows
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import DataSource, Job
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.audit import Subject, audit
+from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.broadcast.held_source import HeldSource
+from tfdeploy.operations.broadcast.named_files import listing_of
+from tfdeploy.operations.broadcast.origin import look_at
 from tfdeploy.operations.check import Preflight, check
-from tfdeploy.operations.copy.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.find_run import find_runs, hosts_of
@@ -34,9 +37,9 @@ from tfdeploy.operations.launching.rollback import roll_back
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.runs import list_runs
+from tfdeploy.operations.shipment import read_shipment
 from tfdeploy.operations.status import status
 from tfdeploy.operations.stop import stop
-from tfdeploy.operations.sync import read_shipment
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
@@ -45,6 +48,7 @@ from tfdeploy.operations.watch.resume import resume
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.store.runs import RunStore
+from tfdeploy.transport.protocols import Session
 from tfdeploy.tree.earlier import Earlier
 from tfdeploy.ui.checks import show_checks
 from tfdeploy.ui.terminal import Terminal
@@ -133,6 +137,17 @@ def spreads(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return alone(lambda: copy_keep(fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody))
 
 
+def holds(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    """Each as the source of a broadcast of a.txt."""
+
+    def ask(session: Session) -> bytes:
+        source = HeldSource(session, "b1", listing_of([("a.txt", len(FILES["a.txt"]), 1)]), [0])
+        source.sum_next()
+        return source.piece(0, 0, source.cut.segment(0)[0])
+
+    return fleet.each(hosts_of(PLAN), ask)
+
+
 def alone(act: Callable[[], Any]) -> dict[str, Any]:
     """For what is done on all hosts or fails."""
     try:
@@ -208,6 +223,21 @@ def asks(verb: str) -> Doing:
     return lambda fleet, here, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
 
 
+def looks_at_data(fleet: Any, here: Path, job: Job) -> Any:
+    def look(host: Any) -> object:
+        try:
+            return look_at(fleet, host, "/data").digest
+        except TfdeployError as error:
+            return error
+
+    return {host.name: look(host) for host in hosts_of(PLAN)}
+
+
+def drains(verb: str) -> Doing:
+    flow: Any = ANSWERS[verb]
+    return lambda fleet, here, job: fleet.each(hosts_of(PLAN), lambda session: list(session.agent().stream(flow)))
+
+
 DOINGS: dict[str, tuple[Doing, ...]] = {
     "audit": (audits,),
     "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
@@ -227,6 +257,10 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "data.commit": (syncs,),
     "data.lack": (syncs,),
     "broadcast.join": (syncs,),
+    "broadcast.lend": (drains("broadcast.lend"),),
+    "broadcast.read": (drains("broadcast.read"), holds),
+    "data.look": (looks_at_data,),
+    "broadcast.sums": (holds,),
     "keep.begin": (spreads,),
     "keep.place": (spreads,),
     "fetch.list": (looks, fetches("keep"), fetches("files"), spreads),
@@ -264,5 +298,5 @@ def small_job(tmp_path: Path) -> Job:
     (code / "secret").write_text("key")
     (code / "requirements.txt").write_text("numpy\n")
     wanted = str(code / "requirements.txt")
-    data_sets = {"digits": str(data)}
+    data_sets = {"digits": DataSource(path=str(data))}
     return Job(name=JOB, mode="async", code=str(code), command=("python", "a.txt"), data=data_sets, setup_requirements=wanted)

@@ -9,6 +9,8 @@ import zlib
 from typing import Any, NamedTuple
 
 from tfdeploy.agent import frames, wire
+from tfdeploy.agent.listing import Listing, Row
+from tfdeploy.agent.pieces import leaf_of
 from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.planform import plan_to_file
@@ -75,6 +77,9 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
     flows = {
         "run.plan": _plan,
         "broadcast.join": _join,
+        "broadcast.lend": _join,
+        "broadcast.read": lambda host, args: Said([({"index": 0}, FILES["a.txt"])], {}),
+        "data.look": _look,
         "run.watch": _watch,
         "logs": _logs,
         "fetch.list": _list,
@@ -149,6 +154,14 @@ def _plan(host: str, args: dict[str, Any]) -> Said:
 
 def _join(host: str, _: Any) -> Said:
     return Said([({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8})
+
+
+def _look(host: str, _: Any) -> Said:
+    rows = Listing()
+    rows.add(Row(path=b"", kind="d", size=0, mtime_ns=1, mode=0o755, target=b"", same_as=-1, allocated=0))
+    rows.add(Row(path=b"a.txt", kind="f", size=4, mtime_ns=1, mode=0o644, target=b"", same_as=-1, allocated=4))
+    packed = rows.pack()
+    return Said([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
 
 
 def _watch(host: str, _: Any) -> Said:
@@ -280,6 +293,7 @@ def _hello(host: str, _: Any) -> dict[str, Any]:
 
 
 _LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()  # rows 1 and 3 of the folder, a.txt, sub, sub/b.txt
+_NO_PARTS = base64.b64encode(zlib.compress(b"\xff" * 4)).decode()
 _STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 _VALUES: dict[str, Any] = {
     "hello": _hello,
@@ -297,6 +311,8 @@ _VALUES: dict[str, Any] = {
     "broadcast.join": lambda host, args: Said(
         [({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8}
     ),
+    "broadcast.sums": lambda host, args: {"leaves": leaf_of(FILES["a.txt"]).hex()},
+    "data.held": lambda host, args: {"held": _LACKING, "parts": _NO_PARTS, "folder_id": host},
     "broadcast.leaves": lambda host, args: {"wanted": "3"},
     "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},
     "data.commit": lambda host, args: {"digest": args.get("digest", ""), "ok": True},

@@ -181,7 +181,7 @@ class LyingChannel(FramedChannel):
     """The real channel to one host. `seeds` says which requests are answered dishonestly, and how."""
 
     def __init__(self, host: str, seeds: Callable[[str], Seed]) -> None:
-        wire_there: Any = SimpleNamespace(close=lambda: None)
+        wire_there: Any = SimpleNamespace(close=lambda: None, out_window_size=0)
         super().__init__(wire_there, host)
         self._reader: Any = SimpleNamespace(wake=lambda: None)
         self._frames = Frames()

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.config import check_command, find_job, load_job
+from tfdeploy.config import check_command, check_sources, find_job, load_job
 from tfdeploy.errors import ConfigError, UsageError
-from tfdeploy.model.job import DEFAULT_METRICS, Job, RoleRule
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import DEFAULT_METRICS, DataSource, Job, RoleRule
 
 CONTRACT = r"""
 name: digits
@@ -56,7 +57,11 @@ def test_the_contracts_example(load, tmp_path):
         command=("python", "train.py", "--data={data.digits}", "--steps=2000", "--lr", "0.10", "{keep.out/models}"),
         code=here,
         inventory=f"{here}/inventories/lab.yaml",
-        data={"digits": f"{here}/data/digits", "home": "/home/me/big", "abs": "/srv/one.npz"},
+        data={
+            "digits": DataSource(path=f"{here}/data/digits"),
+            "home": DataSource(path="/home/me/big"),
+            "abs": DataSource(path="/srv/one.npz"),
+        },
         keep=("checkpoints", "out/models"),
         flags="auto",
         compat="v1",
@@ -147,6 +152,28 @@ REFUSED = {
     "data: {../x: a}": ("'../x' is not a name", "data.../x", "data:"),
     "data: {x: -a}": ("does not begin with -", "data.x", None),
     "data: {x: }": ("x must be text", "data.x", None),
+    "data: {x: {}}": ("neither `path` nor `from`", "data.x", "{path: ./images}"),
+    "data: {x: {path: a, from: n1:/b}}": ("both `path` and `from`", "data.x", "one of them"),
+    "data: {x: {pth: a}}": ("unknown key 'pth'", "data.x.pth", "did you mean path?"),
+    "data: {x: {from: /b}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
+    "data: {x: {from: n1:b}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
+    "data: {x: {from: n1:~/b}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
+    "data: {x: {from: n1:/a/../b}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
+    "data: {x: {from: -n1:/b}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
+    "data: {x: {from: n1:/}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
+    "data: {x: {path: -a}}": ("does not begin with -", "data.x.path", None),
+    "data: {x: {path: a, split: workers}}": ("split must be none | worker", "data.x.split", "did you mean worker?"),
+    "data: {x: {path: a, split: worker, others: some}}": ("others must be none | all", "data.x.others", "one of"),
+    "data: {x: {path: a, others: all}}": ("about a set in parts", "data.x.others", "split: worker"),
+    "data: {x: {path: a, via: scp}}": ("via must be auto | rsync", "data.x.via", "one of"),
+    "data: {x: {from: n1:/b, via: rsync}}": ("not with `from`", "data.x.via", "remove"),
+    "data: {x: {path: a, split: worker, via: rsync}}": ("not with `split`", "data.x.via", "remove"),
+    "data: {x.y: {path: a, split: worker}, x-y: {path: b, split: worker}}": (
+        "both set TFDEPLOY_DATA_X_Y_PART",
+        "data.x-y",
+        "name",
+    ),
+    "data: {x: {path: ., split: worker}}": ("data set x is the code folder itself", "data.x", "in it"),
     "data: {x: .}": ("data set x is the code folder itself", "data.x", "in it"),
     "keep: checkpoints": ("keep must be a list", "keep", "[checkpoints]"),
     "keep: [/tmp/x]": ("'/tmp/x' is not a folder inside the code", "keep[0]", "[checkpoints]"),
@@ -171,6 +198,7 @@ REFUSED = {
     "env: {CUDA_VISIBLE_DEVICES: 0}": ("is set by tfdeploy", "env.CUDA_VISIBLE_DEVICES", None),
     "env: {CUDA_DEVICE_ORDER: x}": ("is set by tfdeploy", "env.CUDA_DEVICE_ORDER", None),
     "env: {PYTHONUNBUFFERED: 0}": ("is set by tfdeploy", "env.PYTHONUNBUFFERED", None),
+    "env: {TFDEPLOY_DATA_X_PART: 0}": ("is set by tfdeploy", "env.TFDEPLOY_DATA_X_PART", "--dry-run"),
     "env: {no_proxy: a}": ("is set by tfdeploy", "env.no_proxy", None),
     "env: {no_grpc_proxy: a}": ("is set by tfdeploy", "env.no_grpc_proxy", None),
     "env: {TFDEPLOY_TASK_ANY: a}": ("is set by tfdeploy", "env.TFDEPLOY_TASK_ANY", None),
@@ -246,7 +274,28 @@ def test_a_folder_that_cannot_name_the_job(tmp_path):
 
 
 def test_a_data_set_beside_the_code_is_outside_it(load, tmp_path):
-    assert load("data: {x: ../x, y: ./a/../y}").data == {"x": str(tmp_path / "x"), "y": str(tmp_path / "job" / "y")}
+    data = load("data: {x: ../x, y: ./a/../y}").data
+    assert data == {"x": DataSource(path=str(tmp_path / "x")), "y": DataSource(path=str(tmp_path / "job" / "y"))}
+
+
+def test_a_data_set_as_a_mapping(load, tmp_path):
+    text = "data: {a: {path: ./x}, b: {path: ~/x, split: worker, others: all}, c: {from: n1:/srv//c/}, d: {path: x, via: rsync}}"
+    here = str(tmp_path / "job")
+    assert load(text).data == {
+        "a": DataSource(path=f"{here}/x"),
+        "b": DataSource(path="/home/me/x", split="worker", others="all"),
+        "c": DataSource(path="/srv/c", from_host="n1"),
+        "d": DataSource(path=f"{here}/x", via="rsync"),
+    }
+
+
+def test_a_data_set_from_a_host_that_the_inventory_lacks_is_refused(load):
+    job = load("data:\n  a: ./x\n  b: {from: gpu1:/srv/b, split: worker}\n")
+    check_sources(job, Inventory((Host(name="gpu1", address="192.0.2.1"),)))
+    with pytest.raises(ConfigError, match="data set b comes from gpu1") as caught:
+        check_sources(job, Inventory((Host(name="gpu01", address="192.0.2.1"), Host(name="n2", address="192.0.2.2"))))
+    assert (caught.value.exit_code, caught.value.where) == (2, "tfdeploy.yaml:3:data.b")
+    assert caught.value.next == "did you mean gpu01?"
 
 
 def test_a_data_set_reached_by_a_link_is_found_to_be_the_code(load, tmp_path):

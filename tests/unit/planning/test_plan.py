@@ -19,7 +19,7 @@ from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.hostplan import for_hosts, read_shown
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.job import DataSource, Job, RoleRule
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning import describe
@@ -222,7 +222,7 @@ def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
 
 
 def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
-    plan = make(keep=("checkpoints",), data={"digits": "/code/data/digits"}, stop_grace_s=3.0)
+    plan = make(keep=("checkpoints",), data={"digits": DataSource(path="/code/data/digits")}, stop_grace_s=3.0)
     parts = host_parts(plan, {"n2": 1.5})
     assert {name: [spec.task for spec in part.tasks] for name, part in parts.items()} == {
         "n1": ["ps:0"],

@@ -21,6 +21,18 @@ def event(kind: Any, host: str | None = None, task: str | None = None, **data: A
 SAID = {
     "[n2] code 1.2 MB sent": event("transfer", "n2", what="code", state="done", sent_bytes=1_200_000, total_bytes=1_200_000),
     "[n2] all there already, nothing sent": event("transfer", "n2", what="all", state="done", sent_bytes=0, total_bytes=0),
+    "data d: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9 MB/s": event(
+        "broadcast",
+        what="data d",
+        state="done",
+        hosts=16,
+        total_bytes=256_000_000,
+        seconds=45.0,
+        slowest={"host": "n3", "parents": ["n2"], "rate": 5_900_000.0},
+    ),
+    "data d: 5.0 MB to 1 host in 1.0 s (5.0 MB/s)": event(
+        "broadcast", what="data d", state="done", hosts=1, total_bytes=5_000_000, seconds=1.0, slowest=None
+    ),
     "worker:0@n2 running pid 4242": event("task", "n2", "worker:0", state="running", pid=4242),
     "worker:0@n2 succeeded": event("task", "n2", "worker:0", state="ended", outcome="succeeded", exit_code=0),
     "worker:0@n2 failed with exit code 3": event("task", "n2", "worker:0", state="ended", outcome="failed", exit_code=3),
@@ -48,6 +60,7 @@ UNSAID = [
     event("host", "n1", state="connected"),
     event("transfer", "n2", what="code", state="moving", sent_bytes=1, total_bytes=2),
     event("transfer", "n2", what="all", state="done", sent_bytes=5, total_bytes=5),
+    event("broadcast", what="data d", state="moving", stripes=1, feeds=[("", "n1", 0)], slow=[], stuck=[]),
     event("task", "n2", "worker:0", state="pending"),
     event("plan"),
 ]

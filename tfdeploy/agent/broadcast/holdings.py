@@ -9,7 +9,8 @@ import threading
 import time
 
 from tfdeploy.agent import pieces
-from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Set, Tuple
+from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Set, Tuple, Union
+from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.pieces import Piece, Pieces
 
@@ -25,7 +26,7 @@ class Ended(Exception):
 
 
 class Holdings:
-    def __init__(self, cut: Pieces, files: PieceFiles) -> None:
+    def __init__(self, cut: Pieces, files: Union[PieceFiles, OfferedFiles]) -> None:
         self.cut, self._files = cut, files
         self._changed = threading.Condition()
         self._roots: Dict[int, bytes] = {}
@@ -66,8 +67,11 @@ class Holdings:
         with self._changed:
             return sorted(self._roots)
 
-    def accept(self, segment: int, leaves: bytes, within_s: float) -> None:
-        """Leaves of a segment; then finds which of its pieces lie here already. Raises WrongSum, Ended, OSError."""
+    def accept(self, segment: int, leaves: bytes, within_s: float, *, own: bool = False) -> None:
+        """Leaves of a segment; then finds which of its pieces lie here already: all of them, where the leaves are its `own`.
+
+        Children may have the leaves before that: all members of a chain look at the same time. Raises WrongSum, Ended, OSError.
+        """
         if (
             pieces.root_of(leaves) != self.root(segment, within_s)
             or len(leaves) != self.cut.count_in(segment) * pieces.LEAF_BYTES
@@ -79,19 +83,18 @@ class Holdings:
             if segment in self._leaves:
                 return
             self._looking[segment] = True
+            self._leaves[segment] = leaves
+            self.known.append(segment)
+        self._tell()
         try:
-            found, count = 0, 0
-            for index, piece in enumerate(self.pieces_of(segment)):
-                if self._files.find(piece, pieces.leaf(leaves, index)):
-                    found |= 1 << index
-                    count += pieces.bytes_of(piece)
+            everything = (1 << self.cut.count_in(segment)) - 1
+            found = everything if own else self._files.find_in(self.pieces_of(segment), leaves)
             with self._changed:
                 for index in pieces.numbers_of(found):
-                    self._count(segment, index, pieces.bytes_of(self.pieces_of(segment)[index]))
-                self._leaves[segment] = leaves
-                self.known.append(segment)
-                self._have[segment] = found
-                self.have_bytes += count
+                    count = pieces.bytes_of(self.pieces_of(segment)[index])
+                    self._count(segment, index, count)
+                    self.have_bytes += count
+                self._have[segment] |= found
         finally:
             with self._changed:
                 self._looking[segment] = False
@@ -104,6 +107,10 @@ class Holdings:
             return b"".join([pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)])
         except OSError:
             return None
+
+    def knows(self, segment: int) -> bool:
+        """Whether its leaves are known: then its pieces were, or are, looked for."""
+        return segment in self._leaves
 
     def leaves(self, segment: int) -> bytes:
         return self._leaves[segment]

@@ -13,10 +13,10 @@ import threading
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Tuple
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
-from tfdeploy.agent.broadcast.limit import Limit
 from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host import sockets
+from tfdeploy.agent.limit import Limit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh.listener import MeshListener
 
@@ -92,13 +92,17 @@ class Member:
         self.reports.put((parent, word, why))
 
     def _look_here(self) -> None:
-        """It has all, by size and time: sums it itself, so that it can feed others. Reports a segment that differs."""
+        """It has all, by size and time: sums it itself, so that it can feed others. Reports a segment that differs. What it has
+        received was summed as it came."""
         segment = 0
         while self._alone and segment < self.holdings.cut.segments:
+            if self.holdings.knows(segment):
+                segment += 1
+                continue
             try:
                 self.holdings.root(segment, ROOT_S)
                 leaves = self.holdings.leaves_here(segment)
-                self.holdings.accept(segment, leaves or b"", ROOT_S)
+                self.holdings.accept(segment, leaves or b"", ROOT_S, own=True)
             except Ended:
                 return
             except (WrongSum, OSError) as error:

@@ -12,20 +12,21 @@ import shutil
 import threading
 
 from tfdeploy.agent import pieces
-from tfdeploy.agent.annotations import Callable, List, Optional
+from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Sequence, Set
 from tfdeploy.agent.broadcast.write_back import WriteBack
 from tfdeploy.agent.pieces import Extent, Piece
 
 _BLOCK = 4096
+_PROBES = 4  # pieces of a file in a segment that are compared first with the old file
 _ZEROS = bytes(_BLOCK)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Moved:
     """One file that the broadcast moves. `path`: relative. `lacking`: this host has to receive it. `half`: an earlier broadcast
-    left some of it in the staging folder; `old`: the data set has a file at that path."""
+    left some of it in the staging folder; `old`: bytes of the file that the data set has at that path."""
 
-    __slots__ = ("half", "lacking", "left", "mtime_ns", "old", "path", "size", "sparse")
+    __slots__ = ("half", "lacking", "mtime_ns", "old", "path", "size", "sparse")
 
     def __init__(
         self,
@@ -36,21 +37,30 @@ class Moved:
         sparse: bool = False,
         lacking: bool = True,
         half: bool = False,
-        old: bool = False,
+        old: int = 0,
     ) -> None:
         self.path, self.size, self.mtime_ns, self.sparse = path, size, mtime_ns, sparse
         self.lacking, self.half, self.old = lacking, half, old
-        self.left = size  # bytes whose pieces are not here yet
 
 
 class PieceFiles:
-    """`old`: the folder with the content of before; `new`: the staging folder. `make_room(bytes)` is called before so many bytes
-    are written, and may raise OSError."""
+    """`old`: the folder with the content of before; `new`: the staging folder; `placed`: folders to which files go from there
+    while this host still serves them. `make_room(bytes)` is called before so many bytes are written, and may raise OSError."""
 
-    def __init__(self, files: List[Moved], old: str, new: str, make_room: Callable[[int], None] = lambda count: None) -> None:
+    def __init__(
+        self,
+        files: Sequence[Moved],
+        old: str,
+        new: str,
+        make_room: Callable[[int], None] = lambda count: None,
+        placed: Sequence[str] = (),
+    ) -> None:
         self._files, self._make_room = files, make_room
         self._old, self._new = os.fsencode(old), os.fsencode(new)
+        self._placed = [os.fsencode(folder) for folder in placed]
         self._lock = threading.Lock()
+        self._left: Dict[int, int] = {}  # of files of which some pieces have come: bytes of the others
+        self._differing: Set[int] = set()  # files that seemed unchanged, and are not
         self._zero_leaf = pieces.zero_leaf()
         self._write_back = WriteBack()
 
@@ -59,12 +69,51 @@ class PieceFiles:
 
     def read(self, piece: Piece) -> bytes:
         """Raises OSError: also where a file is shorter than it should be."""
-        return b"".join([self._read(self._place(self._files[extent[0]]), extent) for extent in piece])
+        return b"".join([self._read_moved(self._moved(extent[0]), extent) for extent in piece])
 
-    def find(self, piece: Piece, leaf: bytes) -> bool:
+    def _read_moved(self, moved: Moved, extent: Extent) -> bytes:
+        folders = [self._new, *self._placed] if moved.lacking else [self._old]
+        for folder in folders[:-1]:
+            try:
+                return read_extent(os.path.join(folder, moved.path), extent)
+            except FileNotFoundError:
+                continue  # it was put in place
+        return read_extent(os.path.join(folders[-1], moved.path), extent)
+
+    def _moved(self, file: int) -> Moved:
+        moved = self._files[file]
+        if file in self._differing:
+            moved.lacking = moved.half = True
+        return moved
+
+    def find_in(self, segment: List[Piece], leaves: bytes) -> int:
+        """The bitmap of those whose content lies here now."""
+        new, found = self._changed_throughout(segment, leaves), 0
+        for index, piece in enumerate(segment):
+            if self.find(piece, pieces.leaf(leaves, index), in_old=piece[0][0] not in new):
+                found |= 1 << index
+        return found
+
+    def _changed_throughout(self, segment: List[Piece], leaves: bytes) -> Set[int]:
+        """Files of which some pieces, far apart, are all other than in the old file. The rest of it is not looked at: reading and
+        summing what is all new would hold up the first piece for all."""
+        of_file: Dict[int, List[int]] = {}
+        for index, piece in enumerate(segment):
+            moved = self._moved(piece[0][0])
+            if len(piece) == 1 and moved.lacking and moved.old:
+                of_file.setdefault(piece[0][0], []).append(index)
+        found = set()
+        for file, indices in of_file.items():
+            step = (len(indices) - 1) / (_PROBES - 1)
+            probes = [indices[round(number * step)] for number in range(_PROBES)] if len(indices) > _PROBES else []
+            if probes and not any(self._is(segment[each], self._place_of_old, pieces.leaf(leaves, each)) for each in probes):
+                found.add(file)
+        return found
+
+    def find(self, piece: Piece, leaf: bytes, *, in_old: bool = True) -> bool:
         """Whether its content lies here now: it did, in a half of before too; or it is a hole; or the old files have it at the
-        same place, and it is copied."""
-        moved = [self._files[extent[0]] for extent in piece]
+        same place, and it is copied. `in_old`: these are looked at."""
+        moved = [self._moved(extent[0]) for extent in piece]
         if not any(each.lacking for each in moved):
             return self._check_old(piece, leaf)
         if leaf == self._zero_leaf and all(each.sparse and not each.half for each in moved):
@@ -72,7 +121,7 @@ class PieceFiles:
         if all(each.half or not each.lacking for each in moved) and self._is(piece, self._place, leaf) is not None:
             self._count(piece)
             return True
-        if all(each.old or not each.lacking for each in moved):
+        if in_old and all(not self._moved(file).lacking or self._moved(file).old >= at + length for file, at, length in piece):
             content = self._is(piece, self._place_of_old, leaf)
             if content is not None:
                 self.write(piece, memoryview(content))
@@ -85,14 +134,14 @@ class PieceFiles:
             self._count(piece)
             return True
         for file, _, _ in piece:
-            moved = self._files[file]
+            moved = self._moved(file)
             half = os.path.join(self._new, moved.path)
             os.makedirs(os.path.dirname(half), mode=0o700, exist_ok=True)
             try:
                 shutil.copyfile(self._place(moved), half, follow_symlinks=False)
             except FileNotFoundError:
                 pass  # it has gone
-            moved.lacking = moved.half = True
+            self._differing.add(file)
         return False
 
     def _hole(self, piece: Piece) -> bool:
@@ -106,7 +155,7 @@ class PieceFiles:
         """Puts a checked piece in place. Raises OSError."""
         at = 0
         for file, offset, length in piece:
-            if self._files[file].lacking:
+            if self._moved(file).lacking:
                 self._write(file, offset, content[at : at + length])
             at += length
         self._count(piece)
@@ -122,38 +171,24 @@ class PieceFiles:
     def _is(self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes) -> Optional[bytes]:
         """The content that lies at these places, where it is the right one."""
         try:
-            content = b"".join([self._read(places(self._files[extent[0]]), extent) for extent in piece])
+            content = b"".join([read_extent(places(self._moved(extent[0])), extent) for extent in piece])
         except OSError:
             return None
         return content if pieces.leaf_of(content) == leaf else None
 
-    def _read(self, place: bytes, extent: Extent) -> bytes:
-        _, offset, length = extent
-        opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            content = os.pread(opened, length, offset)
-            while len(content) < length:
-                more = os.pread(opened, length - len(content), offset + len(content))
-                if not more:
-                    raise OSError(errno.EIO, "it is shorter by now", os.fsdecode(place))
-                content += more
-            return content
-        finally:
-            os.close(opened)
-
     def _write(self, file: int, offset: int, content: memoryview) -> None:
-        moved = self._files[file]
+        moved = self._moved(file)
         self._make_room(len(content))
         opened = self._open(file)
         try:
-            for start, length in _islands(content) if moved.sparse and not moved.half else ((0, len(content)),):
-                _write_all(opened, content[start : start + length], offset + start)
+            for start, length in islands(content) if moved.sparse and not moved.half else ((0, len(content)),):
+                write_all(opened, content[start : start + length], offset + start)
         finally:
             os.close(opened)
 
     def _open(self, file: int) -> int:
         """To be written, with its final size."""
-        moved = self._files[file]
+        moved = self._moved(file)
         place = self._place(moved)
         try:
             opened = os.open(place, _NEW, 0o600)
@@ -171,10 +206,12 @@ class PieceFiles:
     def _count(self, piece: Piece) -> None:
         """A file whose last piece came gets its time: by that, it is known to be whole."""
         for file, _, length in piece:
-            moved = self._files[file]
+            moved = self._moved(file)
             with self._lock:
-                moved.left -= length
-                whole = moved.left == 0
+                left = self._left.pop(file, moved.size) - length
+                if left:
+                    self._left[file] = left
+            whole = not left
             if moved.lacking:
                 place = self._place(moved)
                 if whole:
@@ -182,7 +219,23 @@ class PieceFiles:
                 self._write_back.wrote(place, length, whole=whole, size=moved.size)
 
 
-def _islands(content: memoryview) -> "List[tuple[int, int]]":
+def read_extent(place: bytes, extent: Extent) -> bytes:
+    """Raises OSError: also where the file is shorter than it should be."""
+    _, offset, length = extent
+    opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        content = os.pread(opened, length, offset)
+        while len(content) < length:
+            more = os.pread(opened, length - len(content), offset + len(content))
+            if not more:
+                raise OSError(errno.EIO, "it is shorter by now", os.fsdecode(place))
+            content += more
+        return content
+    finally:
+        os.close(opened)
+
+
+def islands(content: memoryview) -> "List[tuple[int, int]]":
     """(start, length) of what is not zeros, in blocks."""
     found: "List[tuple[int, int]]" = []
     for start in range(0, len(content), _BLOCK):
@@ -196,7 +249,7 @@ def _islands(content: memoryview) -> "List[tuple[int, int]]":
     return found
 
 
-def _write_all(opened: int, content: memoryview, offset: int) -> None:
+def write_all(opened: int, content: memoryview, offset: int) -> None:
     while content:
         count = os.pwrite(opened, content, offset)
         content, offset = content[count:], offset + count

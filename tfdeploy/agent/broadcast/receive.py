@@ -11,7 +11,7 @@ import time
 from tfdeploy.agent.annotations import Callable, FrozenSet, Optional
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
-from tfdeploy.agent.broadcast.limit import Limit
+from tfdeploy.agent.limit import Limit
 from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.record import NamedTuple

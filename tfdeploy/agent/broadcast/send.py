@@ -14,7 +14,7 @@ from tfdeploy.agent import pieces
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Holdings
-from tfdeploy.agent.broadcast.limit import Limit
+from tfdeploy.agent.limit import Limit
 from tfdeploy.agent.mesh import tls
 
 HELLO_S = 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from itertools import islice
 
 from tfdeploy.agent.annotations import Iterable, List
 
@@ -14,10 +15,12 @@ _THREADS = 16  # file systems commit what comes at once together
 
 def flush(root: str, paths: Iterable[str]) -> None:
     """The files `paths` below `root`, and the folders that name them. Raises OSError."""
-    files = [os.path.join(root, path) for path in paths]
-    names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
+    waiting_paths = iter(paths)
+    files = [os.path.join(root, path) for path in islice(waiting_paths, FEW + 1)]
     if len(files) > FEW and _flush_all(root):
-        return
+        return  # the names of a million files are not kept
+    files += [os.path.join(root, path) for path in waiting_paths]
+    names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
     waiting = list(names)
     errors: List[OSError] = []  # concurrent.futures would load logging: longer than a few flushes take
 

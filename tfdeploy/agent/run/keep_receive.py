@@ -23,7 +23,7 @@ _SECOND_NS = 10**9
 
 def make_room(workdir: str, job: str, needed: int) -> str:
     """An empty folder for `needed` bytes that are about to come. Raises VerbError disk."""
-    folder = _incoming(workdir, job)
+    folder = incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
     free = free_of(folder)["free_bytes"]
@@ -33,10 +33,18 @@ def make_room(workdir: str, job: str, needed: int) -> str:
     return folder
 
 
+def make_empty(workdir: str, job: str, path: str, mtime_ns: int) -> None:
+    """A file without content does not have to come."""
+    whole = os.path.join(incoming(workdir, job), path)
+    make_private(os.path.dirname(whole))
+    os.close(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    os.utime(whole, ns=(mtime_ns, mtime_ns))
+
+
 def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]) -> List[str]:
     """`files`: (path, size, mtime_ns) of all that came; `aside`: records to rename. Returns the paths that did not come whole:
     then nothing was put in place. Raises VerbError in_the_way."""
-    folder, root = _incoming(workdir, job), layout.keep_dir(workdir, job, "")
+    folder, root = incoming(workdir, job), layout.keep_dir(workdir, job, "")
     missing = [path for path, size, mtime_ns in files if not _is_whole(os.path.join(folder, path), size, mtime_ns)]
     if missing:
         return missing
@@ -52,7 +60,8 @@ def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], asid
     return []
 
 
-def _incoming(workdir: str, job: str) -> str:
+def incoming(workdir: str, job: str) -> str:
+    """The folder that files come to."""
     return layout.keep_dir(workdir, job, _INCOMING)
 
 

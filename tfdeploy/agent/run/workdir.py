@@ -18,7 +18,7 @@ from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.run.folder import RunPaths
 
-_FICLONE = 0x40049409
+FICLONE = 0x40049409
 
 
 def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str], wanted: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ def _copy_file(source: str, target: str, clone: bool) -> bool:
         about = os.fstat(old.fileno())
         if clone:
             try:
-                fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+                fcntl.ioctl(new.fileno(), FICLONE, old.fileno())
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise

@@ -5,48 +5,74 @@
 
 from __future__ import annotations
 
-import base64
+import os
 import queue
 import re
 import time
-import zlib
+from array import array
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List, Tuple
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
 from tfdeploy.agent.broadcast.member import Member
+from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.broadcast.receive import Parent
 from tfdeploy.agent.broadcast.room import Room
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.mesh import handshake_gate
-from tfdeploy.agent.ownership import check
 from tfdeploy.agent.pieces import Pieces
+from tfdeploy.agent.serve import data_versions
+from tfdeploy.agent.serve.broadcast_files import place
 from tfdeploy.agent.serve.call import Call, Verb
-from tfdeploy.agent.serve.data_staging import Staging
+from tfdeploy.agent.serve.data_staging import unpack
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Joined, Nothing, Wanted
+    from tfdeploy.agent.answers import Joined, Leaves, Nothing, Wanted
 
-MOST_BITMAP = 64 << 20
 REPORT_S = 0.5
 LOOK_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
 _members: Dict[str, Member] = {}  # of this session
+_offers: "Dict[str, Tuple[Listing, str]]" = {}  # of this session: files, and the folder that they lie in
 
 
 def join(call: Call) -> Joined:
     """Takes part. Items: {"port"} first, then {"have", "received"} when these have changed, and {"failed": [parent, word, why]}.
 
-    Raises VerbError not_begun, bad_listing, bad_argument.
+    Of a data set `name`, of a `release`, or of `keep`: see broadcast_files.py. Raises VerbError not_begun, bad_listing,
+    bad_name, bad_argument.
     """
+    files, old, new, later = place(call)
+    room = Room(new if os.path.isdir(new) else old, call.integer("reserve"))
+    return _take_part(
+        call, Holdings(Pieces(array("Q", (each.size for each in files))), PieceFiles(files, old, new, room.take, later))
+    )
+
+
+def offer(call: Call) -> Nothing:
+    """The files that this host is about to lend: those of the packed listing in the blob. They lie below `root`, or where that is
+    missing in the data set `name` of `job`. Raises VerbError bad_listing."""
+    root = call.text("root") or data_versions.newest(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
+    _offers[call.name("id")] = unpack(call.blob), root
+    return {}
+
+
+def lend(call: Call) -> Joined:
+    """Takes part with the files of its offer, which it only reads. Raises VerbError not_begun."""
+    try:
+        rows, root = _offers.pop(call.name("id"))
+    except KeyError as error:
+        raise VerbError("not_begun", "this host was not asked to lend that") from error
+    files = [index for index in range(len(rows)) if rows.is_content(index)]
+    offered = OfferedFiles([rows.path(index) for index in files], root)
+    holdings = Holdings(Pieces([rows.size(index) for index in files]), offered)
+    return _take_part(call, holdings)
+
+
+def _take_part(call: Call, holdings: Holdings) -> Joined:
     id_, certs = call.name("id"), call.table("certs")
-    folder = layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
-    check(call.context.workdir, "%s/data/%s" % (call.name("job"), call.name("name")))
-    staging = Staging(folder)
-    moved = staging.moved(_bitmap(call, "moved"))
-    room = Room(staging.new, call.integer("reserve"))
-    holdings = Holdings(Pieces([each.size for each in moved]), PieceFiles(moved, staging.old, staging.new, room.take))
     names = [str(each) for each in call.rows("members")]
     member = Member(id_, call.text("host"), names, holdings, certs, call.integer("rate"))  # type: ignore[arg-type]
     _members[id_] = member
@@ -79,8 +105,9 @@ def _report(call: Call, member: Member) -> None:
 
 def feeds(call: Call) -> Nothing:
     """Who feeds it from now on: `parents` [[name, address, port, [stripe, ...]], ...]; `here`: the stripes that come over this
-    session."""
+    session. New roots with it, as `roots` has them."""
     member = _member(call)
+    _add_roots(call, member)
     stripes = call.integer("stripes", 1)
     parents = {}
     for row in call.rows("parents"):
@@ -95,11 +122,15 @@ def feeds(call: Call) -> Nothing:
 
 def roots(call: Call) -> Nothing:
     """The roots of segments from `first` on."""
+    _add_roots(call, _member(call))
+    return {}
+
+
+def _add_roots(call: Call, member: Member) -> None:
     given = [str(each) for each in call.rows("roots")]
     if not all(_ROOT.match(each) for each in given):
         raise VerbError("bad_argument", "a root is not 64 hexadecimal digits")
-    _member(call).holdings.add_roots(call.integer("first"), [bytes.fromhex(each) for each in given])
-    return {}
+    member.holdings.add_roots(call.integer("first"), [bytes.fromhex(each) for each in given])
 
 
 def leaves(call: Call) -> Wanted:
@@ -121,20 +152,40 @@ def put(call: Call) -> Nothing:
     return {}
 
 
+def sums(call: Call) -> Leaves:
+    """The leaves of a segment as its files lie here: this host is the source. Raises VerbError changed."""
+    holdings = _member(call).holdings
+    found = holdings.leaves_here(_within(call, "segment", holdings.cut.segments))
+    if found is None:
+        raise VerbError("changed", "a file of the source is gone, or shorter")
+    return {"leaves": found.hex()}
+
+
+def read(call: Call) -> Nothing:
+    """One piece as its files lie here: an item {"index"}, with the piece as blob. Raises VerbError changed."""
+    holdings = _member(call).holdings
+    segment = _within(call, "segment", holdings.cut.segments)
+    index = _within(call, "index", holdings.cut.count_in(segment))
+    try:
+        content = holdings.read(segment, index)
+    except OSError as error:
+        raise VerbError("changed", "a file of the source is gone, or shorter") from error
+    call.item({"index": index}, content)
+    return {}
+
+
+def _within(call: Call, key: str, end: int) -> int:
+    number = call.integer(key)
+    if not 0 <= number < end:
+        raise VerbError("bad_argument", "%s %d is not below %d" % (key, number, end))
+    return number
+
+
 def _member(call: Call) -> Member:
     member = _members.get(call.text("id"))
     if member is None:
         raise VerbError("not_begun", "this host takes no part in that broadcast")
     return member
-
-
-def _bitmap(call: Call, key: str) -> bytes:
-    try:
-        reader = zlib.decompressobj()
-        found = reader.decompress(base64.b64decode(call.text(key)), MOST_BITMAP)
-    except (ValueError, zlib.error) as error:
-        raise VerbError("bad_argument", "%s is no bitmap" % key) from error
-    return found
 
 
 def _stripes(value: Any) -> FrozenSet[int]:
@@ -144,8 +195,12 @@ def _stripes(value: Any) -> FrozenSet[int]:
 
 VERBS: Dict[str, Verb] = {
     "broadcast.join": join,
+    "broadcast.offer": offer,
+    "broadcast.lend": lend,
     "broadcast.feeds": feeds,
     "broadcast.roots": roots,
     "broadcast.leaves": leaves,
     "broadcast.put": put,
+    "broadcast.sums": sums,
+    "broadcast.read": read,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from array import array
 
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import List, Optional
@@ -29,13 +30,13 @@ def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes
     return found
 
 
-def place(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
-    """In the folder of before. Returns the paths whose content is new. Raises OSError."""
+def place(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
+    """In the folder of before. Returns the rows whose content is new. Raises OSError."""
     root = os.fsencode(staging.old)
     there = listing.walk(staging.old) if os.path.isdir(staging.old) else Listing()
     os.makedirs(root, mode=0o700, exist_ok=True)
     _open_folders(root, there)
-    new: List[bytes] = []
+    new = array("Q")
     for i, j in listing.pairs(wanted, there):
         row = wanted[i] if i is not None else None
         old = there[j] if j is not None else None
@@ -49,7 +50,7 @@ def place(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
             old = None
         if row.kind == FILE and i is not None and is_marked(lacking, i):
             _bring(staging, row, at)
-            new.append(row.path)
+            new.append(i)
         elif row.same_as != NOT_LINKED:
             _same(os.path.join(root, wanted.path(row.same_as)), at)
         else:
@@ -58,12 +59,12 @@ def place(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
     return new
 
 
-def place_beside(staging: Staging, wanted: Listing, lacking: bytearray, folder: str) -> List[bytes]:
-    """In a new folder, where unchanged files are hard links to those of before. Returns the paths whose content is new."""
+def place_beside(staging: Staging, wanted: Listing, lacking: bytearray, folder: str) -> "array[int]":
+    """In a new folder, where unchanged files are hard links to those of before. Returns the rows whose content is new."""
     root, old = os.fsencode(folder), os.fsencode(staging.old)
     shutil.rmtree(folder, ignore_errors=True)
     os.mkdir(root, 0o700)
-    new: List[bytes] = []
+    new = array("Q")
     for i, row in enumerate(wanted):
         at = os.path.join(root, row.path)
         if row.same_as != NOT_LINKED:
@@ -73,7 +74,7 @@ def place_beside(staging: Staging, wanted: Listing, lacking: bytearray, folder: 
                 os.link(os.path.join(os.fsencode(staging.new), row.path), at, follow_symlinks=False)
             else:
                 _empty(at)
-            new.append(row.path)
+            new.append(i)
         elif row.kind == FILE:
             _lend(os.path.join(old, row.path), at, row)
         else:

@@ -10,7 +10,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.host import atomic
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import DataMarker, DataRecord
+    from tfdeploy.agent.shapes import DataMarker, DataParts, DataRecord
 
 
 def is_ours(folder: str) -> bool:
@@ -47,12 +47,25 @@ def read(folder: str) -> Optional[DataRecord]:
         return None
     time_s = stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0
     attributes = str(stored.get("attributes") or "")
-    return {"v": wire.VERSION, "time": time_s, "digest": str(stored.get("digest")), "attributes": attributes}
+    parts = _parts(stored.get("parts"))
+    return {"v": wire.VERSION, "time": time_s, "digest": str(stored.get("digest")), "attributes": attributes, "parts": parts}
 
 
-def write(folder: str, digest: str, attributes: str = "") -> None:
+def _parts(stored: object) -> Optional[DataParts]:
+    if not isinstance(stored, dict) or not isinstance(stored.get("count"), int):
+        return None
+    return {"count": stored["count"], "of": str(stored.get("of") or "")}
+
+
+def write(folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None) -> None:
     """Records that the data set is whole; `attributes`: as in listing.py, "" where they were not set. Raises OSError."""
-    record: DataRecord = {"v": wire.VERSION, "digest": digest, "time": time.time(), "attributes": attributes}
+    record: DataRecord = {
+        "v": wire.VERSION,
+        "digest": digest,
+        "time": time.time(),
+        "attributes": attributes,
+        "parts": parts,
+    }
     atomic.write_json(_record(folder), record, durable=True)
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from array import array
 
 from tfdeploy.agent import listing
-from tfdeploy.agent.annotations import Iterator, List
+from tfdeploy.agent.annotations import Any, Iterator, Sequence
 from tfdeploy.agent.broadcast.piece_files import Moved
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
@@ -32,7 +33,7 @@ class Staging:
 
         Raises VerbError bad_listing, disk; OSError.
         """
-        wanted = _unpack(packed)
+        wanted = unpack(packed)
         lacking = self.lacking(wanted)
         os.makedirs(self.new, mode=0o700, exist_ok=True)
         staged_bytes = self._tidy(wanted, lacking)
@@ -54,37 +55,21 @@ class Staging:
         """As it was begun. Raises VerbError not_begun."""
         try:
             with open(self._listing, "rb") as file:
-                return _unpack(file.read())
+                return unpack(file.read())
         except FileNotFoundError as error:
             raise VerbError("not_begun", "no data set was begun in %s" % self.folder, where=self.folder) from error
 
-    def moved(self, moved: bytes) -> List[Moved]:
+    def moved(self, moved: bytes) -> Sequence[Moved]:
         """The files of a broadcast, which moves the rows of this bitmap. Raises VerbError not_begun, bad_listing."""
         wanted = self.listing()
-        lacking = self.lacking(wanted)
-        staged, there = listing.walk(self.new), self._walk_old()
-        halves, olds = bytearray(len(lacking)), bytearray(len(lacking))
-        for marks, found in ((halves, staged), (olds, there)):
-            for i, j in listing.pairs(wanted, found):
-                if i is not None and j is not None and found[j].kind == FILE:
-                    mark(marks, i)
-        files = []
+        rows = array("Q")
         for index in bits(moved):
             if index >= len(wanted) or not wanted.is_content(index):
                 raise VerbError("bad_listing", "row %d of the listing is no file" % index)
-            row = wanted[index]
-            files.append(
-                Moved(
-                    row.path,
-                    row.size,
-                    row.mtime_ns,
-                    sparse=wanted.is_sparse(index),
-                    lacking=is_marked(lacking, index),
-                    half=is_marked(halves, index),
-                    old=is_marked(olds, index),
-                )
-            )
-        return files
+            rows.append(index)
+        lacking = self.lacking(wanted)
+        halves = _sizes_there(wanted, listing.walk(self.new))
+        return MovedRows(wanted, rows, lacking, halves, _sizes_there(wanted, self._walk_old()))
 
     def remove(self) -> None:
         """Of what was staged, once it is in place."""
@@ -122,6 +107,38 @@ class Staging:
         return total
 
 
+class MovedRows(Sequence[Moved]):
+    """Made when they are asked for: a million of them would take 300 MB. `halves`, `olds`: see _sizes_there."""
+
+    def __init__(self, wanted: Listing, rows: "array[int]", lacking: bytearray, halves: "array[int]", olds: "array[int]") -> None:
+        self._wanted, self._rows, self._lacking, self._halves, self._olds = wanted, rows, lacking, halves, olds
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: Any) -> Any:
+        index = self._rows[number]
+        row = self._wanted[index]
+        return Moved(
+            row.path,
+            row.size,
+            row.mtime_ns,
+            sparse=self._wanted.is_sparse(index),
+            lacking=is_marked(self._lacking, index),
+            half=self._halves[index] >= 0,
+            old=max(0, self._olds[index]),
+        )
+
+
+def _sizes_there(wanted: Listing, there: Listing) -> "array[int]":
+    """By row: bytes of the file that lies there at its path, -1 where there is none."""
+    found = array("q", [-1]) * len(wanted)
+    for i, j in listing.pairs(wanted, there):
+        if i is not None and j is not None and there.kind(j) == FILE:
+            found[i] = there.size(j)
+    return found
+
+
 def walk(folder: str) -> Listing:
     """Raises VerbError strange; OSError."""
     try:
@@ -130,7 +147,8 @@ def walk(folder: str) -> Listing:
         raise VerbError("strange", "%s is neither a file, a link nor a folder" % error.filename, where=error.filename) from error
 
 
-def _unpack(packed: bytes) -> Listing:
+def unpack(packed: bytes) -> Listing:
+    """Raises VerbError bad_listing."""
     try:
         return listing.unpack(packed)
     except listing.BadListing as error:

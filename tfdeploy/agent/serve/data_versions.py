@@ -47,7 +47,7 @@ def settle(workdir: str, job: str, name: str) -> None:
     if os.path.isdir(folder):
         os.rename(folder, aside)
     os.rename(following, folder)
-    data_record.write(folder, record["digest"], record["attributes"])
+    data_record.write(folder, record["digest"], record["attributes"], record["parts"])
     data_record.forget(following)
     shutil.rmtree(aside, ignore_errors=True)
 

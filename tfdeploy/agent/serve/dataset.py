@@ -19,7 +19,7 @@ from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.ownership import check
-from tfdeploy.agent.serve import data_place, data_record, data_versions
+from tfdeploy.agent.serve import data_parts, data_place, data_record, data_versions
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.data_staging import Staging, bits, walk
 
@@ -35,7 +35,7 @@ def state(call: Call) -> Optional[DataState]:
     record = data_record.read(newest)
     if record is None or not os.path.isdir(newest):
         return None
-    return {"digest": digest(newest), "attributes": record["attributes"]}
+    return {"digest": digest(newest), "attributes": record["attributes"], "parts": data_parts.name_of(record["parts"])}
 
 
 def lack(call: Call) -> DataLack:
@@ -118,7 +118,8 @@ def _refuse_live_run(call: Call) -> None:
 
 
 def commit(call: Call) -> DataCommitted:
-    """{"digest": of the content, "ok": whether it is the expected one}; only then it is recorded as whole.
+    """{"digest": of the content, "ok": whether it is the expected one}; only then it is recorded as whole. `parts`: how many
+    there are of a data set with `split`, the blob says which file is in which, see data_parts.py.
 
     Raises VerbError not_begun.
     """
@@ -158,8 +159,9 @@ def _commit_staged(call: Call, folder: str) -> DataCommitted:
     found = digest(target)
     ok = found == wanted.digest()
     if ok:
-        flush(target, map(os.fsdecode, new))
-        data_record.write(target, found, wanted.attributes())
+        flush(target, (os.fsdecode(wanted.path(row)) for row in new))
+        parts = data_parts.from_blob(call.integer("parts"), call.blob)
+        data_record.write(target, found, wanted.attributes(), parts)
         staging.remove()
     return {"digest": found, "ok": ok}
 
@@ -221,4 +223,4 @@ def _folder(call: Call) -> str:
     return folder
 
 
-VERBS = {"data.state": state, "data.lack": lack, "data.begin": begin, "data.commit": commit}
+VERBS = {"data.state": state, "data.lack": lack, "data.begin": begin, "data.commit": commit, "data.held": data_parts.held}

@@ -11,7 +11,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep
-from tfdeploy.agent.run.keep_receive import inside, make_room, put_in_place
+from tfdeploy.agent.run.keep_receive import inside, make_empty, make_room, put_in_place
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def begin(call: Call) -> Folder:
-    """{"folder"}: where rsync puts them, empty. Raises VerbError disk."""
+    """{"folder"}: where a broadcast puts them, empty. Raises VerbError disk."""
     return {"folder": make_room(call.context.workdir, call.name("job"), call.integer("bytes"))}
 
 
@@ -30,8 +30,12 @@ def place(call: Call) -> Missing:
     keep = check_keep(call.args.get("keep"))
     files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.rows("files")]
     aside = [inside(path, keep) for path in call.rows("aside")]
-    _refuse_live_run(call.context.workdir, call.name("job"), call.context.host)
-    return {"missing": put_in_place(call.context.workdir, call.name("job"), files, aside)}
+    workdir, job = call.context.workdir, call.name("job")
+    _refuse_live_run(workdir, job, call.context.host)
+    for path, size, mtime_ns in files:
+        if not size:
+            make_empty(workdir, job, path, mtime_ns)
+    return {"missing": put_in_place(workdir, job, files, aside)}
 
 
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:

@@ -47,6 +47,9 @@ def part(given: Given) -> wire.HostPart:
     except (TypeError, AttributeError) as error:
         raise VerbError("bad_part", "the host's part of the plan cannot be read: %s" % error) from error
     names = [part.run, part.job, part.host, part.release] + [spec.role for spec in part.tasks] + list(part.links.values())
+    names += list(part.parts)
+    if not all(numbers and all(isinstance(each, int) and each >= 0 for each in numbers) for numbers in part.parts.values()):
+        raise VerbError("bad_part", "the parts of its data sets cannot be read")
     for name in names:
         if not isinstance(name, str) or not NAME.match(name):
             raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))

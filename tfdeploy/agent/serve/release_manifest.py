@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import zlib
 
-from tfdeploy.agent import json_text, wire
+from tfdeploy.agent import json_text
 from tfdeploy.agent.annotations import Any, Collection, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
@@ -106,6 +106,21 @@ def path_of(folder: str) -> str:
     return folder + SUFFIX
 
 
+def newest_first(folder: str) -> List[str]:
+    """The manifests of the releases in a job's folder of releases."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
+                found.append((entry.stat().st_mtime_ns, entry.path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def newest(folder: str) -> Optional[str]:
+    """The newest release in that folder."""
+    return next((path[: -len(SUFFIX)] for path in newest_first(folder)), None)
+
+
 def forget(folder: str) -> None:
     """Removes the manifest: the folder is no release any more. Raises OSError."""
     try:
@@ -125,6 +140,8 @@ def save(
     time: Optional[float] = None,
 ) -> None:
     """Writes the manifest, with those of the keys that are given. Raises OSError."""
+    from tfdeploy.agent import wire  # whoever only looks at a release needs none of it
+
     more = {"received": received, "lent": lent, "release": release, "time": time}
     given = {name: value for name, value in more.items() if value is not None}
     atomic.write_json(path, {**given, "v": wire.VERSION, "entries": [list(entry) for entry in entries]}, durable=durable)

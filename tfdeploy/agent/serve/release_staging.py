@@ -120,7 +120,7 @@ class Staging:
         wanted = set(here.values())
         by_path: Dict[str, str] = {}
         by_content: Dict[Tuple[str, str], str] = {}
-        for manifest in _manifests_newest_first(os.path.dirname(self.folder)):
+        for manifest in release_manifest.newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
             if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
@@ -182,15 +182,6 @@ def _is_shared(path: str) -> bool:
         return os.lstat(path).st_nlink > 1
     except (OSError, ValueError):
         return False
-
-
-def _manifests_newest_first(folder: str) -> List[str]:
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(release_manifest.SUFFIX) and not entry.name.startswith("."):
-                found.append((entry.stat().st_mtime_ns, entry.path))
-    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _is_as_committed(path: str, entry: Entry) -> bool:

@@ -22,7 +22,7 @@ from tfdeploy.agent.run import check_files, in_doubt, leftovers, liveness, shown
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import prepare_args, prepare_lock, release_state, run_program, run_wanted
+from tfdeploy.agent.serve import data_parts, data_versions, prepare_args, prepare_lock, release_state, run_program, run_wanted
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.error_codes import NO_LOCKS
 from tfdeploy.agent.serve.minder_start import start_minder
@@ -212,7 +212,9 @@ def _begin(paths: RunPaths) -> None:
 
 
 def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
+    data_versions.settle_all(paths.workdir, part.job)
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
+    data_parts.make_folders(paths, part.parts)
     for spec in part.tasks:
         make_private(paths.task_dir(spec.task))
     _check_programs(paths, part)

@@ -22,6 +22,27 @@ class DataLack(Answer):
     folder_id: Annotated[str, Meta(max_length=64)] = ""
 
 
+class DataHeld(Answer):
+    """`held`: as DataLack.lacking, of the files that lie there; `parts`: base64 of zlib of two bytes for each of them."""
+
+    held: Base64
+    parts: Base64
+    folder_id: Annotated[str, Meta(max_length=64)] = ""
+
+
+class ListingPart(Answer):
+    """A part of a packed listing comes with it, as its blob. `bytes`: of all parts together."""
+
+    bytes: Count
+
+
+class Looked(Answer):
+    """`stamp`: changes with any write to the data."""
+
+    folder: bool
+    stamp: Annotated[str, Meta(max_length=64)]
+
+
 class Said(Answer):
     """One report of a member. `port`: it listens there (the first report); `stripes`: of `have`, what is in each stripe.
     `failed`: (parent, word, why)."""
@@ -44,9 +65,28 @@ class Wanted(Answer):
     wanted: Bitmap
 
 
+class Leaves(Answer):
+    """The sums of a segment's pieces on the host that is the source, in hexadecimal."""
+
+    leaves: Annotated[str, Meta(pattern=r"^([0-9a-f]{64}){1,256}$")]
+
+
+class Piece(Answer):
+    """With its content as blob."""
+
+    index: Count
+
+
 DATA_LACK = Verb("data.lack", DataLack, fenced=True)
+DATA_HELD = Verb("data.held", DataHeld)
+DATA_LOOK = Flow("data.look", ListingPart, Looked)
+DATA_COPY = Verb("data.copy", Nothing, fenced=True)
+BROADCAST_OFFER = Verb("broadcast.offer", Nothing, acts=True)
+BROADCAST_LEND = Flow("broadcast.lend", Said, Had)
 BROADCAST_JOIN = Flow("broadcast.join", Said, Had, fenced=True)
 BROADCAST_FEEDS = Verb("broadcast.feeds", Nothing)
 BROADCAST_ROOTS = Verb("broadcast.roots", Nothing)
 BROADCAST_LEAVES = Verb("broadcast.leaves", Wanted)
 BROADCAST_PUT = Verb("broadcast.put", Nothing)
+BROADCAST_SUMS = Verb("broadcast.sums", Leaves)
+BROADCAST_READ = Flow("broadcast.read", Piece, Nothing)

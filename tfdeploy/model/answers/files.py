@@ -37,6 +37,7 @@ class Changed(Answer):
 class DataState(Answer):
     digest: Digest
     attributes: Annotated[str, Meta(max_length=64)] = ""
+    parts: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Folder(Answer):

@@ -14,58 +14,79 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT
-from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.broadcast import Said
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.feeder import Feeder
-from tfdeploy.operations.broadcast.source import Source
+from tfdeploy.operations.broadcast.report import Report
+from tfdeploy.operations.broadcast.source import Source, SourceChanged
 from tfdeploy.operations.broadcast.taker import Taker
-from tfdeploy.operations.emit import note
+from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.planning.broadcast.feeds import Feed, FeedPlan
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
+from tfdeploy.transport.protocols import Session
 
 CALLS_AT_ONCE = 16
 PLAN_S = 0.5  # between two looks at how far all are
+AGAIN_S = 0.05
+RETURN_S = 5.0  # a host whose connection ended has so long where nobody else is waited for
 STILL_S = 120.0  # a broadcast in which nobody receives anything for so long is given up
 AHEAD = 4  # segments that are summed ahead of the quickest host: they are still in the page cache when they are sent
-LISTEN_S = 30.0
+LISTEN_S = 30.0  # a host may take so long until it takes part,
+WAIT_S = 2.0  # but the others begin
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass
 class Broadcast:
-    """`takers`: by host name. `progress(host, received, lacking)` is called as they report."""
+    """`takers`: by host name. `progress(host, arrived, lacking)` is called as they report. `what`: as events call it.
+    `look_again` raises SourceChanged. `place`: puts what a host has in place, on which it goes on feeding others.
+    `reconnect`: a new session, where a host's connection ends (None: the host fails); raises TfdeployError."""
 
     source: Source
     takers: Mapping[str, Taker]
     emit: Emit
     progress: Progress
+    what: str = ""
+    look_again: Callable[[], None] = lambda: None
+    place: Callable[[Taker], None] = lambda taker: None
+    reconnect: Callable[[Taker], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     here_bytes: int = 0  # that this machine sent
-    _said: queue.SimpleQueue[tuple[str, Said | Exception]] = field(default_factory=queue.SimpleQueue)
+    _said: queue.SimpleQueue[tuple[Taker | None, int, Said | Exception]] = field(default_factory=queue.SimpleQueue)
+    _join_args: dict[str, Args] = field(default_factory=dict)
     _roots: list[bytes] = field(default_factory=list)
     _shut: set[tuple[str, str]] = field(default_factory=set)
     _plan: FeedPlan | None = None
     _feeds: dict[str, tuple[Feed, ...]] = field(default_factory=dict)  # by child
-    _silent: set[str] = field(default_factory=set)  # hosts that have not said yet that they take part
+    _silent: dict[str, float] = field(default_factory=dict)  # hosts that have not said yet that they take part; since when
+    _gone: set[str] = field(default_factory=set)  # hosts that had all in place when their connection ended
+    _summed: bool = False  # the source, all of it, and it did not change meanwhile
     _ended: bool = False
+    _began: float = field(default_factory=time.monotonic)
     _moved_at: float = field(default_factory=time.monotonic)
+    report: Report = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.report = Report(self.what, self.takers, self.emit)
 
     def run(self, join: Callable[[Taker], Args]) -> dict[str, TfdeployError]:
-        """Until all hosts have all, but for those that failed: these and why. `join`: a host's arguments, besides those of any
-        broadcast. Raises SourceChanged."""
+        """Until all hosts have all in place, but for those that failed: these and why. `join`: a host's arguments, besides those
+        of any broadcast. Raises SourceChanged."""
         keys = certificates(f"broadcast {self.id}", self.takers)
         members = sorted(self.takers)
         threading.Thread(target=self._sum, name="sums", daemon=True).start()
         try:
             for taker in self.takers.values():
                 args = {**join(taker), "id": self.id, "host": taker.name, "members": members, "certs": keys[taker.name]}
+                self._join_args[taker.name] = args
+                self._silent[taker.name] = time.monotonic()
                 try:
-                    taker.join(args, lambda name, said: self._said.put((name, said)))
+                    taker.join(args, self._hearer(taker))
                 except TfdeployError as error:
                     self._out(taker, error)
             with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
@@ -74,6 +95,7 @@ class Broadcast:
                     while not self._done():
                         self._hear(PLAN_S)
                         self._act(pool)
+                        self._put_in_place(pool)
                 finally:
                     self._ended = True
         finally:
@@ -84,26 +106,31 @@ class Broadcast:
 
     def fed_by(self, host: str) -> str | None:
         """Who fed it last: a host, "" for this machine, None for nobody."""
-        feeds = self._feeds.get(host, ())
-        return feeds[-1].parent if feeds else None
+        return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _await_ports(self) -> None:
-        """Each host says first on which port it listens."""
-        until = time.monotonic() + LISTEN_S
-        self._silent = set(self.takers) - {name for name, each in self.takers.items() if each.error}
-        while self._silent and time.monotonic() < until:
-            self._hear(until - time.monotonic())
-        for name in self._silent:
-            self._out(self.takers[name], HostFailed("it did not begin to take part", where=name))
+        """Each host says first on which port it listens. Those that take long are placed when they have."""
+        until = time.monotonic() + WAIT_S
+        while (self._silent and time.monotonic() < until) or len(self._silent) == len(self.takers):
+            self._hear(max(PLAN_S, until - time.monotonic()))
+            self._give_up_silent()
+
+    def _give_up_silent(self) -> None:
+        """One that has to connect again is not waited for long where all others are done."""
+        others_done = all(taker.placed for taker in self._live() if taker.name not in self._silent)
+        for name, since in list(self._silent.items()):
+            why = self.takers[name].why_lost
+            if time.monotonic() - since > (RETURN_S if why and others_done else LISTEN_S):
+                self._out(self.takers[name], why or HostFailed("it did not begin to take part", where=name))
 
     def _hear(self, within_s: float) -> None:
         """All reports that are there, or the first within that time."""
         try:
-            name, said = self._said.get(timeout=max(0.01, within_s))
+            taker, times, said = self._said.get(timeout=max(0.01, within_s))
             while True:
-                if name:
-                    self._note(self.takers[name], said)
-                name, said = self._said.get_nowait()
+                if taker is not None and times == taker.times:
+                    self._note(taker, said)
+                taker, times, said = self._said.get_nowait()
         except queue.Empty:
             return
 
@@ -111,10 +138,12 @@ class Broadcast:
         if isinstance(said, Exception):
             if not isinstance(said, TfdeployError):
                 raise said
-            self._out(taker, said)
+            self._lost(taker, said)
+            return
+        if taker.error is not None:
             return
         if taker.name in self._silent:
-            self._silent.discard(taker.name)
+            del self._silent[taker.name]
             taker.port = said.port
             return
         if said.failed is not None:
@@ -124,12 +153,17 @@ class Broadcast:
         taker.note(said)
         if taker.received_bytes != before:
             self._moved_at = time.monotonic()
-        self.progress(taker.name, taker.received_bytes, taker.lacking_bytes)
+        self.progress(taker.name, taker.arrived_bytes, taker.lacking_bytes)
 
     def _failed(self, taker: Taker, parent: str, word: str, why: str) -> None:
         if word == "disk":
             self._out(taker, HostFailed(f"it could not write the data: {why}", where=taker.name))
-        elif word == "differs" and not taker.differs:
+        elif word == "differs" and taker.name == self.source.held_by:
+            self.source.error = SourceChanged("its files changed while they were sent", where=taker.name)
+        elif word == "differs" and taker.lends:
+            note(self.emit, f"files of {taker.name} differ from the source: the others do not get them from it", host=taker.name)
+            self._out(taker, HostFailed("its files differ from the source", where=taker.name))
+        elif word == "differs" and not taker.differs and not taker.placing:
             taker.differs = True
             note(self.emit, f"files of {taker.name} differ from the source, though not in size or time", host=taker.name)
         elif parent in self.takers and (taker.name, parent) not in self._shut:
@@ -141,15 +175,74 @@ class Broadcast:
                 how = "does not reach" if word == "unreached" else "lost"
                 note(self.emit, f"{taker.name} {how} {parent}: {why}", level="detail", host=taker.name)
 
+    def _lost(self, taker: Taker, error: TfdeployError) -> None:
+        """A host whose connection ends while it receives is connected to once more, and goes on where it was."""
+        is_first = isinstance(error, HostUnreachable) and taker.error is None and not taker.times
+        is_needed = taker.lends or taker.name == self.source.held_by
+        if taker.placed and taker.error is None and not is_needed:
+            taker.lost(error)
+            self._silent.pop(taker.name, None)
+            self._gone.add(taker.name)
+        elif not is_first or self.reconnect is None or taker.lends or self._ended:
+            self._out(taker, error)
+        else:
+            note(self.emit, f"{error.what}: connecting again", level="warning", host=taker.name)
+            taker.lost(error)
+            self._silent[taker.name] = time.monotonic()
+            threading.Thread(target=self._come_back, args=(taker, error), name=f"again-{taker.name}", daemon=True).start()
+
+    def _come_back(self, taker: Taker, lost: TfdeployError) -> None:
+        assert self.reconnect is not None
+        hear = self._hearer(taker)
+        try:
+            session = self.reconnect(taker)
+            while taker.busy:  # what was said over the connection that ended fails by itself
+                time.sleep(AGAIN_S)
+            taker.begin_again(session)
+            if not self._ended:
+                taker.join(self._join_args[taker.name], hear)
+        except TfdeployError:
+            hear(lost)  # what went wrong first says more
+        except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
+            hear(error)
+
+    def _hearer(self, taker: Taker) -> Callable[[Said | Exception], None]:
+        """Takes what is said over its connection of now: what an earlier one says late does not count."""
+        times = taker.times
+        return lambda said: self._said.put((taker, times, said))
+
+    def _of_source(self, hear: Callable[[Exception], None]) -> Callable[[Exception], None]:
+        """Where the source lies on a host, what fails a feeder may be that host's failure."""
+        held_by = self.takers.get(self.source.held_by or "")
+
+        def failed(error: Exception) -> None:
+            of_source = held_by is not None and isinstance(error, TfdeployError) and error.where == held_by.name
+            (self._hearer(held_by) if of_source and held_by is not None else hear)(error)
+
+        return failed
+
+    def _wake(self) -> None:
+        self._said.put((None, 0, Said()))
+
     def _out(self, taker: Taker, error: TfdeployError) -> None:
+        self._silent.pop(taker.name, None)
         if taker.error is None:
             taker.error = error
+            if self.what:
+                emit_transfer(self.emit, taker.name, self.what, "failed", taker.arrived_bytes, taker.lacking_bytes)
             if taker.feeder is not None:
                 taker.feeder.close()
+            if taker.name == self.source.held_by and not self._has_all_elsewhere():
+                self.source.error = self.source.error or error
+
+    def _has_all_elsewhere(self) -> bool:
+        """Whether the others can do without the host that the data comes from."""
+        return self._summed and any(taker.complete for taker in self._live())
 
     # --- what is due
 
     def _done(self) -> bool:
+        self._give_up_silent()
         if time.monotonic() - self._moved_at > STILL_S:
             for taker in self._live():
                 if not taker.complete:
@@ -158,7 +251,11 @@ class Broadcast:
         if len(waited_for) < len(self.takers):
             for taker in waited_for:
                 taker.hurry_if_silent()
-        return not waited_for
+        if waited_for and all(taker.is_stuck for taker in waited_for):  # who has what they wait for?
+            for taker in self._live():
+                if taker.lends:
+                    taker.hurry_if_silent()
+        return not waited_for and all(taker.placed for taker in self._live())
 
     def _live(self) -> list[Taker]:
         return [taker for taker in self.takers.values() if taker.error is None]
@@ -168,7 +265,7 @@ class Broadcast:
         if self.source.error is not None:
             raise self.source.error
         members = [taker.member() for taker in self.takers.values()]
-        out = frozenset(name for name, taker in self.takers.items() if taker.error is not None)
+        out = {*self._silent, *self._gone} | {name for name, taker in self.takers.items() if taker.error is not None}
         if self._plan is None:
             plan = first_plan([member for member in members if member.name not in out], self.source.cut.total_bytes)
             if plan.stripes > 1:
@@ -176,35 +273,56 @@ class Broadcast:
                 for taker in self.takers.values():
                     taker.set_stripes(wanted)
         else:
-            plan = next_plan(self._plan, members, shut=frozenset(self._shut), out=out)
+            plan = next_plan(self._plan, members, shut=frozenset(self._shut), out=frozenset(out))
         if plan is not self._plan:
             self._plan, self._feeds = plan, dict.fromkeys(self.takers, ())
             for feed in plan.feeds:
                 self._feeds[feed.child] = (*self._feeds[feed.child], feed)
+            self.report.planned(plan)
+        self.report.moving()
         for taker in self._live():
-            if not taker.busy and taker.is_behind(self._feeds[taker.name], len(self._roots)):
+            if taker.name not in out and not taker.busy and taker.is_behind(self._feeds[taker.name], len(self._roots)):
                 taker.busy = True
-                pool.submit(self._guarded, taker)
+                pool.submit(self._guarded, taker, self._hearer(taker))
 
-    def _tell(self, taker: Taker) -> None:
+    def _put_in_place(self, pool: ThreadPoolExecutor) -> None:
+        """Each host as soon as it has all: none waits for the others. One that only seems to have all, by size and time, once
+        nobody receives any more."""
+        if self.source.error is not None:
+            raise self.source.error
+        received = all(taker.complete for taker in self._live())
+        for taker in self._live() if self._summed else ():
+            if not taker.placing and taker.complete and (taker.is_verified or received) and taker.name not in self._silent:
+                taker.placing = True
+                pool.submit(self._place, taker, self._hearer(taker))
+
+    def _place(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
+        try:
+            self.place(taker)
+            taker.placed = True
+            self._wake()
+        except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
+            hear(error)
+
+    def _tell(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
         """Calls it with what is new for it."""
         assert self._plan is not None
         feeds = self._feeds[taker.name]
         parents = {name: (each.address or "", each.port or 0) for name, each in self.takers.items()}
-        taker.send_feeds(self.id, self._plan.stripes, feeds, parents)
+        taker.send_feeds(self.id, self._plan.stripes, feeds, parents, list(self._roots))
+        self._feed_from_here(taker, feeds, hear)
         taker.send_roots(self.id, list(self._roots))
-        self._feed_from_here(taker, feeds)
 
-    def _guarded(self, taker: Taker) -> None:
+    def _guarded(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
         try:
             if not self._ended and taker.error is None:
-                self._tell(taker)
+                self._tell(taker, hear)
         except Exception as error:  # noqa: BLE001 - the main loop raises what is a bug
-            self._said.put((taker.name, error))
+            hear(error)
         finally:
             taker.busy = False
 
-    def _feed_from_here(self, taker: Taker, feeds: tuple[Feed, ...]) -> None:
+    def _feed_from_here(self, taker: Taker, feeds: tuple[Feed, ...], hear: Callable[[Exception], None]) -> None:
         """In other stripes than before it is asked anew which pieces it wants."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == taker.from_here:
@@ -213,8 +331,7 @@ class Broadcast:
             taker.feeder.close()
         taker.from_here, taker.feeder = stripes, None
         if stripes:
-            failed = lambda error: self._said.put((taker.name, error))  # noqa: E731 - it belongs to this host
-            taker.feeder = Feeder(self.id, taker.agent, self.source, self._sent, failed)
+            taker.feeder = Feeder(self.id, taker.agent, self.source, self._sent, self._of_source(hear))
 
     def _sent(self, count: int) -> None:
         self.here_bytes += count
@@ -233,6 +350,9 @@ class Broadcast:
                         return
                     time.sleep(0.05)
                 self._roots.append(self.source.sum_next())
-                self._said.put(("", Said()))  # wakes the main loop
+                self._wake()
+            self.look_again()
+            self._summed = True
+            self._wake()
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error

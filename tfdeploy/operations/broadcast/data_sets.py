@@ -1,33 +1,39 @@
-"""A data set to all hosts of a job: what each lacks is found first, then one broadcast brings it, then each puts it in place.
+"""A data set to all hosts of a job: what each lacks is found first, then broadcasts bring it, then each puts it in place.
 
 The caller holds the job's lock on every host. What runs read does not change before the whole data set is there.
 """
 
 from __future__ import annotations
 
-import base64
-import zlib
-from collections.abc import Callable, Mapping
+import secrets
+from array import array
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from threading import Lock
 
-from tfdeploy.agent.listing import Listing
-from tfdeploy.errors import BadAnswer, HostFailed, Refused, TfdeployError
-from tfdeploy.model.answers.broadcast import DATA_LACK
-from tfdeploy.model.answers.files import DATA_COMMIT, DATA_STATE
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
+from tfdeploy.model.answers.broadcast import BROADCAST_OFFER, DATA_COPY, DATA_LACK
+from tfdeploy.model.answers.files import DATA_COMMIT
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
+from tfdeploy.operations.broadcast import bitmaps
+from tfdeploy.operations.broadcast.bitmaps import RowSet
 from tfdeploy.operations.broadcast.broadcast import Broadcast
+from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
+from tfdeploy.operations.broadcast.held_source import HeldSource
 from tfdeploy.operations.broadcast.source import Source, SourceChanged
+from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.taker import Taker
+from tfdeploy.operations.broadcast.wanted import Wanted, whole
 from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
-from tfdeploy.tree import DataListing, read_data
 
 TRIES = 3  # a source that changes while it is sent is sent again this often
-LOOK_S = 600.0
-MOST_BITMAP = 64 << 20
+COPY_S = 24 * 3600.0
+STREAMS_AT_ONCE = 16
 
 
 @dataclass
@@ -41,8 +47,11 @@ class DataSent:
 
 @dataclass
 class _Lack:
+    """`rows`: of the whole data set."""
+
     session: Session
-    rows: list[int]
+    wanted: Wanted
+    rows: array[int]
     lacking_bytes: int
     folder_id: str
 
@@ -51,13 +60,13 @@ Outcome = DataSent | TfdeployError
 
 
 def send_data_sets(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, data: Mapping[str, DataListing], emit: Emit
+    fleet: Fleet, hosts: tuple[Host, ...], job: str, data: Mapping[str, DataSet], emit: Emit
 ) -> dict[str, Outcome]:
     """Every host's outcome. A host that fails does not stop the others."""
     found: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
-    for name, listing in data.items():
-        live = tuple(host for host in hosts if isinstance(found[host.name], DataSent))
-        for host, outcome in _send_changing(fleet, live, job, name, listing, emit).items():
+    for name, each in data.items():
+        live = tuple(host for host in hosts if isinstance(found[host.name], DataSent) and each.wanted(host.name) is not None)
+        for host, outcome in _send_changing(fleet, live, job, name, each, emit).items() if live else ():
             before = found[host]
             if isinstance(before, DataSent) and isinstance(outcome, DataSent):
                 before.received_bytes += outcome.received_bytes
@@ -68,47 +77,59 @@ def send_data_sets(
     return found
 
 
-def _send_changing(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, listing: DataListing, emit: Emit
-) -> dict[str, Outcome]:
-    """One data set; again where it changed meanwhile."""
-    for _ in range(TRIES):
+def _send_changing(fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, data: DataSet, emit: Emit) -> dict[str, Outcome]:
+    """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync has planned with them."""
+    for _ in range(1 if data.split else TRIES):
         try:
-            return _Sending(fleet, job, name, listing, emit).to(hosts)
+            return _Sending(fleet, job, name, data, emit).to(hosts)
         except SourceChanged as error:
-            note(emit, f"data {name}: {error.what}: sending it again", level="warning")
-        listing = read_data(Path(listing.source))
-    changing = Refused(f"data set {name} keeps changing while it is sent", next=f"stop what writes to {listing.source}")
+            changed = error
+        if data.split is None:
+            note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
+            data = DataSet(data.read_again(fleet), data.origin)
+    where = data.listing.source if data.origin is None else f"{data.origin.name}:{data.listing.source}"
+    changing = Refused(
+        f"data set {name} changed while it was sent", next=f"stop what writes to {where}, and the same command again"
+    )
     return {host.name: changing for host in hosts}
 
 
 class _Sending:
     """Of one data set in one state."""
 
-    def __init__(self, fleet: Fleet, job: str, name: str, listing: DataListing, emit: Emit) -> None:
-        self._fleet, self._job, self._name, self._listing, self._emit = fleet, job, name, listing, emit
+    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit) -> None:
+        self._fleet, self._job, self._name, self._data, self._emit = fleet, job, name, data, emit
         self._where = {"job": job, "name": name}
-        self._packed: bytes | None = None
         self._what = f"data {name}"
+        self._whole = whole(data.listing)
+        self._complete: list[Host] = []  # they had all of it before
+        self._received: dict[str, dict[int, int]] = {}  # by host and stream
+        self._arrived: dict[str, dict[int, int]] = {}  # of what it lacked: received, or found there
+        self._lock = Lock()
 
     def to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
         """Raises SourceChanged."""
         found: dict[str, Outcome] = dict(_split(self._fleet.each(hosts, self._state))[1])
+        self._complete = [host for host in hosts if isinstance(found.get(host.name), DataSent)]
         waiting = tuple(host for host in hosts if host.name not in found)
         alone: set[str] = set()  # hosts that were taken for sharing another's folder, and do not
         while waiting:
             lacks, failed = _split(self._fleet.each(waiting, self._lack))
             found.update(failed)
             groups = _groups(lacks, alone)
-            found.update(self._broadcast({group[0]: lacks[group[0]] for group in groups}))
+            found.update(self._bring({group[0]: lacks[group[0]] for group in groups}))
             others = [name for group in groups for name in group[1:]]
             alone.update(others)
             waiting = tuple(host for host in hosts if host.name in others and not self._has(host, found))
         return {host.name: found[host.name] for host in hosts}
 
+    # --- what hosts have
+
+    def _wanted(self, host: str) -> Wanted:
+        return self._whole if self._data.split is None else self._data.split.wanted[host]
+
     def _is_there(self, session: Session) -> bool:
-        there = session.agent().call(DATA_STATE, self._where, timeout_s=LOOK_S)
-        return there is not None and (there.digest, there.attributes) == (self._listing.digest, self._listing.attributes)
+        return is_there(session, self._where, self._wanted(session.host.name))
 
     def _state(self, session: Session) -> DataSent | None:
         return DataSent() if self._is_there(session) else None
@@ -123,63 +144,177 @@ class _Sending:
         return there is not False
 
     def _lack(self, session: Session) -> _Lack:
-        if self._packed is None:
-            self._packed = self._listing.rows.pack()
+        wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
-        said = session.agent().call(DATA_LACK, args, blob=self._packed, timeout_s=LOOK_S)
-        return _Lack(session, _rows_of(said.lacking, self._listing.rows, session.host.name), said.lacking_bytes, said.folder_id)
+        said = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
+        own = bitmaps.rows_of(said.lacking, wanted.rows, session.host.name)
+        return _Lack(session, wanted, array("I", (wanted.places[row] for row in own)), said.lacking_bytes, said.folder_id)
 
-    def _broadcast(self, lacks: Mapping[str, _Lack]) -> dict[str, Outcome]:
+    # --- what they get
+
+    def _bring(self, lacks: dict[str, _Lack]) -> dict[str, Outcome]:
         """Raises SourceChanged."""
-        rows = sorted({row for lack in lacks.values() for row in lack.rows if self._listing.rows.size(row)})
-        failed: dict[str, TfdeployError] = {}
-        received: dict[str, tuple[int, str | None]] = {}
-        if rows:
-            source = Source(self._listing.root, self._listing.rows, rows)
-            total = source.cut.total_bytes
-            takers = {name: Taker(lack.session, lack.lacking_bytes, total) for name, lack in lacks.items()}
-            self._tell(takers, "begin")
-            moving = self._progress
-            broadcast = Broadcast(source, takers, self._emit, moving)
-            try:
-                failed = broadcast.run(lambda taker: self._join_args(taker, rows))
-            finally:
-                self._tell(takers, "failed", lambda taker: not taker.complete)
-            self._tell(takers, "done", lambda taker: taker.complete)
-            received = {name: (taker.received_bytes, broadcast.fed_by(name)) for name, taker in takers.items()}
-        if rows and read_data(Path(self._listing.source)).stamp != self._listing.stamp:  # finer than the digest
-            raise SourceChanged("it changed while it was sent", where=self._listing.source)
-        hosts = tuple(lack.session.host for name, lack in lacks.items() if name not in failed)
-        placed = self._fleet.each(hosts, self._commit)
-        outcomes: dict[str, Outcome] = {**failed}
+        found: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
+        streams = self._data.streams(
+            {name: lack.rows for name, lack in lacks.items() if name not in found},
+            {name: lack.wanted.places for name, lack in lacks.items()},
+            self._complete,
+        )
+        for name, lack in lacks.items():
+            self._tell(name, "begin", lack.lacking_bytes)
+        try:
+            fed_by = self._send_all(streams, lacks, found)
+        finally:
+            for name, lack in lacks.items():
+                received = sum(self._received.get(name, {}).values())  # not what was found there, or is a hole
+                self._tell(name, "failed" if isinstance(found.get(name), TfdeployError) else "done", lack.lacking_bytes, received)
+        placed = self._fleet.each(tuple(lack.session.host for name, lack in lacks.items() if name not in found), self._commit)
         for name, result in placed.items():
-            count, fed_by = received.get(name, (0, None))
-            outcomes[name] = result if isinstance(result, TfdeployError) else DataSent(count, [self._what], fed_by)
-        return outcomes
+            count = sum(self._received.get(name, {}).values())
+            found[name] = result if isinstance(result, TfdeployError) else DataSent(count, [self._what], fed_by.get(name))
+        return found
 
-    def _join_args(self, taker: Taker, rows: list[int]) -> Args:
-        moved = bytearray((len(self._listing.rows) + 7) // 8)
-        for row in rows:
-            moved[row >> 3] |= 1 << (row & 7)
-        bitmap = base64.b64encode(zlib.compress(bytes(moved), 1)).decode("ascii")
-        return {**self._where, "moved": bitmap, **_limits(taker.host)}
+    def _copy_at_origin(self, lacks: Mapping[str, _Lack]) -> dict[str, TfdeployError]:
+        """The host that the data comes from has no need of a network."""
+        lack = lacks.get(self._data.origin.name) if self._data.origin else None
+        if lack is None or not lack.rows:
+            return {}
+        try:
+            lack.session.agent().call(DATA_COPY, {**self._where, "root": self._data.listing.root}, timeout_s=COPY_S)
+        except TfdeployError as error:
+            return {lack.session.host.name: error}
+        del lack.rows[:]
+        return {}
+
+    def _send_all(self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]) -> dict[str, str | None]:
+        """Adds the hosts that failed to `found`. Returns who fed the others. Raises SourceChanged."""
+        fed_by: dict[str, str | None] = {}
+        whole_set = len(streams) == 1
+        with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
+            sendings = [pool.submit(self._send, number, stream, lacks, whole_set) for number, stream in enumerate(streams)]
+        for stream, sending in zip(streams, sendings, strict=True):
+            try:
+                broadcast, failed = sending.result()
+            except SourceChanged:
+                raise
+            except TfdeployError as error:
+                found.update({name: self._without_origin(error, name) for name in stream.takers})
+                continue
+            found.update({name: error for name, error in failed.items() if name in stream.takers})
+            for name in stream.takers:
+                feeder = broadcast.fed_by(name)
+                fed_by[name] = fed_by.get(name) if feeder is None else feeder
+            if whole_set:
+                for name in stream.takers:
+                    count = sum(self._received.get(name, {}).values())
+                    found.setdefault(name, DataSent(count, [self._what], fed_by[name]))
+        return fed_by
+
+    def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
+        """For a host that waits for data of a host that is lost."""
+        if self._data.origin is None:
+            raise error
+        kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed
+        return kind(f"{self._data.origin.name}, where the data comes from: {error.what}", where=host, next=error.next)
+
+    def _send(
+        self, number: int, stream: Stream, lacks: Mapping[str, _Lack], is_only: bool
+    ) -> tuple[Broadcast, dict[str, TfdeployError]]:
+        """With the errors of hosts. `is_only`: what its takers have then is put in place at once. Raises SourceChanged."""
+        listing, rows, id_ = self._data.listing, RowSet(stream.rows, len(self._data.listing.rows)), secrets.token_hex(8)
+        total = sum(listing.rows.size(row) for row in stream.rows)
+        takers: dict[str, Taker] = {}
+        if stream.lender is not None:  # the first: those that are near it are fed first
+            try:
+                takers[stream.lender] = self._lender(stream.lender, id_, rows, total)
+            except TfdeployError as error:
+                if self._data.origin is not None:
+                    raise
+                note(self._emit, f"{stream.lender} does not lend what it has: {error.what}", host=stream.lender)
+        for name in stream.takers:
+            lacking = sum(listing.rows.size(row) for row in lacks[name].rows if row in rows)
+            takers[name] = Taker(lacks[name].session, lacking, total)
+        if self._data.origin is None:
+            source = Source(listing.root, listing.rows, stream.rows)
+        else:
+            source = HeldSource(takers[self._data.origin.name].session, id_, listing.rows, stream.rows)
+        broadcast = Broadcast(
+            source,
+            takers,
+            self._emit,
+            lambda host, arrived, _: self._progress(number, host, arrived, lacks),
+            self._what if is_only else "",
+            self._look_again,
+            place=lambda taker: self._commit(taker.session) if is_only and not taker.lends else None,
+            reconnect=self._reconnect,
+            id=id_,
+        )
+
+        def join(taker: Taker) -> Args:
+            moved = {} if taker.lends else {"moved": bitmaps.packed(lacks[taker.name].wanted.bitmap(rows))}
+            return {**self._where, **moved, **taker.own_args}
+
+        failed = broadcast.run(join)
+        self._look_again()
+        broadcast.report.done(broadcast.here_bytes)
+        for name in stream.takers:
+            self._received.setdefault(name, {})[number] = takers[name].received_bytes
+        return broadcast, failed
+
+    def _reconnect(self, taker: Taker) -> Session:
+        """Raises TfdeployError."""
+
+        def connected(session: Session) -> Session:
+            session.agent()
+            return session
+
+        found = self._fleet.each((taker.host,), connected)[taker.name]
+        if isinstance(found, TfdeployError):
+            raise found
+        return found
+
+    def _look_again(self) -> None:
+        """Raises SourceChanged."""
+        if self._data.read_again(self._fleet).stamp != self._data.listing.stamp:  # finer than the digest
+            raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
+
+    def _lender(self, host: str, id_: str, rows: RowSet, total: int) -> Taker:
+        """It is told which of its files are moved."""
+        known = [*self._complete, *([self._data.origin] if self._data.origin else []), *(self._data.split or Split()).lenders]
+        session = self._fleet.each((next(each for each in known if each.name == host),), lambda session: session)[host]
+        if isinstance(session, TfdeployError):
+            raise session
+        args = {**self._where, "id": id_, "root": self._data.listing.root if self._data.origin else ""}
+        listed, _ = self._data.listing.rows.only(self._whole.bitmap(rows))
+        session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LOOK_S)
+        return Taker(session, 0, total, lends=True)
 
     def _commit(self, session: Session) -> None:
-        if not session.agent().call(DATA_COMMIT, {**self._where, "staged": True}, timeout_s=LOOK_S).ok:
+        wanted = self._wanted(session.host.name)
+        args = {**self._where, "staged": True, "parts": wanted.parts}
+        blob = wanted.parts_packed if wanted.parts else b""
+        if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
             raise HostFailed(f"data {self._name} did not arrive whole", where=session.host.name, next="the same command again")
 
-    def _progress(self, host: str, received: int, lacking: int) -> None:
-        emit_transfer(self._emit, host, self._what, "moving", min(received, lacking), lacking)
+    # --- what is shown
 
-    def _tell(self, takers: Mapping[str, Taker], state: str, which: Callable[[Taker], bool] = lambda taker: True) -> None:
-        for name, taker in takers.items():
-            if taker.lacking_bytes and which(taker):
-                sent = taker.lacking_bytes if state == "done" else 0
-                emit_transfer(self._emit, name, self._what, state, sent, taker.lacking_bytes)
+    def _progress(self, number: int, host: str, arrived: int, lacks: Mapping[str, _Lack]) -> None:
+        if host in lacks:
+            with self._lock:
+                self._arrived.setdefault(host, {})[number] = arrived
+                total = sum(self._arrived[host].values())
+            lacking = lacks[host].lacking_bytes
+            emit_transfer(self._emit, host, self._what, "moving", min(total, lacking), lacking)
 
-
-def _limits(host: Host) -> Args:
-    return {"ports": list(host.ports), "reserve": host.reserve, "rate": host.bwlimit or 0}
+    def _tell(self, host: str, state: str, lacking: int, received: int = 0) -> None:
+        if not lacking:
+            return
+        if state != "done":
+            emit_transfer(self._emit, host, self._what, state, 0, lacking)
+        elif self._data.origin is not None and host == self._data.origin.name:
+            emit_transfer(self._emit, host, self._what, state, lacking, lacking, done="copied there")
+        else:
+            emit_transfer(self._emit, host, self._what, state, received, received)
 
 
 def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:
@@ -188,20 +323,6 @@ def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:
     for name, lack in lacks.items():
         groups.setdefault(lack.folder_id if lack.folder_id and name not in alone else f"only {name}", []).append(name)
     return list(groups.values())
-
-
-def _rows_of(lacking: str, rows: Listing, host: str) -> list[int]:
-    """Raises BadAnswer."""
-    try:
-        bitmap = zlib.decompressobj().decompress(base64.b64decode(lacking, validate=True), MOST_BITMAP)
-    except (ValueError, zlib.error) as error:
-        raise BadAnswer(f"what it lacks is no bitmap: {error}", where=host) from error
-    if len(bitmap) != (len(rows) + 7) // 8:
-        raise BadAnswer("what it lacks is no bitmap of the listing", where=host)
-    found = [8 * place + bit for place, byte in enumerate(bitmap) if byte for bit in range(8) if byte >> bit & 1]
-    if any(row >= len(rows) or not rows.is_content(row) for row in found):
-        raise BadAnswer("it lacks rows that are no files", where=host)
-    return found
 
 
 def _split(found: Mapping[str, object]) -> tuple[dict[str, _Lack], dict[str, Outcome]]:

@@ -6,11 +6,13 @@ import time
 
 RATE_S = 3.0  # over which a rate is measured
 LEAST_S = 1.0  # a shorter time says nothing about a rate
+BEST_S = 2.0  # nor does it about what a link can do: what its buffers hold comes at once
 
 
 class IntakeLog:
     def __init__(self) -> None:
         self.have_bytes = 0
+        self.best_rate: float | None = None  # over some seconds
         self._samples: list[tuple[float, int]] = []
         self._moved_at = time.monotonic()
 
@@ -26,6 +28,8 @@ class IntakeLog:
         self._samples.append((now, have_bytes))
         while len(self._samples) > 2 and now - self._samples[0][0] > RATE_S:
             self._samples.pop(0)
+        if now - self._samples[0][0] >= BEST_S and self.rate:
+            self.best_rate = max(self.best_rate or 0.0, self.rate)
 
     @property
     def rate(self) -> float | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
+from collections.abc import Sequence
 
 from tfdeploy.agent import pieces
 from tfdeploy.agent.listing import Listing
@@ -22,17 +24,18 @@ class SourceChanged(Refused):
 class Source:
     """`rows`: those of `listing` that are moved; `root`: the folder that they lie in."""
 
-    def __init__(self, root: str, listing: Listing, rows: list[int]) -> None:
+    held_by: str | None = None  # the host that it lies on; None: this machine
+
+    def __init__(self, root: str, listing: Listing, rows: Sequence[int]) -> None:
         self._root, self._listing, self._rows = os.fsencode(root), listing, rows
-        self.cut = Pieces([listing.size(row) for row in rows])
+        self.cut = Pieces(array("Q", (listing.size(row) for row in rows)))
         self.leaves: list[bytes] = []  # of the segments that were summed so far
         self._summed = threading.Condition()
         self.error: Exception | None = None
 
     def sum_next(self) -> bytes:
         """Sums the next segment: its root. Raises SourceChanged."""
-        found = [pieces.leaf_of(self._read(piece)) for piece in self.cut.segment(len(self.leaves))]
-        leaves = b"".join(found)
+        leaves = self._leaves_of(len(self.leaves))
         with self._summed:
             self.leaves.append(leaves)
             self._summed.notify_all()
@@ -47,10 +50,16 @@ class Source:
 
     def piece(self, segment: int, index: int, piece: Piece) -> bytes:
         """Its content. Raises SourceChanged."""
-        content = self._read(piece)
+        content = self._content(segment, index, piece)
         if pieces.leaf_of(content) != pieces.leaf(self.leaves[segment], index):
             raise self._changed(piece)
         return content
+
+    def _leaves_of(self, segment: int) -> bytes:
+        return b"".join([pieces.leaf_of(self._read(piece)) for piece in self.cut.segment(segment)])
+
+    def _content(self, segment: int, index: int, piece: Piece) -> bytes:
+        return self._read(piece)
 
     def _read(self, piece: Piece) -> bytes:
         try:
@@ -73,6 +82,8 @@ class Source:
             os.close(opened)
 
     def _changed(self, piece: Piece) -> SourceChanged:
-        path = os.fsdecode(self._listing.path(self._rows[piece[0][0]]))
-        what = f"{path} changed while it was sent"
+        what = f"{self._path(piece)} changed while it was sent"
         return SourceChanged(what, where=os.fsdecode(self._root), next="let whatever writes it finish")
+
+    def _path(self, piece: Piece) -> str:
+        return os.fsdecode(self._listing.path(self._rows[piece[0][0]]))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.answers.broadcast import BROADCAST_FEEDS, BROADCAST_JOIN, BROADCAST_ROOTS, Had, Said
+from tfdeploy.model.answers.broadcast import BROADCAST_FEEDS, BROADCAST_JOIN, BROADCAST_LEND, BROADCAST_ROOTS, Had, Said
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.feeder import Feeder
@@ -19,6 +19,7 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0
 SILENT_S = 2.0
+STUCK_S = 3.0
 _SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each other
 
 
@@ -29,6 +30,8 @@ class Taker:
     session: Session
     lacking_bytes: int
     total_bytes: int
+    join_args: Args = field(default_factory=dict)  # of broadcast.join, for this host alone
+    lends: bool = False  # it has all, is given nothing, and has no part in the job
     port: int | None = None
     have_bytes: int = 0
     differs: bool = False  # its files seemed right by size and time, and are not
@@ -36,13 +39,19 @@ class Taker:
     accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
     feeder: Feeder | None = None
     from_here: frozenset[int] = frozenset()  # the stripes that this machine feeds
+    times: int = 0  # that its connection has ended
+    why_lost: TfdeployError | None = None  # the last time
+    _received_before: int = 0  # over connections that have ended
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
     _roots: int = 0  # so many were sent
     _received: IntakeLog = field(default_factory=IntakeLog)
     _wanted: list[int] = field(default_factory=list)  # by stripe, where there are several
     _stripes: list[IntakeLog] = field(default_factory=list)
+    _agent: AgentChannel | None = None
     _stream: Stream[Said, Had] | None = None
     busy: bool = False  # a call to it is under way
+    placing: bool = False  # what it has is put in place, or was
+    placed: bool = False
 
     @property
     def host(self) -> Host:
@@ -54,11 +63,27 @@ class Taker:
 
     @property
     def agent(self) -> AgentChannel:
-        return self.session.agent()
+        """The one that takes part: a call to it fails once its connection has ended."""
+        return self._agent or self.session.agent()
 
     @property
     def received_bytes(self) -> int:
-        return self._received.have_bytes
+        return self._received_before + self._received.have_bytes
+
+    @property
+    def arrived_bytes(self) -> int:
+        """Of what it lacked: received, or found in what an earlier broadcast left."""
+        known = max(self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes))
+        return self.lacking_bytes if self.complete else min(known, self.lacking_bytes)
+
+    @property
+    def best_rate(self) -> float | None:
+        """Bytes a second that all its parents together gave it in its best seconds."""
+        return self._received.best_rate
+
+    @property
+    def is_stuck(self) -> bool:
+        return not self.complete and self._feeds is not None and self._received.still_s > STUCK_S
 
     @property
     def address(self) -> str | None:
@@ -81,19 +106,32 @@ class Taker:
         return str(ipaddress.ip_network((address, _SITE_BITS[address.version]), strict=False))
 
     @property
+    def own_args(self) -> Args:
+        """Of broadcast.join, with what the inventory allows there."""
+        allowed = {"ports": list(self.host.ports), "reserve": self.host.reserve, "rate": self.host.bwlimit or 0}
+        return {**allowed, **self.join_args}
+
+    @property
     def complete(self) -> bool:
         return self.have_bytes >= self.total_bytes or (not self.lacking_bytes and not self.differs)
 
-    def join(self, args: Args, said: Callable[[str, Said | TfdeployError], None]) -> None:
+    @property
+    def is_verified(self) -> bool:
+        """All that is moved lies there, and was compared with its sums."""
+        return self.have_bytes >= self.total_bytes
+
+    def join(self, args: Args, said: Callable[[Said | TfdeployError], None]) -> None:
         """Takes part, on a thread of its own, until `leave`."""
-        stream = self._stream = self.agent.stream(BROADCAST_JOIN, args)
+        flow = BROADCAST_LEND if self.lends else BROADCAST_JOIN
+        agent = self._agent = self.session.agent()
+        stream = self._stream = agent.stream(flow, args)
 
         def listen() -> None:
             try:
                 for item, _ in stream:
-                    said(self.name, item)
+                    said(item)
             except TfdeployError as error:
-                said(self.name, error)
+                said(error)
 
         threading.Thread(target=listen, name=f"broadcast-{self.name}", daemon=True).start()
 
@@ -102,6 +140,20 @@ class Taker:
             self.feeder.close()
         if self._stream is not None:
             self._stream.close()
+
+    def lost(self, why: TfdeployError) -> None:
+        """Its connection has ended: what it has lies on its disk."""
+        self.why_lost, self.times, self.port = why, self.times + 1, None
+        if self.feeder is not None:
+            self.feeder.close()
+
+    def begin_again(self, session: Session) -> None:
+        """It has to join, and to be told everything again. No call to it is under way."""
+        self.session = session
+        self._received_before = self.received_bytes
+        self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
+        self.have_bytes, self.placing = 0, False
+        self.feeder, self.from_here, self._feeds, self._roots = None, frozenset(), None, 0
 
     def hurry_if_silent(self) -> None:
         """Others that are done wait for this host alone: whether it is gone is found out sooner."""
@@ -142,8 +194,11 @@ class Taker:
     def is_behind(self, feeds: tuple[Feed, ...], roots: int) -> bool:
         return self._roots < roots or self._feeds is None or self._feeds[1] != feeds
 
-    def send_feeds(self, id_: str, stripes: int, feeds: tuple[Feed, ...], parents: dict[str, tuple[str, int]]) -> None:
-        """`parents`: name -> address and port. Nothing is sent where nothing changed."""
+    def send_feeds(
+        self, id_: str, stripes: int, feeds: tuple[Feed, ...], parents: dict[str, tuple[str, int]], roots: list[bytes]
+    ) -> None:
+        """`parents`: name -> address and port. The roots that it has not got yet go with them. Nothing is sent where nothing
+        changed."""
         if self._feeds == (stripes, feeds):
             return
         rows = [
@@ -151,7 +206,9 @@ class Taker:
             for name in sorted({feed.parent for feed in feeds if feed.parent})
         ]
         here = sorted(feed.stripe for feed in feeds if not feed.parent)
-        self.agent.call(BROADCAST_FEEDS, {"id": id_, "stripes": stripes, "parents": rows, "here": here}, timeout_s=CALL_S)
+        args = {"id": id_, "stripes": stripes, "parents": rows, "here": here, **self._new_roots(roots)}
+        self.agent.call(BROADCAST_FEEDS, args, timeout_s=CALL_S)
+        self._roots = len(roots)
         if self._feeds is None:
             for log in (self._received, *self._stripes):
                 log.begin()
@@ -159,8 +216,9 @@ class Taker:
 
     def send_roots(self, id_: str, roots: list[bytes]) -> None:
         """Those that it has not got yet."""
-        first, more = self._roots, roots[self._roots :]
-        if more:
-            args = {"id": id_, "first": first, "roots": [root.hex() for root in more]}
-            self.agent.call(BROADCAST_ROOTS, args, timeout_s=CALL_S)
-            self._roots = first + len(more)
+        if len(roots) > self._roots:
+            self.agent.call(BROADCAST_ROOTS, {"id": id_, **self._new_roots(roots)}, timeout_s=CALL_S)
+            self._roots = len(roots)
+
+    def _new_roots(self, roots: list[bytes]) -> Args:
+        return {"first": self._roots, "roots": [root.hex() for root in roots[self._roots :]]}

@@ -58,6 +58,11 @@ class Changes:
                 self._made[base] = self._make(base)
             return self._made[base]
 
+    @property
+    def is_small(self) -> bool:
+        """All of the code together."""
+        return self._manifest.total_bytes <= MOST_BYTES
+
     def keep(self) -> None:
         """A host has this release now: later ones can be sent as differences from it."""
         with self._lock:
@@ -92,10 +97,13 @@ def _packed(removed: list[str], new: list[Entry], contents: dict[str, tuple[byte
     return Change(zlib.compress(raw, 1), len(raw), len(raw) - len(text))
 
 
-def send_change(agent: AgentChannel, changes: Changes, there: Present, args: Args, host: str, emit: Emit) -> tuple[bool, int]:
-    """(whether the release is there now, bytes sent). `there`: what the host answered to `changes.bases()`."""
+def send_change(
+    agent: AgentChannel, changes: Changes, there: Present, args: Args, host: str, emit: Emit, *, alone: bool = True
+) -> tuple[bool, int]:
+    """(whether the release is there now, bytes sent). `there`: what the host answered to `changes.bases()`. Much code goes so to
+    one host `alone`."""
     base, sent = there.base, 0
-    if base is None or (base and base not in changes.bases()):
+    if base is None or (base and base not in changes.bases()) or not (base or alone or changes.is_small):
         return False, 0
     for again in (False, True):  # a second try repairs files that changed while they were packed
         change = changes.from_base(base, fresh=again)

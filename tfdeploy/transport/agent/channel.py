@@ -10,12 +10,13 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import paramiko
 
 from tfdeploy.agent import frames
+from tfdeploy.agent.limit import BURST_S, Limit
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
 from tfdeploy.model.answers.reading import BadShape, read
@@ -29,6 +30,7 @@ from tfdeploy.transport.ssh.errors import clean, copied
 from tfdeploy.transport.ssh.tcp import Link
 
 DEAD_AFTER_S = 18.0  # of silence after a ping
+SLICE_BYTES = 64 << 10  # sent at once
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -38,14 +40,21 @@ class FramedChannel:
     """`open` starts the agent; see protocols.AgentChannel for the rest."""
 
     def __init__(
-        self, channel: paramiko.Channel, host: str, fences: dict[str, int] | None = None, by: Mapping[str, str] | None = None
+        self,
+        channel: paramiko.Channel,
+        host: str,
+        fences: dict[str, int] | None = None,
+        by: Mapping[str, str] | None = None,
+        rate: int = 0,
     ) -> None:
-        """`fences`: job -> number of the lock that this machine has taken on the host. `by`: who acts, for its audit log."""
+        """`fences`: job -> number of the lock that this machine has taken on the host. `by`: who acts, for its audit log.
+        `rate`: bytes a second that are sent there, 0 for no limit."""
         self.hello: Hello
         self.clock_skew_s = 0.0
         self.noise = ""
         self._channel, self._host, self._fences = channel, host, {} if fences is None else fences
         self._by = dict(by or {})
+        self._rate, self._limit = rate, Limit(rate)
         self._lock = threading.Lock()  # ids, answers, lost
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
@@ -141,13 +150,21 @@ class FramedChannel:
                 return  # lost: nothing to cancel there
 
     def _send(self, header: dict[str, object], blob: bytes = b"") -> None:
-        data = frames.encode_frame(header, blob)
+        parts = frames.frame_parts(header, blob)
         try:
             with self._sending:
-                self._channel.sendall(data)
+                for part in self._slices(parts):
+                    self._limit.take(len(part))
+                    self._channel.sendall(part)
         except (OSError, EOFError, paramiko.SSHException) as error:
             self._fail_all(HostUnreachable("the connection ended", where=self._host))
             raise copied(self._lost or HostUnreachable("the connection ended", where=self._host)) from error
+
+    def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
+        """At most what the rate allows in BURST_S, so that the host hears something well before SILENCE_S. Paramiko copies what
+        is left of a slice for each packet that it sends."""
+        step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
+        return (data[at : at + step] for data in parts for at in range(0, len(data), step))
 
     # --- the reader's side ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.listing import FoundFile
-from tfdeploy.operations.copy.copy_keep import KeepDifference, keep_difference
+from tfdeploy.operations.broadcast.copy_keep import KeepDifference, keep_difference
 
 S = 10**9
 CKPT = FoundFile("ck/model.ckpt-7.index", 10, 5 * S)

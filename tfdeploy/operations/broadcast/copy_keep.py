@@ -1,28 +1,29 @@
-"""The keep folders of one host are copied to other hosts through this machine: before a mirrored run, and for `fetch --onto`.
+"""The keep folders of one host are copied to other hosts, from host to host: before a mirrored run, and for `fetch --onto`.
 
 All hosts list theirs first, so that only missing files are sent; a second launch after the same training sends nothing.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from tfdeploy.errors import HostFailed
+from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import FoundFile
+from tfdeploy.operations.broadcast.held_source import HeldSource
+from tfdeploy.operations.broadcast.named_files import NamedFile, NamedFiles, listing_of
+from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.confine import below_workdir, only_of
-from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
-from tfdeploy.operations.copy.rsync_notes import note_rsync
-from tfdeploy.operations.emit import emit_transfer, note
-from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.copy.pull import Source as FetchSource
+from tfdeploy.operations.copy.pull import list_files
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.transport.protocols import Fleet, Session
-from tfdeploy.transport.rsync.transfer import push
 
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # temporary copies of TensorFlow's non-chief workers
 
@@ -33,6 +34,10 @@ class KeepDifference:
 
     files: tuple[FoundFile, ...]
     aside: tuple[str, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(one.size for one in self.files)
 
 
 @dataclass(frozen=True)
@@ -49,24 +54,17 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     """Copies the job's keep folders from the source to each of `hosts`. Raises one error for the hosts that failed."""
     source = copy.source
     others = tuple(host for host in hosts if host.name != source.name)
-    wanted = Source("keep", copy.job, keep=copy.keep)
+    wanted = FetchSource("keep", copy.job, keep=copy.keep)
     found = all_or_error("looking at keep", fleet.each((source, *others), lambda session: list_files(session, wanted).found))
     differences = {host.name: keep_difference(found[source.name], found[host.name]) for host in others}
     needing = tuple(host for host in others if differences[host.name].files or differences[host.name].aside)
     if not needing:
         note(emit, f"`keep` of {source.name} is on all hosts already", run=copy.run)
         return
-    only = frozenset(file.path for difference in differences.values() for file in difference.files)
-    with tempfile.TemporaryDirectory(prefix="tfdeploy-keep-") as folder:
-        here = Path(folder, "keep")
-        here.mkdir()
-        if only:
-            note_rsync(emit)
-            fetch = fleet.each((source,), lambda session: fetch_folder(session, wanted, here, emit, only=only))
-            all_or_error("keep", fetch)
-        all_or_error(
-            "keep", fleet.each(needing, lambda session: _send(session, here, differences[session.host.name], copy, emit))
-        )
+    sessions = all_or_error("keep", fleet.each((source, *needing), lambda session: _begin(session, copy, differences)))
+    if failed := _broadcast(copy, sessions, differences, emit):
+        raise together("keep", failed, len(needing))
+    all_or_error("keep", fleet.each(needing, lambda session: _place(session, differences[session.host.name], copy, emit)))
 
 
 def keep_difference(source: tuple[FoundFile, ...], there: tuple[FoundFile, ...]) -> KeepDifference:
@@ -82,37 +80,39 @@ def _stamp(one: FoundFile) -> tuple[int, int]:
     return one.size, one.mtime_ns // 10**9
 
 
-def _send(session: Session, here: Path, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
+def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDifference]) -> Session:
+    """The session of a host that has room for what it lacks."""
+    difference = differences.get(session.host.name)
+    if difference is not None:
+        below_workdir(session, session.agent().call(KEEP_BEGIN, {"job": copy.job, "bytes": difference.total_bytes}).folder)
+    return session
+
+
+def _broadcast(
+    copy: KeepCopy, sessions: Mapping[str, Session], differences: Mapping[str, KeepDifference], emit: Emit
+) -> dict[str, TfdeployError]:
+    """The hosts that failed. Raises SourceChanged."""
+    lacking = sorted({_named(one) for difference in differences.values() for one in difference.files if one.size})
+    if not lacking:
+        return {}
+    moved = NamedFiles(tuple(lacking), "keep", {"job": copy.job, "keep": list(copy.keep)}, emit)
+    lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
+    takers = {name: Taker(sessions[name], lacks.get(name, 0), moved.total_bytes) for name in (copy.source.name, *lacks)}
+    id_ = secrets.token_hex(8)
+    source = HeldSource(sessions[copy.source.name], id_, listing_of(lacking), list(range(len(lacking))))
+    return split(moved.send(id_, source, takers))[1]
+
+
+def _place(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
     agent, host = session.agent(), session.host.name
-    total = sum(one.size for one in difference.files)
-    files = [[one.path, *_size_and_mtime(here, one)] for one in difference.files]
-    folder = below_workdir(session, agent.call(KEEP_BEGIN, {"job": copy.job, "bytes": total}).folder)
-    _report(emit, host, "begin", 0, total)
-    if files:
-        names = [os.fsencode(one.path) for one in difference.files]
-        push(
-            session.target,
-            str(here),
-            names,
-            folder,
-            delete=False,
-            on_progress=lambda sent, _: _report(emit, host, "moving", sent, total),
-        )
+    files = [list(_named(one)) for one in difference.files]
     args = {"job": copy.job, "keep": list(copy.keep), "files": files, "aside": list(difference.aside)}
     missing = only_of({one.path for one in difference.files}, agent.call(KEEP_PLACE, args, timeout_s=600).missing, host)
     if missing:
-        _report(emit, host, "failed", 0, total)
         raise HostFailed(f"{missing[0]} of `keep` did not arrive whole", where=host, next="the same command again")
-    _report(emit, host, "done", total, total)
     set_aside = "".join(f"; {path} is not there and was set aside" for path in difference.aside)
     note(emit, f"`keep` of {copy.source.name} is on {host} too: {len(files)} files{set_aside}", run=copy.run, host=host)
 
 
-def _size_and_mtime(here: Path, one: FoundFile) -> tuple[int, int]:
-    """Size in bytes and mtime in ns of the file as it was fetched."""
-    about = (here / one.path).lstat()
-    return about.st_size, about.st_mtime_ns
-
-
-def _report(emit: Emit, host: str, state: str, sent: int, total: int) -> None:
-    emit_transfer(emit, host, "keep", state, min(sent, total), total)
+def _named(one: FoundFile) -> NamedFile:
+    return one.path, one.size, one.mtime_ns

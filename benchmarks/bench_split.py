@@ -1,0 +1,97 @@
+"""A data set in parts (`split: worker`) to 8 workers, then to 6: bytes by the kernel's counters, and how even the parts are.
+
+    first    64 MB in 240 files of unequal size to 8 workers: what leaves the operator, against the set
+    8 to 6   two workers leave: what all hosts together receive, against the least possible, a quarter of the set
+
+Each round has new content. Every part is compared with the source, by checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from pathlib import Path
+from statistics import median
+
+from figures import Figures, options
+from meters import metered
+from place import Place, a_lab
+
+MB = 1_000_000
+FILES, WORKERS, FEWER = 240, 8, 6
+JOB = """name: bench
+mode: plain
+command: [python, train.py, "{{data.set}}"]
+roles: {{worker: {{count: {workers}}}}}
+data: {{set: {{path: ../set, split: worker}}}}
+"""
+LIMIT = "n[2-{}]"
+SUMS = "cd tfdeploy/bench/data/set && sha256sum *"
+
+
+def main() -> None:
+    args = options(__doc__, rounds=1, mbit=100, small=64)
+    figures = Figures("split", args.json)
+    with a_lab(WORKERS + 1, rate=f"{args.mbit}mbit") as place:  # the first host is no worker
+        (place.work / "tfdeploy.yaml").write_text("name: bench\nmode: plain\ncommand: [python, train.py]\n")
+        (place.work / "train.py").write_text("")
+        place.tfdeploy("sync", "--json")  # the agent and the code
+        first, moved, largest = [], [], []
+        for number in range(args.rounds):
+            total = renew(place, args.small, seed=number)
+            place.everywhere("rm -rf tfdeploy/bench/data")
+            first.append(sync(place, WORKERS) / total)
+            sizes = check(place, WORKERS)
+            largest.append(max(sizes) / (total / WORKERS + biggest(place)))
+            least = sum(sizes[FEWER:])
+            moved.append(sync(place, FEWER, received=True) / least)
+            check(place, FEWER)
+    figures.add("8 workers: sent by the operator", median(first), "", ratio=median(first), against="the set", goal=1.05)
+    what = "8 workers: the largest part"
+    figures.add(what, max(largest), "", ratio=max(largest), against="mean and largest file", goal=1.1)
+    figures.add("8 to 6 workers: received", median(moved), "", ratio=median(moved), against="the least", goal=1.2)
+
+
+def renew(place: Place, megabytes: int, seed: int) -> int:
+    """Its bytes."""
+    source = place.home / "set"
+    source.mkdir(exist_ok=True)
+    weights = [random.Random(seed).uniform(0.3, 1.7) for _ in range(FILES)]
+    for number, weight in enumerate(weights):
+        size = int(megabytes * MB * weight / sum(weights))
+        (source / f"shard-{number:05}").write_bytes(os.urandom(size))
+    return sum(path.stat().st_size for path in source.iterdir())
+
+
+def biggest(place: Place) -> int:
+    return max(path.stat().st_size for path in (place.home / "set").iterdir())
+
+
+def sync(place: Place, workers: int, *, received: bool = False) -> int:
+    """Bytes that left the operator, or with `received` those that all hosts received."""
+    (place.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
+    with metered(place.lab) as meter:
+        place.tfdeploy("sync", "--json")
+    return sum(meter.to_bytes[host] for host in place.lab.hosts) if received else meter.from_bytes["operator"]
+
+
+def check(place: Place, workers: int) -> list[int]:
+    """The bytes of each part. Together they are the source, and no file is in two."""
+    said = json.loads(place.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output)["hosts"]
+    files = {path.name: path for path in (place.home / "set").iterdir()}
+    wanted = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    parts = [[line.split() for line in row["stdout"].splitlines()] for row in said]
+    found = {name: digest for part in parts for digest, name in part}
+    if found != wanted or sum(map(len, parts)) != len(wanted):
+        raise SystemExit(f"{workers} workers: their parts are not the set")
+    return [sum(size_of(files[name]) for _, name in part) for part in parts]
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Who feeds whom as lines: all of it where it fits, else the hosts that matter, and the others counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.planning.broadcast.feeds import Member
+from tfdeploy.planning.broadcast.first_plan import first_plan
+from tfdeploy.ui.feed_tree import feed_tree
+
+MIB = 1 << 20
+
+
+def feeds(hosts: int, stripe: int = 0) -> list[tuple[str, str]]:
+    plan = first_plan([Member(name=f"n{number}", wanted_bytes=1 << 30) for number in range(1, hosts + 1)], 1 << 30)
+    return [(feed.parent, feed.child) for feed in plan.feeds if feed.stripe == stripe]
+
+
+FEW = [("", "a"), ("a", "b"), ("b", "c"), ("b", "d"), ("d", "e"), ("", "f")]
+
+
+def test_a_chain_is_one_line() -> None:
+    assert feed_tree(feeds(4), width=80, most=4) == ["here > n1 > n2 > n3 > n4"]
+
+
+def test_branches_and_several_sources() -> None:
+    assert feed_tree(FEW, width=80, most=9) == ["here", "|- a > b", "|  |- c", "|  `- d > e", "`- f"]
+    assert feed_tree([("x", "y"), ("", "a")], width=80, most=9) == ["x > y", "here > a"]
+
+
+def test_a_long_chain_is_counted_in_its_middle_but_for_those_that_matter() -> None:
+    (line,) = feed_tree(feeds(16), width=60, most=4, named=["n9"])
+    assert line == "here > n1 > n2 > n3 > (5 hosts) > n9 > (5 hosts) > n15 > n16"
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 16, 17, 33, 200, 3000])
+@pytest.mark.parametrize(("width", "most"), [(20, 1), (40, 3), (80, 6), (200, 20)])
+def test_it_always_fits(hosts: int, width: int, most: int) -> None:
+    for named in ((), (f"n{hosts}",), tuple(f"n{number}" for number in range(1, hosts + 1, 3))):
+        lines = feed_tree(feeds(hosts), width=width, most=most, named=named)
+        assert 1 <= len(lines) <= most
+        assert max(map(len, lines)) <= width
+
+
+def test_every_host_is_named_or_counted() -> None:
+    for most in (3, 5, 8, 100):
+        lines = feed_tree(feeds(100), width=500, most=most)
+        words = " ".join(lines).replace("|- ", "").replace("`- ", "").replace("|", "").split(" > ")
+        names = [word for line in words for word in line.split() if word.startswith("n")]
+        counted = [int(part.split()[0]) for line in lines for part in line.split("(")[1:]]
+        assert len(names) + sum(counted) == 100, lines
+
+
+def test_a_name_is_sanitised() -> None:
+    assert "\x1b" not in feed_tree([("", "a\x1b[2J")], width=80, most=4)[0]

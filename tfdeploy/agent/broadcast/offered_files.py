@@ -1,0 +1,37 @@
+"""Files of a broadcast that begins on this host: they are only read."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.annotations import List
+from tfdeploy.agent.broadcast.piece_files import read_extent
+from tfdeploy.agent.pieces import Piece
+
+
+class OfferedFiles:
+    """`paths`: of the files that are moved, in order, below `root`."""
+
+    def __init__(self, paths: List[bytes], root: str) -> None:
+        self._places = [os.path.join(os.fsencode(root), path) for path in paths]
+
+    def close(self) -> None:
+        pass
+
+    def read(self, piece: Piece) -> bytes:
+        """Raises OSError: also where a file is shorter than it should be."""
+        return b"".join([read_extent(self._places[extent[0]], extent) for extent in piece])
+
+    def find_in(self, segment: List[Piece], leaves: bytes) -> int:
+        """The bitmap of the pieces whose content is right."""
+        return sum(1 << index for index, piece in enumerate(segment) if self._is(piece, pieces.leaf(leaves, index)))
+
+    def _is(self, piece: Piece, leaf: bytes) -> bool:
+        try:
+            return pieces.leaf_of(self.read(piece)) == leaf
+        except OSError:
+            return False
+
+    def write(self, piece: Piece, content: memoryview) -> None:
+        raise PermissionError(1, "these files are only read")

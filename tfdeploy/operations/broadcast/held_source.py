@@ -1,0 +1,65 @@
+"""A broadcast whose files lie on a host: it sums them and feeds the others. Nothing passes through here, but to a host that no
+other reaches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tfdeploy.agent import pieces
+from tfdeploy.agent.listing import Listing
+from tfdeploy.agent.pieces import Piece
+from tfdeploy.errors import AgentError, BadAnswer
+from tfdeploy.model.answers.broadcast import BROADCAST_READ, BROADCAST_SUMS
+from tfdeploy.operations.broadcast.source import Source, SourceChanged
+from tfdeploy.transport.protocols import Session
+
+BEGIN_S = 30.0  # until it takes part
+SUM_S = 600.0  # for one segment
+_AGAIN_S = 0.02
+
+
+class HeldSource(Source):
+    """`rows`: those of `listing` that are moved. The host has to take part in the broadcast `id_`."""
+
+    def __init__(self, session: Session, id_: str, listing: Listing, rows: Sequence[int]) -> None:
+        super().__init__("", listing, rows)
+        self.held_by = session.host.name
+        self._session, self._id = session, id_
+        self._begin_by = time.monotonic() + BEGIN_S
+
+    def _leaves_of(self, segment: int) -> bytes:
+        args = {"id": self._id, "segment": segment}
+        while True:
+            try:
+                answer = self._session.agent().call(BROADCAST_SUMS, args, timeout_s=SUM_S)
+                break
+            except AgentError as error:
+                if error.code == "changed":
+                    raise self._is_other(error.what) from error
+                if error.code != "not_begun" or time.monotonic() > self._begin_by:
+                    raise
+                time.sleep(_AGAIN_S)
+        leaves = bytes.fromhex(answer.leaves)
+        if len(leaves) != self.cut.count_in(segment) * pieces.LEAF_BYTES:
+            raise BadAnswer(f"its sums of segment {segment} are not those of all its pieces", where=self.held_by)
+        return leaves
+
+    def _content(self, segment: int, index: int, piece: Piece) -> bytes:
+        args = {"id": self._id, "segment": segment, "index": index}
+        stream = self._session.agent().stream(BROADCAST_READ, args, silence_s=SUM_S)
+        try:
+            for _, content in stream:
+                return content
+        except AgentError as error:
+            raise self._is_other(error.what) from error
+        finally:
+            stream.close()
+        raise BadAnswer("it sent no piece", where=self.held_by)
+
+    def _changed(self, piece: Piece) -> SourceChanged:
+        return self._is_other(f"{self._path(piece)} changed while it was sent")
+
+    def _is_other(self, what: str) -> SourceChanged:
+        return SourceChanged(what, where=self.held_by, next="let whatever writes it finish")

@@ -1,0 +1,49 @@
+"""Data that begins on a host of the inventory: its listing is asked for, and nothing else of it passes through here."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from tfdeploy.agent import listing
+from tfdeploy.errors import AgentError, BadAnswer, Refused, TfdeployError
+from tfdeploy.model.answers.broadcast import DATA_LOOK
+from tfdeploy.model.inventory import Host
+from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.tree import DataListing
+from tfdeploy.tree.datasets import listed
+
+LOOK_S = 600.0
+MOST_BYTES = 256 << 20  # of a packed listing
+
+
+def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
+    """What lies at `path` of that host. Raises Refused (missing, unreadable, empty) and what a session raises."""
+    found = fleet.each((host,), lambda session: _look(session, path))[host.name]
+    if isinstance(found, TfdeployError):
+        found.where = found.where or host.name
+        raise found
+    return found
+
+
+def _look(session: Session, path: str) -> DataListing:
+    host, packed = session.host.name, bytearray()
+    try:
+        with closing(session.agent().stream(DATA_LOOK, {"path": path}, silence_s=LOOK_S)) as stream:
+            for _, blob in stream:
+                packed += blob
+                if len(packed) > MOST_BYTES:
+                    raise BadAnswer("its listing of the data has no end", where=host)
+            looked = stream.value
+    except AgentError as error:
+        if error.code in ("missing", "unreadable"):
+            raise Refused(
+                f"data of {host}: {error.what}", where=host, next=error.next or "correct `from:` in the job file"
+            ) from error
+        raise
+    try:
+        rows = listing.unpack(bytes(packed))
+    except listing.BadListing as error:
+        raise BadAnswer(f"its listing of the data cannot be read: {error}", where=host) from error
+    if looked is None:
+        raise BadAnswer("its listing of the data has no end", where=host)
+    return listed(path, looked.folder, rows, looked.stamp, host)

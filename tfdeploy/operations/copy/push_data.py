@@ -1,0 +1,86 @@
+"""Data that rsync brings to one host from here: the folder is asked for, filled, and compared. `via: rsync`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, DataPlace
+from tfdeploy.model.events import Emit
+from tfdeploy.operations.confine import below_workdir
+from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.transport.protocols import AgentChannel, Session
+from tfdeploy.transport.rsync.transfer import push
+from tfdeploy.tree import DataListing, read_data
+
+TRIES = 3  # data that changes while it is sent is sent again this often
+LOOK_S = 600.0
+
+
+class InUse(Refused):
+    """A live run of the job reads the data that would change."""
+
+
+def push_data(session: Session, job: str, name: str, listing: DataListing, emit: Emit) -> int | None:
+    """Makes the data set on this host complete, under the job's lock. Returns the bytes sent, None: it had all of it."""
+    agent, where, sent = session.agent(), {"job": job, "name": name}, None
+    for again in range(TRIES):
+        there = agent.call(DATA_STATE, where, timeout_s=LOOK_S)
+        if there is not None and there.digest == listing.digest:
+            return sent
+        folder = below_workdir(session, begin_data(agent, job, name, listing, session.host.name).folder)
+        names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
+        how = {"delete": listing.is_folder, "anew": again > 0}
+        sent = (sent or 0) + push_shown(session, listing.root, names, folder, listing.total_bytes, f"data {name}", emit, **how)
+        now = read_data(Path(listing.source))
+        unchanged = now.stamp == listing.stamp  # finer than the digest: size and mtime may be the same after a write
+        if unchanged and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok:
+            return sent
+        note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
+        listing = now
+    raise Refused(
+        f"data set {name} keeps changing while it is sent", where=session.host.name, next=f"stop what writes to {listing.source}"
+    )
+
+
+def begin_data(
+    agent: AgentChannel, job: str, name: str, listing: DataListing, host: str, blob: bytes = b"", **more: Any
+) -> DataPlace:
+    """The folder to fill. Raises InUse."""
+    args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
+    try:
+        return agent.call(DATA_BEGIN, args, blob=blob, timeout_s=LOOK_S)
+    except AgentError as error:
+        if error.code != "live_run":
+            raise
+        raise InUse(error.what, where=host, next=error.next) from error
+
+
+def push_shown(
+    session: Session,
+    root: str,
+    names: list[bytes] | None,
+    folder: str,
+    total: int,
+    what: str,
+    emit: Emit,
+    *,
+    delete: bool,
+    anew: bool = False,
+) -> int:
+    """By rsync, with its progress as events. Returns the bytes sent."""
+    host = session.host.name
+    emit_transfer(emit, host, what, "begin", 0, total)
+
+    def moving(done: int, _total: int | None = None) -> None:
+        emit_transfer(emit, host, what, "moving", done, total)
+
+    try:
+        sent = push(session.target, root, names, folder, delete=delete, anew=anew, on_progress=moving)
+    except TfdeployError:
+        emit_transfer(emit, host, what, "failed", 0, total)
+        raise
+    emit_transfer(emit, host, what, "done", total, total)
+    return sent

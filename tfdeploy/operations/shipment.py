@@ -1,0 +1,114 @@
+"""What a launch or sync sends: one release, and data sets from here or from hosts, whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.model.manifest import Manifest
+from tfdeploy.operations.broadcast.data_set import DataSet
+from tfdeploy.operations.broadcast.origin import look_at
+from tfdeploy.operations.broadcast.split import Ask, Split, decide
+from tfdeploy.operations.copy.pack import Packer
+from tfdeploy.operations.copy.send_change import Changes
+from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.planning.datasets import check_splits, splits
+from tfdeploy.planning.plan import hosts_to_probe, seats_of
+from tfdeploy.transport.protocols import Fleet
+from tfdeploy.tree import DataListing, read_data, read_tree
+from tfdeploy.tree.earlier import Earlier
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What goes to every host. `data`: by name; `origins`: the hosts that data comes from; `splits`: who gets what of those in
+    parts; `by_rsync`: those that rsync sends."""
+
+    job: str
+    manifest: Manifest
+    packer: Packer
+    changes: Changes
+    data: dict[str, DataListing] = field(default_factory=dict)
+    origins: dict[str, Host] = field(default_factory=dict)
+    splits: dict[str, Split] = field(default_factory=dict)
+    by_rsync: frozenset[str] = frozenset()
+
+    def broadcasts(self) -> dict[str, DataSet]:
+        return {
+            name: DataSet(listing, self.origins.get(name), self.splits.get(name))
+            for name, listing in self.data.items()
+            if name not in self.by_rsync
+        }
+
+
+def inside(job: Job, source: str) -> str | None:
+    """The path of a data source relative to the code, or None where it lies outside."""
+    code = Path(job.code).resolve()
+    path = Path(source).resolve()
+    return path.relative_to(code).as_posix() if path != code and path.is_relative_to(code) else None
+
+
+def read_shipment(job: Job, cache: Path | None) -> Shipment:
+    """Reads code and data of this machine. Raises ConfigError or Refused: missing, empty, git missing."""
+    here = {name: source for name, source in job.data.items() if source.from_host is None}
+    sources = [*(source.path for source in here.values()), *([job.setup_wheels] if job.setup_wheels else [])]
+    left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
+    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache)
+    data = {name: read_data(Path(source.path)) for name, source in here.items()}
+    packer = Packer(manifest)
+    return Shipment(
+        job.name,
+        manifest,
+        packer,
+        Changes(manifest, packer, Earlier(cache, manifest.root)),
+        data,
+        by_rsync=frozenset(name for name, source in here.items() if source.via == "rsync"),
+    )
+
+
+def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
+    """With the data that comes from hosts. `hosts`: of the whole inventory. Raises Refused: missing or unreadable there."""
+    known = {host.name: host for host in hosts}
+    origins = {name: known[source.from_host] for name, source in job.data.items() if source.from_host is not None}
+    if not origins:
+        return shipment
+    found = {name: look_at(fleet, host, job.data[name].path) for name, host in origins.items()}
+    data = {name: found.get(name) or shipment.data[name] for name in job.data}
+    return replace(shipment, data=data, origins=origins)
+
+
+def with_parts(
+    shipment: Shipment, fleet: Fleet, job: Job, hosts: tuple[Host, ...], tasks: Mapping[str, str], where: Mapping[str, str]
+) -> Shipment:
+    """With who gets what of the data sets in parts. `hosts`: all that may have some of it; `tasks`: the host of each task.
+
+    Raises UsageError: fewer files than workers.
+    """
+    found = {}
+    for name in splits(job):
+        workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
+        workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
+        others = job.data[name].others == "all"
+        whole = frozenset(host for task, host in tasks.items() if others and not task.startswith("worker:"))
+        ask = Ask(job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}"))
+        found[name] = decide(fleet, hosts, ask, shipment.data[name])
+    return replace(shipment, splits=found) if found else shipment
+
+
+def whole_shipment(fleet: Fleet, job: Job, cache: Path | None, inventory: Inventory | None) -> Shipment:
+    """For a sync, with what only hosts can say: `inventory` is the whole one. Raises what reading and planning raise."""
+    shipment = read_shipment(job, cache)
+    if inventory is None:
+        return shipment
+    shipment = with_origins(shipment, fleet, job, inventory.hosts)
+    if not splits(job):
+        return shipment
+    check_splits(job)
+    names = hosts_to_probe(inventory, job.mode)
+    asked = tuple(host for host in inventory.hosts if host.name in names)
+    facts = probe(fleet, asked, Asked.of(asked, job=job.name), emit=lambda event: None)
+    tasks = {seat.task: seat.host for seat in seats_of(inventory, job, facts)}
+    return with_parts(shipment, fleet, job, inventory.hosts, tasks, job.places)

@@ -1,0 +1,56 @@
+"""Which files of a data set with `split` go to which hosts together, and from where. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Stream:
+    """These rows of the data set go to all `takers`. `lender`: a host that has all of them; None: they come from here."""
+
+    takers: tuple[str, ...]
+    lender: str | None
+    rows: list[int] | array[int] = field(default_factory=list)
+
+
+def streams(
+    wanting: Mapping[str, Sequence[int]],
+    lacking: Mapping[str, Sequence[int]],
+    sizes: Sequence[int],
+    held: Mapping[str, Sequence[int]],
+    origin: str | None = None,
+) -> list[Stream]:
+    """The rows that each host wants, and those of them that it lacks; `held`: those that a host has that may lend them; `origin`:
+    a host that has all. A row without bytes is not moved.
+
+    A row that several hosts have is lent by the one that lends least. Hosts that want the same rows get them together, so there
+    are few streams.
+    """
+    moved = sorted({row for rows in lacking.values() for row in rows if sizes[row]})
+    wanted_by, held_by = _hosts_of(wanting, moved), _hosts_of(held, moved)
+    always = [origin] if origin is not None else []
+    lent = dict.fromkeys([*held, *always], 0)
+    found: dict[tuple[tuple[str, ...], str | None], Stream] = {}
+    for row in moved:
+        takers = tuple(wanted_by[row])
+        able = [*held_by[row], *always]
+        lender = min(able, key=lent.__getitem__) if able else None
+        if lender is not None:
+            lent[lender] += sizes[row]
+        found.setdefault((takers, lender), Stream(takers, lender)).rows.append(row)
+    for stream in found.values():
+        rows = set(stream.rows)
+        stream.takers = tuple(host for host in stream.takers if not rows.isdisjoint(lacking[host]))
+    return list(found.values())
+
+
+def _hosts_of(rows_of: Mapping[str, Sequence[int]], moved: list[int]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {row: [] for row in moved}
+    for host, rows in rows_of.items():
+        for row in rows:
+            if row in found:
+                found[row].append(host)
+    return found

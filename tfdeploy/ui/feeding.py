@@ -1,0 +1,51 @@
+"""The broadcasts that are under way, as a screen shows them: who feeds whom as small trees, who feeds one host, what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfdeploy.model.events import BroadcastFields
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.ui.feed_tree import NAME_CELLS, feed_tree
+from tfdeploy.ui.sanitise import clean
+
+
+class Feeding:
+    """Of one moment."""
+
+    def __init__(self, progress: RunProgress) -> None:
+        moving = {t.what for host in progress.hosts.values() for t in host.transfers.values() if t.active}
+        self._broadcasts = [fields for what, fields in progress.broadcasts.items() if what in moving]
+        self._parents: dict[str, dict[str, None]] = {}
+        for fields in self._broadcasts:
+            for parent, child, _ in fields["feeds"]:
+                self._parents.setdefault(child, {})[parent] = None
+        self._order = {host: number for number, host in enumerate(self._parents)}
+
+    def trees(self, width: int, most: int) -> list[str]:
+        """At most so many lines."""
+        each = max(1, most // max(1, sum(fields["stripes"] for fields in self._broadcasts)))
+        return [line for fields in self._broadcasts for line in _trees(fields, width, each)][:most]
+
+    def parents(self, host: str) -> Iterator[str]:
+        for parent in self._parents.get(host, ()):
+            yield clean(parent, NAME_CELLS) if parent else "here"
+
+    def order(self, host: str) -> int:
+        """Hosts stand as they are fed."""
+        return self._order.get(host, len(self._order))
+
+    def marks(self, host: str) -> list[str]:
+        """'slow', 'stuck'"""
+        return [word for word in ("stuck", "slow") if any(host in fields[word] for fields in self._broadcasts)]
+
+
+def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
+    """Of each stripe: its number before its first line."""
+    named = {*fields["slow"], *fields["stuck"]}
+    for stripe in range(fields["stripes"]):
+        label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""
+        feeds = [(parent, child) for parent, child, number in fields["feeds"] if number == stripe]
+        for line in feed_tree(feeds, width=width - len(label), most=most, named=named):
+            yield label + line
+            label = " " * len(label)
