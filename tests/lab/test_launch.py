@@ -19,7 +19,6 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 TASK_KEYS = """task host state health outcome exit_code signal pid address gpus attempt restarts
 step loss started ended reason"""
-RSYNCED_BYTES = 5_000_000  # smaller files travel otherwise
 SECRET = "hunter2-is-not-a-good-one"
 
 
@@ -133,7 +132,9 @@ def held_rsync(operator: Tfdeploy) -> Iterator[Callable[[], None]]:
 @pytest.mark.fault("25 a launch beside a sync")
 def test_a_launch_waits_for_a_sync_and_says_for_whose(operator: Tfdeploy, held_rsync: Callable[[], None]) -> None:
     write_job(operator, "waits", "quick.py", "--steps=1")
-    (operator.cwd / "large").write_bytes(os.urandom(RSYNCED_BYTES))
+    with (operator.cwd / "tfdeploy.yaml").open("a") as job:
+        job.write("data: {d: {path: ../d, via: rsync}}\n")
+    (operator.home / "d").write_text("data")
     syncing = operator.start("sync")
     wait_for(lambda: on(operator, "n2", "ls /tmp/waits 2>/dev/null || true"), 20, "the sync is under way")
     launching = operator.start("launch", "--wait", "--name", "waits-1")

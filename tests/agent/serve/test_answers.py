@@ -175,6 +175,25 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     asked(host, "broadcast.read", id="b", segment=0, index=0)
     join.join()
     assert asked(host, "data.commit", staged=True, **which)["ok"]
+    asked(host, "data.held", rows.pack(), **which)
+    args = {"enough": 2, "ports": [20000, 60000], **about, **which, "id": "c"}
+    asked(host, "broadcast.offer", rows.pack(), id="c", root="", **which)
+    lend = threading.Thread(target=asked, args=(host, "broadcast.lend"), kwargs=args)
+    lend.start()
+    wait_for(lambda: "broadcast c" in host.closing, 10.0, "it lends")
+    asked(host, "broadcast.roots", id="c", first=0, roots=[pieces.root_of(leaf).hex()])
+    lend.join()
+
+
+def test_data_that_begins_on_a_host(host: Context, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "shard").write_bytes(b"1234")
+    which = {"job": "j", "name": "digits"}
+    assert asked(host, "data.look", path=str(source))["folder"]
+    asked(host, "data.lack", listing.walk(str(source)).pack(), **which)
+    asked(host, "data.copy", root=str(source), **which)
+    assert asked(host, "data.commit", staged=True, **which)["ok"]
 
 
 def test_keep_locks_and_clocks(host: Context) -> None:

@@ -34,8 +34,8 @@ def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_releas
     found = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
     assert (found.old, found.new) == (str(host.releases / "r1"), begun["staging"])
     assert [(each.path, each.lacking, each.half, each.old) for each in found.files] == [
-        (b"new/full", True, False, False),
-        (b"train.py", True, False, True),
+        (b"new/full", True, False, 0),
+        (b"train.py", True, False, 9),
     ]
 
 
@@ -91,7 +91,7 @@ def test_of_keep_what_has_the_same_size_and_time_is_there(tmp_path: Path) -> Non
         (folder / name).write_text("text")
         os.utime(folder / name, ns=(time_ns, time_ns))
     found = of_keep(tmp_path, ["ck/other", 4, NS], ["ck/same", 4, NS], ["ck/new", 4, NS])
-    assert [(each.lacking, each.old) for each in found.files] == [(True, True), (False, True), (True, False)]
+    assert [(each.lacking, each.old) for each in found.files] == [(True, 4), (False, 4), (True, 0)]
     assert found.old == str(tmp_path / "job/keep") + "/" and found.new.startswith(found.old)
 
 

@@ -140,7 +140,7 @@ def test_all_of_a_set_arrives_as_it_is(host: Host, source: Path) -> None:
     assert os.stat(host.folder).st_mtime_ns == OLD_NS
     assert os.stat(host.folder / "holes").st_blocks == 0
     rows = listing.walk(str(source))
-    assert host.call("data.state") == {"digest": rows.digest(), "attributes": rows.attributes()}
+    assert host.call("data.state") == {"digest": rows.digest(), "attributes": rows.attributes(), "parts": ""}
     assert sorted(os.listdir(host.folder.parent)) == ["digits", "digits.json", "digits.tfdeploy"]
     assert host.lack(source) == []
     assert host.commit()

@@ -66,6 +66,7 @@ class Broadcast:
     _silent: dict[str, float] = field(default_factory=dict)  # hosts that have not said yet that they take part; since when
     _gone: set[str] = field(default_factory=set)  # hosts that had all in place when their connection ended
     _summed: bool = False  # the source, all of it, and it did not change meanwhile
+    _looking: bool = False  # whether it has changed since
     _ended: bool = False
     _began: float = field(default_factory=time.monotonic)
     _moved_at: float = field(default_factory=time.monotonic)
@@ -291,10 +292,31 @@ class Broadcast:
         if self.source.error is not None:
             raise self.source.error
         received = all(taker.complete for taker in self._live())
+        unseen = []
         for taker in self._live() if self._summed else ():
-            if not taker.placing and taker.complete and (taker.is_verified or received) and taker.name not in self._silent:
+            if taker.placing or not taker.complete or not (taker.is_verified or received) or taker.name in self._silent:
+                continue
+            if taker.source_seen:
                 taker.placing = True
                 pool.submit(self._place, taker, self._hearer(taker))
+            else:
+                unseen.append((taker, taker.times))
+        if unseen and not self._looking:
+            self._looking = True
+            pool.submit(self._see_source, unseen)
+
+    def _see_source(self, takers: list[tuple[Taker, int]]) -> None:
+        """A write that keeps a file's size and time is found only by a look after its last piece was sent."""
+        try:
+            self.look_again()
+        except HostUnreachable:  # what these hosts have is what it was when it was summed
+            pass
+        except Exception as error:  # noqa: BLE001 - the main loop raises it
+            self.source.error = error
+        for taker, times in takers:
+            taker.source_seen = taker.times == times
+        self._looking = False
+        self._wake()
 
     def _place(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
         try:

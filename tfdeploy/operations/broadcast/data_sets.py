@@ -255,7 +255,6 @@ class _Sending:
             return {**self._where, **moved, **taker.own_args}
 
         failed = broadcast.run(join)
-        self._look_again()
         broadcast.report.done(broadcast.here_bytes)
         for name in stream.takers:
             self._received.setdefault(name, {})[number] = takers[name].received_bytes

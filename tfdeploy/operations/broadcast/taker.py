@@ -50,6 +50,7 @@ class Taker:
     _agent: AgentChannel | None = None
     _stream: Stream[Said, Had] | None = None
     busy: bool = False  # a call to it is under way
+    source_seen: bool = False  # it had all when the source was seen to be as it was
     placing: bool = False  # what it has is put in place, or was
     placed: bool = False
 
@@ -152,7 +153,7 @@ class Taker:
         self.session = session
         self._received_before = self.received_bytes
         self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
-        self.have_bytes, self.placing = 0, False
+        self.have_bytes, self.source_seen, self.placing = 0, False, False
         self.feeder, self.from_here, self._feeds, self._roots = None, frozenset(), None, 0
 
     def hurry_if_silent(self) -> None:
