@@ -68,10 +68,16 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
         client.clean()
 
 
+def open_to_all() -> str | None:
+    """A folder for temporary files that other accounts reach too: TMPDIR may be private. None: the usual one is."""
+    usual = Path(tempfile.gettempdir())
+    return None if all(each.stat().st_mode & 0o001 for each in (usual, *usual.parents)) else "/var/tmp"
+
+
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Path]:
     """A workdir with the agent in it, as it was put there, below a folder that everybody may write to."""
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory(dir=open_to_all()) as made:
         scratch = Path(made) / "scratch"
         scratch.mkdir()
         scratch.chmod(0o1777)

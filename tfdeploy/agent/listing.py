@@ -285,7 +285,12 @@ def walk(folder: str, look: Look = lambda path, found: None) -> Listing:
     found = os.stat(folder)
     listing.add(Row(b"", FOLDER, 0, found.st_mtime_ns, stat.S_IMODE(found.st_mode), b"", NOT_LINKED, 0))
     linked: Dict[Inode, int] = {}
-    _walk(os.fsencode(folder), b"", listing, linked, look)
+    top = os.fsencode(folder)
+    for path, about in entries(top):
+        row = _row(path, os.path.join(top, path), about, listing, linked)
+        listing.add(row)
+        if row.kind != FOLDER:
+            look(path, about)
     return listing
 
 
@@ -300,19 +305,52 @@ def single(path: str, look: Look = lambda path, found: None) -> Listing:
     return listing
 
 
-def _walk(top: bytes, prefix: bytes, listing: Listing, linked: Dict[Inode, int], look: Look) -> None:
-    with os.scandir(os.path.join(top, prefix)) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.name == os.fsencode(PARTIAL) and entry.is_dir(follow_symlinks=False):
-            continue  # halves that rsync left
-        about = entry.stat(follow_symlinks=False)
-        row = _row(prefix + entry.name, entry.path, about, listing, linked)
-        listing.add(row)
-        if row.kind == FOLDER:
-            _walk(top, row.path + b"/", listing, linked, look)
+def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
+    """All in a folder, in order, by relative path. Of one folder only the names are in memory: a scandir's entries of a million
+    files take a gigabyte. Raises OSError."""
+    partial = os.fsencode(PARTIAL)
+    levels = [(b"", iter(sorted(os.listdir(top))))]
+    while levels:
+        prefix, names = levels[-1]
+        for name in names:
+            path = prefix + name
+            about = os.lstat(os.path.join(top, path))
+            is_folder = stat.S_ISDIR(about.st_mode)
+            if name == partial and is_folder:
+                continue  # halves that rsync left
+            yield path, about
+            if is_folder:
+                levels.append((path + b"/", iter(sorted(os.listdir(os.path.join(top, path))))))
+                break
         else:
-            look(row.path, about)
+            levels.pop()
+
+
+class Stamp:
+    """Changes with any write to a file. It is finer than a digest, and valid on one machine only."""
+
+    def __init__(self) -> None:
+        import hashlib
+
+        self._sum = hashlib.sha256()
+
+    def look(self, path: bytes, found: os.stat_result) -> None:
+        self._sum.update(b"%s\0%d %d %d %d\0" % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+
+    def __str__(self) -> str:
+        return self._sum.hexdigest()
+
+
+def stamp_of(path: str) -> str:
+    """Of a folder, or of one file. Raises OSError."""
+    stamp = Stamp()
+    if not os.path.isdir(path):
+        stamp.look(os.fsencode(os.path.basename(path)), os.lstat(path))
+        return str(stamp)
+    for name, about in entries(os.fsencode(path)):
+        if not stat.S_ISDIR(about.st_mode):
+            stamp.look(name, about)
+    return str(stamp)
 
 
 def _row(path: bytes, place: bytes, found: os.stat_result, listing: Listing, linked: Dict[Inode, int]) -> Row:

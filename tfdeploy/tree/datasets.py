@@ -5,14 +5,13 @@ The listing is the agent's (agent/listing.py), so that both sides have the same 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.agent import listing, wire
-from tfdeploy.agent.listing import FOLDER, Listing, Strange
+from tfdeploy.agent.listing import FOLDER, Listing, Stamp, Strange
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.links import leads_out
 
@@ -27,7 +26,7 @@ class DataListing:
     digest: str
     attributes: str
     warnings: tuple[str, ...] = ()  # links that lead out of it
-    stamp: str = ""  # changes with any write; finer than the digest, and valid on this machine only
+    stamp: str = ""  # see Stamp
 
     @property
     def root(self) -> str:
@@ -47,24 +46,28 @@ class DataListing:
 def read_data(path: Path) -> DataListing:
     """The listing of a folder or file. Raises ConfigError (missing) and Refused (empty, unreadable, strange)."""
     source = os.path.abspath(path)
-    stamp = hashlib.sha256()
-
-    def look(path: bytes, found: os.stat_result) -> None:
-        stamp.update(b"%s\0%d %d %d %d\0" % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-
+    stamp = Stamp()
     try:
         is_folder = stat.S_ISDIR(os.stat(source).st_mode)
         if not is_folder and os.path.islink(source):
             hint = f"name the file itself: {os.path.realpath(source)}"
             raise Refused("the data set is a link to a file", where=source, next=hint)
-        rows = listing.walk(source, look) if is_folder else listing.single(source, look)
+        rows = listing.walk(source, stamp.look) if is_folder else listing.single(source, stamp.look)
     except FileNotFoundError as error:
         raise ConfigError("the data set does not exist", where=source, next="correct `data:` in the job file") from error
     except Strange as error:
         raise Refused(str(error.strerror), where=str(error.filename), next="move it out of the data set") from error
     except OSError as error:
         raise Refused(f"the data set cannot be read: {error.strerror}", where=source, next="make it readable for you") from error
-    return listed(source, is_folder, rows, stamp.hexdigest())
+    return listed(source, is_folder, rows, str(stamp))
+
+
+def has_changed(data: DataListing) -> bool:
+    """Since it was listed."""
+    try:
+        return listing.stamp_of(data.source) != data.stamp
+    except OSError:
+        return True
 
 
 def listed(source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None) -> DataListing:

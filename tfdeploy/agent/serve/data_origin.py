@@ -6,7 +6,6 @@ The path is read as this user reads it. Nothing is changed there.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import stat
 
@@ -28,8 +27,14 @@ BLOB_BYTES = 8 << 20
 
 def look(call: Call) -> Looked:
     """Items with parts of the packed listing of `path` as blobs; value {"folder": whether it is one, "stamp": it changes with
-    any write}. Raises VerbError missing, unreadable, strange."""
-    rows, is_folder, stamp = _listed(call.text("path"))
+    any write}. With `brief` no items. Raises VerbError missing, unreadable, strange."""
+    path = call.text("path")
+    if call.flag("brief"):
+        try:
+            return {"folder": os.path.isdir(path), "stamp": listing.stamp_of(path)}
+        except OSError as error:
+            raise VerbError("unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path) from error
+    rows, is_folder, stamp = _listed(path)
     packed = rows.pack()
     for at in range(0, len(packed), BLOB_BYTES):
         if call.cancelled.is_set():
@@ -39,10 +44,10 @@ def look(call: Call) -> Looked:
 
 
 def _listed(path: str) -> Tuple[Listing, bool, str]:
-    stamp = hashlib.sha256()
+    stamp = listing.Stamp()
 
     def seen(name: bytes, found: os.stat_result) -> None:
-        stamp.update(b"%s\0%d %d %d %d\0" % (name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+        stamp.look(name, found)
         if stat.S_ISREG(found.st_mode) and not os.access(os.path.join(root, name), os.R_OK):
             raise PermissionError(13, "it may not be read", os.fsdecode(os.path.join(root, name)))
 
@@ -60,7 +65,7 @@ def _listed(path: str) -> Tuple[Listing, bool, str]:
         raise VerbError("unreadable", what, where=error.filename) from error
     except OSError as error:
         raise VerbError("unreadable", "%s cannot be read: %s" % (path, error.strerror), where=error.filename or path) from error
-    return rows, is_folder, stamp.hexdigest()
+    return rows, is_folder, str(stamp)
 
 
 def copy(call: Call) -> Nothing:

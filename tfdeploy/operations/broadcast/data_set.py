@@ -11,12 +11,13 @@ from tfdeploy.model.answers.files import DATA_STATE
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.bitmaps import RowSet
-from tfdeploy.operations.broadcast.origin import look_at
+from tfdeploy.operations.broadcast.origin import has_changed_there, look_at
 from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
 from tfdeploy.planning.broadcast.streams import Stream, streams
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing, read_data
+from tfdeploy.tree.datasets import has_changed
 
 LENT_BYTES = 64 << 20  # from so many on, a host that has all of the data feeds the others, and not this machine
 LOOK_S = 600.0
@@ -37,6 +38,10 @@ class DataSet:
     def read_again(self, fleet: Fleet) -> DataListing:
         return read_data(Path(self.listing.source)) if self.origin is None else look_at(fleet, self.origin, self.listing.source)
 
+    def has_changed(self, fleet: Fleet) -> bool:
+        """Since it was listed."""
+        return has_changed(self.listing) if self.origin is None else has_changed_there(fleet, self.origin, self.listing)
+
     def streams(
         self, lacking: Mapping[str, Sequence[int]], wanting: Mapping[str, Sequence[int]], complete: Iterable[Host]
     ) -> list[Stream]:
@@ -47,7 +52,8 @@ class DataSet:
         if self.split is not None:
             held = {} if origin is not None else self.split.held  # what the origin has is right by itself
             return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
-        moved = array("I", RowSet((row for rows in lacking.values() for row in rows if sizes[row]), len(sizes)))
+        each = {id(rows): rows for rows in lacking.values()}.values()  # most hosts lack the same, in the same array
+        moved = array("I", RowSet((row for rows in each for row in rows if sizes[row]), len(sizes)))
         lender = next((host.name for host in complete), None) if sum(sizes[row] for row in moved) >= LENT_BYTES else None
         return [Stream(tuple(lacking), origin or lender, moved)] if moved else []
 

@@ -47,7 +47,7 @@ class DataSent:
 
 @dataclass
 class _Lack:
-    """`rows`: of the whole data set."""
+    """`rows`: of the whole data set; hosts that lack the same share one array."""
 
     session: Session
     wanted: Wanted
@@ -105,6 +105,7 @@ class _Sending:
         self._complete: list[Host] = []  # they had all of it before
         self._received: dict[str, dict[int, int]] = {}  # by host and stream
         self._arrived: dict[str, dict[int, int]] = {}  # of what it lacked: received, or found there
+        self._rows: dict[tuple[int, str], array[int]] = {}  # by what a host is to have, and what it says that it lacks
         self._lock = Lock()
 
     def to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
@@ -147,8 +148,12 @@ class _Sending:
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
         said = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
-        own = bitmaps.rows_of(said.lacking, wanted.rows, session.host.name)
-        return _Lack(session, wanted, array("I", (wanted.places[row] for row in own)), said.lacking_bytes, said.folder_id)
+        with self._lock:
+            rows = self._rows.get((id(wanted), said.lacking))
+            if rows is None:
+                own = bitmaps.rows_of(said.lacking, wanted.rows, session.host.name)
+                rows = self._rows[id(wanted), said.lacking] = array("I", (wanted.places[row] for row in own))
+        return _Lack(session, wanted, rows, said.lacking_bytes, said.folder_id)
 
     # --- what they get
 
@@ -183,7 +188,7 @@ class _Sending:
             lack.session.agent().call(DATA_COPY, {**self._where, "root": self._data.listing.root}, timeout_s=COPY_S)
         except TfdeployError as error:
             return {lack.session.host.name: error}
-        del lack.rows[:]
+        lack.rows = array("I")
         return {}
 
     def _send_all(self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]) -> dict[str, str | None]:
@@ -231,9 +236,9 @@ class _Sending:
                 if self._data.origin is not None:
                     raise
                 note(self._emit, f"{stream.lender} does not lend what it has: {error.what}", host=stream.lender)
+        lacking_bytes, moved = self._of_takers(stream, rows, lacks)
         for name in stream.takers:
-            lacking = sum(listing.rows.size(row) for row in lacks[name].rows if row in rows)
-            takers[name] = Taker(lacks[name].session, lacking, total)
+            takers[name] = Taker(lacks[name].session, lacking_bytes[id(lacks[name].rows)], total)
         if self._data.origin is None:
             source = Source(listing.root, listing.rows, stream.rows)
         else:
@@ -251,14 +256,25 @@ class _Sending:
         )
 
         def join(taker: Taker) -> Args:
-            moved = {} if taker.lends else {"moved": bitmaps.packed(lacks[taker.name].wanted.bitmap(rows))}
-            return {**self._where, **moved, **taker.own_args}
+            files = {} if taker.lends else {"moved": moved[id(lacks[taker.name].wanted)]}
+            return {**self._where, **files, **taker.own_args}
 
         failed = broadcast.run(join)
         broadcast.report.done(broadcast.here_bytes)
         for name in stream.takers:
             self._received.setdefault(name, {})[number] = takers[name].received_bytes
         return broadcast, failed
+
+    def _of_takers(self, stream: Stream, rows: RowSet, lacks: Mapping[str, _Lack]) -> tuple[dict[int, int], dict[int, str]]:
+        """What its takers lack of these rows, by the id of their rows; the bitmap of what is moved, by that of what they are to
+        have: once for all of them that are the same."""
+        lacking = {id(lacks[name].rows): lacks[name].rows for name in stream.takers}
+        wanted = {id(lacks[name].wanted): lacks[name].wanted for name in stream.takers}
+        sizes = self._data.listing.rows.sizes
+        return (
+            {key: sum(sizes[row] for row in own if row in rows) for key, own in lacking.items()},
+            {key: bitmaps.packed(each.bitmap(rows)) for key, each in wanted.items()},
+        )
 
     def _reconnect(self, taker: Taker) -> Session:
         """Raises TfdeployError."""
@@ -274,7 +290,7 @@ class _Sending:
 
     def _look_again(self) -> None:
         """Raises SourceChanged."""
-        if self._data.read_again(self._fleet).stamp != self._data.listing.stamp:  # finer than the digest
+        if self._data.has_changed(self._fleet):
             raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
 
     def _lender(self, host: str, id_: str, rows: RowSet, total: int) -> Taker:

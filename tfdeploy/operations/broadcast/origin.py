@@ -25,6 +25,23 @@ def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
     return found
 
 
+def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
+    """Since it was listed. Raises what a session raises."""
+
+    def look(session: Session) -> str | None:
+        with closing(session.agent().stream(DATA_LOOK, {"path": data.source, "brief": True}, silence_s=LOOK_S)) as stream:
+            for _ in stream:
+                break
+            return stream.value.stamp if stream.value is not None else None
+
+    found = fleet.each((host,), look)[host.name]
+    if isinstance(found, AgentError) and found.code in ("missing", "unreadable"):
+        return True
+    if isinstance(found, TfdeployError):
+        raise found
+    return found != data.stamp
+
+
 def _look(session: Session, path: str) -> DataListing:
     host, packed = session.host.name, bytearray()
     try:

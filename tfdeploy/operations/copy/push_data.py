@@ -14,6 +14,7 @@ from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing, read_data
+from tfdeploy.tree.datasets import has_changed
 
 TRIES = 3  # data that changes while it is sent is sent again this often
 LOOK_S = 600.0
@@ -34,12 +35,10 @@ def push_data(session: Session, job: str, name: str, listing: DataListing, emit:
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
         how = {"delete": listing.is_folder, "anew": again > 0}
         sent = (sent or 0) + push_shown(session, listing.root, names, folder, listing.total_bytes, f"data {name}", emit, **how)
-        now = read_data(Path(listing.source))
-        unchanged = now.stamp == listing.stamp  # finer than the digest: size and mtime may be the same after a write
-        if unchanged and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok:
+        if not has_changed(listing) and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok:
             return sent
         note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
-        listing = now
+        listing = read_data(Path(listing.source))
     raise Refused(
         f"data set {name} keeps changing while it is sent", where=session.host.name, next=f"stop what writes to {listing.source}"
     )
