@@ -37,13 +37,15 @@ def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, hold
 
 
 def try_lock(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
+    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit, soon: tuple[str, ...] = ()
 ) -> tuple[tuple[Host, ...], dict[str, TfdeployError]]:
-    """(hosts whose lock is held now, the others' errors), for a verb that may succeed on some hosts only. Ends with `release`."""
+    """(hosts whose lock is held now, the others' errors), for a verb that may succeed on some hosts only. Ends with `release`.
+
+    `soon`: verbs of the agent that will be asked; it gets ready for them."""
     # connects to all at once, before waiting for the first lock
     _, failed = split(fleet.each(hosts, lambda session: session.agent()))
     ready = tuple(sorted((host for host in hosts if host.name not in failed), key=lambda host: host.name))
-    failed.update(split(_LockRequests(fleet, job, operation, holder, emit).acquire_all(ready, all_or_none=False))[1])
+    failed.update(split(_LockRequests(fleet, job, operation, holder, emit, soon).acquire_all(ready, all_or_none=False))[1])
     return tuple(host for host in hosts if host.name not in failed), failed
 
 
@@ -56,6 +58,7 @@ class _LockRequests:
     operation: str
     holder: LockHolder
     emit: Emit
+    soon: tuple[str, ...] = ()
 
     def acquire_all(self, hosts: tuple[Host, ...], *, all_or_none: bool) -> dict[str, TfdeployError | None]:
         """Takes the first lock, then all others at once. From the first one that is held elsewhere on, takes them one by one.
@@ -78,7 +81,7 @@ class _LockRequests:
         return found
 
     def _request(self, session: Session, wait_s: float = 0.0) -> None:
-        args = {"job": self.job, "operation": self.operation, "holder": self.holder, "wait_s": wait_s}
+        args = {"job": self.job, "operation": self.operation, "holder": self.holder, "wait_s": wait_s, "soon": self.soon}
         session.fences[self.job] = session.agent().call(LOCK, args, timeout_s=wait_s + 60.0).fence
 
     def _acquire(self, session: Session, launch_wait_s: float) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
 from tfdeploy.model.answers.files import Present
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
@@ -99,7 +100,8 @@ def sync_job(
         settled, there = _settled(fleet, wanted, shipment, emit)
         results.update(settled)
         wanted = tuple(host for host in wanted if host.name not in settled)
-        held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit)
+        soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
+        held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit, soon)
         try:
             refused = _refusals_by_host(fleet, held, shipment, confirm)
             results.update({**failed, **(refused or sync(fleet, held, shipment, emit, there))})

@@ -43,7 +43,7 @@ class Member:
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
         self._alone = False  # nobody feeds it: it looks at what it has by itself
-        self.reports: "queue.Queue[Tuple[str, str, str]]" = queue.Queue()  # parent, word, why
+        self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()  # parent, word, why; None: all is here
 
     @property
     def authority(self) -> str:

@@ -91,6 +91,7 @@ def _take_part(call: Call, holdings: Holdings) -> Joined:
 def _report(call: Call, member: Member) -> None:
     """Until it is cancelled."""
     told, told_at = (-1, -1), 0.0
+    member.holdings.listen(lambda: member.reports.put(None) if member.holdings.complete else None)
     while not call.cancelled.is_set():
         now, at = (member.holdings.have_bytes, member.holdings.received_bytes), time.monotonic()
         if now != told and (at - told_at >= REPORT_S or member.holdings.complete):
@@ -100,7 +101,8 @@ def _report(call: Call, member: Member) -> None:
             failed = member.reports.get(timeout=LOOK_S)
         except queue.Empty:
             continue
-        call.item({"failed": list(failed)}, b"")
+        if failed is not None:
+            call.item({"failed": list(failed)}, b"")
 
 
 def feeds(call: Call) -> Nothing:

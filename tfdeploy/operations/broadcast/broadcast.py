@@ -68,7 +68,7 @@ class Broadcast:
     _summed: bool = False  # the source, all of it, and it did not change meanwhile
     _looking: bool = False  # whether it has changed since
     _ended: bool = False
-    _began: float = field(default_factory=time.monotonic)
+    _joined_at: float = 0.0
     _moved_at: float = field(default_factory=time.monotonic)
     report: Report = field(init=False)
 
@@ -92,7 +92,7 @@ class Broadcast:
                     self._out(taker, error)
             with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
                 try:
-                    self._await_ports()
+                    self._joined_at = time.monotonic()
                     while not self._done():
                         self._hear(PLAN_S)
                         self._act(pool)
@@ -109,12 +109,12 @@ class Broadcast:
         """Who fed it last: a host, "" for this machine, None for nobody."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
-    def _await_ports(self) -> None:
-        """Each host says first on which port it listens. Those that take long are placed when they have."""
-        until = time.monotonic() + WAIT_S
-        while (self._silent and time.monotonic() < until) or len(self._silent) == len(self.takers):
-            self._hear(max(PLAN_S, until - time.monotonic()))
-            self._give_up_silent()
+    def _expected(self) -> set[str]:
+        """Hosts that are planned with though they have not said on which port they listen. One that takes long is placed when it
+        has."""
+        if time.monotonic() > self._joined_at + WAIT_S and len(self._silent) < len(self.takers):
+            return set()
+        return {name for name in self._silent if not self.takers[name].times}
 
     def _give_up_silent(self) -> None:
         """One that has to connect again is not waited for long where all others are done."""
@@ -265,8 +265,9 @@ class Broadcast:
         """Plans, and tells each host what has changed for it."""
         if self.source.error is not None:
             raise self.source.error
-        members = [taker.member() for taker in self.takers.values()]
-        out = {*self._silent, *self._gone} | {name for name, taker in self.takers.items() if taker.error is not None}
+        expected = self._expected()
+        members = [taker.member(is_expected=taker.name in expected) for taker in self.takers.values()]
+        out = {*self._silent, *self._gone} - expected | {name for name, taker in self.takers.items() if taker.error is not None}
         if self._plan is None:
             plan = first_plan([member for member in members if member.name not in out], self.source.cut.total_bytes)
             if plan.stripes > 1:
@@ -282,7 +283,14 @@ class Broadcast:
             self.report.planned(plan)
         self.report.moving()
         for taker in self._live():
-            if taker.name not in out and not taker.busy and taker.is_behind(self._feeds[taker.name], len(self._roots)):
+            feeds = self._feeds[taker.name]
+            if (
+                taker.name in out
+                or taker.busy
+                or not self._silent.keys().isdisjoint({taker.name, *(feed.parent for feed in feeds)})
+            ):
+                continue
+            if taker.is_behind(feeds, len(self._roots)):
                 taker.busy = True
                 pool.submit(self._guarded, taker, self._hearer(taker))
 

@@ -173,13 +173,13 @@ class Taker:
         """What a host receives in each stripe, in all."""
         self._wanted, self._stripes = wanted_bytes, [IntakeLog() for _ in wanted_bytes]
 
-    def member(self) -> Member:
-        """As the planner sees it."""
+    def member(self, *, is_expected: bool = False) -> Member:
+        """As the planner sees it. `is_expected`: it will say its port."""
         waits = self.complete or self._feeds is None
         return Member(
             self.name,
             self.site,
-            serves=self.port is not None and self.address is not None and len(self.accused) < 2,
+            serves=(self.port is not None or is_expected) and self.address is not None and len(self.accused) < 2,
             have_bytes=self.total_bytes if self.complete else self.have_bytes,
             wanted_bytes=self.total_bytes,
             rate=self._received.rate,
