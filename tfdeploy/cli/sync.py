@@ -45,6 +45,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, UsageError, worst
     from tfdeploy.model.selection import select
+    from tfdeploy.operations.connecting import begin_connecting
     from tfdeploy.planning.datasets import splits
 
     job = config.with_via(context.load_job(flags), flags.via)
@@ -57,11 +58,11 @@ def run(flags: Flags) -> int:
     context.begin_dialling(inventory.hosts)
     if flags.dry_run:
         return _forecast(flags, inventory.hosts, job, whole)
-    from tfdeploy.operations.sync import sync_job
-
     holder = context.holder().as_json(time.time())
     broadcasts: list[BroadcastRow] = []
     with context.open_fleet(flags) as fleet, transfer_view(flags) as show, interruptible_once(RELEASING_LOCKS):
+        connected = begin_connecting(fleet, inventory.hosts)
+        from tfdeploy.operations.sync import sync_job
 
         def emit(event: Event) -> None:
             show(event)
@@ -69,7 +70,7 @@ def run(flags: Flags) -> int:
                 broadcasts.append(_broadcast_row(cast("BroadcastFields", event.data)))
 
         cache, consent = context.state_folder() / "trees", context.consent_of(flags)
-        results = sync_job(fleet, inventory.hosts, job, holder, cache, emit, consent, whole)
+        results = sync_job(fleet, inventory.hosts, job, holder, cache, emit, consent, whole, connected)
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:

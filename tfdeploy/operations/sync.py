@@ -5,8 +5,6 @@ Digests are compared first: nothing is sent to a host that has the release and t
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,14 +18,14 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
+from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import release, try_lock
-from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.send_code import Synced, TreeChanged, release_state, send_code
 from tfdeploy.operations.shipment import Shipment, whole_shipment
-from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 
 FEW_NAMES_BYTES = 64 << 10  # of a data set: they go with the first question, which so few make no longer
 TRIES = 3  # a file that changes while it is sent is sent again this often
@@ -86,10 +84,12 @@ def sync_job(
     emit: Emit,
     confirm: Confirm = never_confirm,
     inventory: Inventory | None = None,
+    connected: Callable[[], dict[str, TfdeployError]] | None = None,
 ) -> dict[str, Synced | TfdeployError]:
     """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed meanwhile. `inventory`: the
-    whole one, for data that comes from hosts or goes to the workers in parts."""
-    failed_to_connect = _connecting(fleet, hosts)
+    whole one, for data that comes from hosts or goes to the workers in parts. `connected`: see begin_connecting, where that was
+    done already."""
+    failed_to_connect = connected or begin_connecting(fleet, hosts)
     shipment = whole_shipment(fleet, job, cache, inventory)
     for warning in shipment.manifest.warnings:
         note(emit, warning, level="warning")
@@ -117,23 +117,6 @@ def sync_job(
         if isinstance(result, Synced):
             result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}
-
-
-def _connecting(fleet: Fleet, hosts: tuple[Host, ...]) -> Callable[[], dict[str, TfdeployError]]:
-    """Starts the agents there, while the tree is read here. The function waits for that: the hosts that cannot be used."""
-    found: dict[str, AgentChannel | TfdeployError] = {}
-
-    def connect() -> None:
-        with contextlib.suppress(Exception):  # a bug shows again when the hosts are asked
-            found.update(fleet.each(hosts, lambda session: session.agent()))
-
-    def failed() -> dict[str, TfdeployError]:
-        thread.join()
-        return split(found)[1]
-
-    thread = threading.Thread(target=connect, name="sync-connect", daemon=True)
-    thread.start()
-    return failed
 
 
 def _settled(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import threading
 import time
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.call import Call, Verb
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Clock
 
+ANSWER_S = 0.01
 MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "check": "check_links",
     "audit": "audit",
@@ -88,6 +90,7 @@ def find_verb(name: Any) -> Verb:
         verbs: Dict[str, Verb] = importlib.import_module("tfdeploy.agent.serve." + module).VERBS if module else {}
         if name in verbs:
             verb = _fenced(verbs[name]) if name in FENCED else verbs[name]
+            verb = _loading(verb) if name == "lock" else verb
             return _audited(verb, *ACTS[name]) if name in ACTS else verb
     raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
 
@@ -100,6 +103,26 @@ def _fenced(verb: Verb) -> Verb:
         return verb(call)
 
     return checked
+
+
+def _loading(verb: Verb) -> Verb:
+    """Once its answer is out, the modules of the verbs that its caller will ask `soon` are loaded: while it asks other hosts."""
+
+    def load(verbs: List[object]) -> None:
+        time.sleep(ANSWER_S)
+        for each in verbs:
+            try:
+                find_verb(each)
+            except VerbError:  # it is told so when it asks
+                return
+
+    def answered(call: Call) -> object:
+        value, soon = verb(call), call.rows("soon")
+        if soon:
+            threading.Thread(target=load, args=(soon,), name="load", daemon=True).start()
+        return value
+
+    return answered
 
 
 def _audited(verb: Verb, word: str, outcome: str) -> Verb:

@@ -13,7 +13,7 @@ import threading
 import time
 
 from tfdeploy.agent import frames, json_text, layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterable, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.flock import is_locked
@@ -26,17 +26,13 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import LockHolder
 
 POLL_S = 0.1
-ANSWER_S = 0.01
 OUTLIVED_S = frames.SILENCE_S + 5.0  # how long a session may still hold its lock after its connection has ended
 _taking = threading.Lock()
 
 
 def lock(call: Call) -> Held:
-    """{"held", "fence": the number of this lock, see lock_fences}. Waits up to `wait_s`. `soon`: verbs whose modules are loaded
-    meanwhile. Raises VerbError locked, with the holder as details, or cancelled."""
-    soon = call.rows("soon")
-    if soon:
-        threading.Thread(target=_load, args=(soon,), name="load", daemon=True).start()
+    """{"held", "fence": the number of this lock, see lock_fences}. Waits up to `wait_s`. Raises VerbError locked, with the holder
+    as details, or cancelled."""
     job = call.name("job")
     holder = lock_fences.holder_of({**call.table("holder"), "operation": call.args.get("operation")})
     holder["of_host"] = call.context.host
@@ -50,18 +46,6 @@ def lock(call: Call) -> Held:
         _release(call.context, job)
         raise VerbError("cancelled", "no longer waiting for the lock of %s" % job)
     return {"held": True, "fence": lock_fences.current(_path(call.context, job))}
-
-
-def _load(verbs: Iterable[object]) -> None:
-    """The answer to `lock` goes out first."""
-    from tfdeploy.agent.serve.dispatch import find_verb
-
-    time.sleep(ANSWER_S)
-    for verb in verbs:
-        try:
-            find_verb(verb)
-        except VerbError:  # what it is told when it asks
-            return
 
 
 def unlock(call: Call) -> Nothing:
