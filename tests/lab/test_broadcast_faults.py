@@ -244,7 +244,7 @@ def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
         host, least = chance.choice(operator.lab.hosts), chance.randrange(len(shards) * 4 * MIB)
         wait_until_staged(operator, host, least, syncing)
         if victim is None:
-            os.kill(syncing.pid, signal.SIGKILL)
+            syncing.kill()  # nothing happens where it has ended
         else:
             on_host(operator.lab, victim, f"kill -9 $({AGENT}) || true")
         ended(syncing, 90.0)
