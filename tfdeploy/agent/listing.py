@@ -21,6 +21,7 @@ _HEAD = struct.Struct("!8sQQQQ")
 _MAGIC = b"listing1"
 _SECOND = 1_000_000_000
 NOT_LINKED = -1
+_ROW_BYTES = 27  # packed, besides its path
 
 
 class BadListing(ValueError):
@@ -135,7 +136,7 @@ class Listing:
     def digest(self) -> str:
         """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes and hard links do not
         count: not every file system keeps them."""
-        return self._sum(lambda row: row.kind != FOLDER, lambda row: b"%d %d" % (_content_size(row), _seconds(row)))
+        return self._sum(lambda row: row.kind != FOLDER, _content_words)
 
     def attributes(self) -> str:
         """Names the state of what `digest` leaves out."""
@@ -157,28 +158,25 @@ class Listing:
         links = array("q", [number for pair in self._same.items() for number in pair])
         sparse = array("q", [number for pair in self._allocated.items() for number in pair])
         targets = b"".join(struct.pack("!QH", index, len(target)) + target for index, target in self._targets.items())
-        columns = [_as_bytes(column) for column in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)]
         packer = zlib.compressobj(1)
-        body = [packer.compress(part) for part in (*columns, bytes(self._kinds), bytes(self._paths), targets)]
+        body = [packer.compress(_little(each)) for each in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)]
+        body += [packer.compress(part) for part in (self._kinds, self._paths, targets)]
         counts = (len(self), len(self._same), len(self._allocated), len(self._paths))
         return _HEAD.pack(_MAGIC, *counts) + b"".join(body) + packer.flush()
 
 
-def _content_size(row: Row) -> int:
-    return row.size if row.kind == FILE else 0
+def _content_words(row: Row) -> bytes:
+    return b"%d %d" % ((row.size, row.mtime_ns // _SECOND) if row.kind == FILE else (0, 0))
 
 
-def _seconds(row: Row) -> int:
-    return row.mtime_ns // _SECOND if row.kind == FILE else 0
-
-
-def _as_bytes(column: "array[int]") -> bytes:
+def _little(column: "array[int]") -> "array[int]":
+    """Between the order of bytes here and the packed one, which is little-endian."""
     import sys
 
     if sys.byteorder == "big":
         column = array(column.typecode, column)
         column.byteswap()
-    return column.tobytes()
+    return column
 
 
 def unpack(packed: bytes) -> Listing:
@@ -187,12 +185,10 @@ def unpack(packed: bytes) -> Listing:
 
     try:
         magic, count, linked, sparse, paths_bytes = _HEAD.unpack_from(packed)
-        reader = zlib.decompressobj()
-        body = memoryview(reader.decompress(packed[_HEAD.size :], MOST_BYTES))
-        if magic != _MAGIC or not reader.eof:
+        if magic != _MAGIC or _ROW_BYTES * count + 16 * (linked + sparse) + paths_bytes > MOST_BYTES:
             raise BadListing("not a listing, or one of more than %d bytes" % MOST_BYTES)
+        body = _Body(packed)
         listing = Listing()
-        at = 0
         for name, code, length in (
             ("_ends", "Q", count),
             ("_sizes", "Q", count),
@@ -201,30 +197,45 @@ def unpack(packed: bytes) -> Listing:
             ("_same", "q", 2 * linked),
             ("_allocated", "q", 2 * sparse),
         ):
-            column = _column(code, body, at, length)
-            at += length * column.itemsize
+            column = body.column(code, length)
             of_few = name in ("_same", "_allocated")
             setattr(listing, name, dict(zip(column[::2], column[1::2])) if of_few else column)  # noqa: B905 - 3.8 knows no strict
-        listing._kinds = bytearray(body[at : at + count])
-        listing._paths = bytearray(body[at + count : at + count + paths_bytes])
-        listing._targets = _targets(body[at + count + paths_bytes :])
+        listing._kinds = bytearray(body.read(count))
+        listing._paths = bytearray(body.read(paths_bytes))
+        listing._targets = _targets(memoryview(body.rest()))
     except (struct.error, zlib.error, ValueError, IndexError, MemoryError) as error:
         raise BadListing("not a listing: %s" % error) from error
     _check(listing)
     return listing
 
 
-def _column(code: str, body: memoryview, at: int, length: int) -> "array[int]":
-    import sys
+class _Body:
+    """What is behind the head, unpacked part by part: all of it at once would be a second listing in memory."""
 
-    column = array(code)
-    part = body[at : at + length * column.itemsize]
-    if len(part) != length * column.itemsize:
-        raise BadListing("it is too short")
-    column.frombytes(part)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
+    def __init__(self, packed: bytes) -> None:
+        import zlib
+
+        self._reader, self._packed = zlib.decompressobj(), memoryview(packed)[_HEAD.size :]
+
+    def read(self, size: int) -> bytes:
+        if not size:
+            return b""
+        found = self._reader.decompress(self._packed, size)
+        self._packed = memoryview(self._reader.unconsumed_tail)
+        if len(found) != size:
+            raise BadListing("it is too short")
+        return found
+
+    def column(self, code: str, length: int) -> "array[int]":
+        found = array(code)
+        found.frombytes(self.read(length * found.itemsize))
+        return _little(found)
+
+    def rest(self) -> bytes:
+        found = self._reader.decompress(self._packed, MOST_BYTES)
+        if not self._reader.eof:
+            raise BadListing("it has no end")
+        return found
 
 
 def _targets(body: memoryview) -> Dict[int, bytes]:
@@ -274,8 +285,6 @@ def key(path: bytes) -> bytes:
 
 
 Inode = Tuple[int, int]
-
-
 Look = Callable[[bytes, os.stat_result], None]
 
 
@@ -343,11 +352,8 @@ class Stamp:
 
 def stamp_of(path: str) -> str:
     """Of a folder, or of one file. Raises OSError."""
-    stamp = Stamp()
-    if not os.path.isdir(path):
-        stamp.look(os.fsencode(os.path.basename(path)), os.lstat(path))
-        return str(stamp)
-    for name, about in entries(os.fsencode(path)):
+    stamp, place = Stamp(), os.fsencode(path)
+    for name, about in entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]:
         if not stat.S_ISDIR(about.st_mode):
             stamp.look(name, about)
     return str(stamp)

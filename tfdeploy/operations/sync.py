@@ -163,10 +163,10 @@ def data_refusals(
     def ask(session: Session) -> None:
         for name, listing in shipment.data.items():
             about = (session.agent(), shipment.job, name, listing, session.host.name)
-            names = listing.names if listing.is_folder and len(listing.names) <= FEW_NAMES_BYTES else b""
+            names = listing.names if listing.is_folder and listing.names_bytes <= FEW_NAMES_BYTES else b""
             staged = name not in shipment.by_rsync
             place = begin_data(*about, blob=names, digest=listing.digest, ask=True, staged=staged)
-            if listing.is_folder and not names and place.files > A_FEW and len(listing.names) < MOST_NAMES_BYTES:
+            if listing.is_folder and not names and place.files > A_FEW and listing.names_bytes < MOST_NAMES_BYTES:
                 place = begin_data(*about, blob=listing.names, digest=listing.digest, ask=True, staged=staged)
             if is_most(place.losing, place.files):
                 losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tfdeploy.agent import listing, wire
@@ -37,10 +38,19 @@ class DataListing:
     def total_bytes(self) -> int:
         return self.rows.total_bytes
 
-    @property
+    @cached_property
     def names(self) -> bytes:
         """wire.name_key of each path that is no folder, one after the other."""
-        return b"".join(wire.name_key(os.fsdecode(row.path)) for row in self.rows if row.kind != FOLDER)
+        found = bytearray()  # a join would keep a million of them beside it
+        for index in range(len(self.rows)):
+            if self.rows.kind(index) != FOLDER:
+                found += wire.name_key(os.fsdecode(self.rows.path(index)))
+        return bytes(found)
+
+    @property
+    def names_bytes(self) -> int:
+        """Of `names`, or a few more."""
+        return len(self.rows) * wire.NAME_KEY_BYTES
 
 
 def read_data(path: Path) -> DataListing:
