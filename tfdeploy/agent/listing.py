@@ -11,7 +11,7 @@ import stat
 import struct
 from array import array
 
-from tfdeploy.agent.annotations import Callable, Dict, Iterator, List, Optional, Tuple
+from tfdeploy.agent.annotations import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 
@@ -134,22 +134,11 @@ class Listing:
         return found, rows
 
     def digest(self) -> str:
-        """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes and hard links do not
-        count: not every file system keeps them."""
-        return self._sum(lambda row: row.kind != FOLDER, _content_words)
+        return digest(self)
 
     def attributes(self) -> str:
         """Names the state of what `digest` leaves out."""
-        return self._sum(lambda row: True, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as))
-
-    def _sum(self, counts: Callable[[Row], bool], words: Callable[[Row], bytes]) -> str:
-        import hashlib
-
-        total = hashlib.sha256()
-        for row in self:
-            if counts(row):
-                total.update(b"%s\0%s %s %s\0" % (row.path, row.kind.encode(), words(row), row.target))
-        return total.hexdigest()
+        return _sum(self, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as))
 
     def pack(self) -> bytes:
         """For `unpack`. Begins with its sizes, then zlib."""
@@ -163,6 +152,21 @@ class Listing:
         body += [packer.compress(part) for part in (self._kinds, self._paths, targets)]
         counts = (len(self), len(self._same), len(self._allocated), len(self._paths))
         return _HEAD.pack(_MAGIC, *counts) + b"".join(body) + packer.flush()
+
+
+def digest(rows: Iterable[Row]) -> str:
+    """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes and hard links do not count:
+    not every file system keeps them."""
+    return _sum((row for row in rows if row.kind != FOLDER), _content_words)
+
+
+def _sum(rows: Iterable[Row], words: Callable[[Row], bytes]) -> str:
+    import hashlib
+
+    total = hashlib.sha256()
+    for row in rows:
+        total.update(b"%s\0%s %s %s\0" % (row.path, row.kind.encode(), words(row), row.target))
+    return total.hexdigest()
 
 
 def _content_words(row: Row) -> bytes:
@@ -303,6 +307,12 @@ def walk(folder: str, look: Look = lambda path, found: None) -> Listing:
     return listing
 
 
+def rows_in(folder: str) -> Iterator[Row]:
+    """As `walk` has them, but none is in memory, and a hard link is a file like any other. Raises Strange, OSError."""
+    top, none = os.fsencode(folder), Listing()
+    return (_row(path, os.path.join(top, path), about, none, {}) for path, about in entries(top))
+
+
 def single(path: str, look: Look = lambda path, found: None) -> Listing:
     """One file under its own name. Raises Strange, OSError."""
     listing = Listing()
@@ -333,30 +343,6 @@ def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
                 break
         else:
             levels.pop()
-
-
-class Stamp:
-    """Changes with any write to a file. It is finer than a digest, and valid on one machine only."""
-
-    def __init__(self) -> None:
-        import hashlib
-
-        self._sum = hashlib.sha256()
-
-    def look(self, path: bytes, found: os.stat_result) -> None:
-        self._sum.update(b"%s\0%d %d %d %d\0" % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-
-    def __str__(self) -> str:
-        return self._sum.hexdigest()
-
-
-def stamp_of(path: str) -> str:
-    """Of a folder, or of one file. Raises OSError."""
-    stamp, place = Stamp(), os.fsencode(path)
-    for name, about in entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]:
-        if not stat.S_ISDIR(about.st_mode):
-            stamp.look(name, about)
-    return str(stamp)
 
 
 def _row(path: bytes, place: bytes, found: os.stat_result, listing: Listing, linked: Dict[Inode, int]) -> Row:

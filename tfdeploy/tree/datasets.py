@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tfdeploy.agent import listing, wire
-from tfdeploy.agent.listing import FOLDER, Listing, Stamp, Strange
+from tfdeploy.agent.listing import FOLDER, Listing, Strange
+from tfdeploy.agent.stamp import Stamp, stamp_of
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.links import leads_out
 
@@ -75,7 +76,7 @@ def read_data(path: Path) -> DataListing:
 def has_changed(data: DataListing) -> bool:
     """Since it was listed."""
     try:
-        return listing.stamp_of(data.source) != data.stamp
+        return stamp_of(data.source) != data.stamp
     except OSError:
         return True
 

@@ -18,6 +18,7 @@ from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.data_staging import Staging, bits
+from tfdeploy.agent.stamp import Stamp, stamp_of
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Looked, Nothing
@@ -31,7 +32,7 @@ def look(call: Call) -> Looked:
     path = call.text("path")
     if call.flag("brief"):
         try:
-            return {"folder": os.path.isdir(path), "stamp": listing.stamp_of(path)}
+            return {"folder": os.path.isdir(path), "stamp": stamp_of(path)}
         except OSError as error:
             raise VerbError("unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path) from error
     rows, is_folder, stamp = _listed(path)
@@ -44,7 +45,7 @@ def look(call: Call) -> Looked:
 
 
 def _listed(path: str) -> Tuple[Listing, bool, str]:
-    stamp = listing.Stamp()
+    stamp = Stamp()
 
     def seen(name: bytes, found: os.stat_result) -> None:
         stamp.look(name, found)

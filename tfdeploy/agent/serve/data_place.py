@@ -13,20 +13,22 @@ from array import array
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
-from tfdeploy.agent.serve.data_staging import Staging, is_marked
+from tfdeploy.agent.serve.data_staging import Staging, bits, is_marked
 
 _OTHERS_WRITE = 0o022
 
 
 def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
     """Paths that this host lacks and that are not whole in the staging folder."""
-    staged = listing.walk(staging.new)
-    found = []
-    for i, j in listing.pairs(wanted, staged):
-        if i is None or not is_marked(lacking, i) or wanted.size(i) == 0:
-            continue
-        if j is None or staged[j].kind != FILE or (staged[j].size, staged[j].mtime_ns) != (wanted[i].size, wanted[i].mtime_ns):
-            found.append(wanted.path(i))
+    folder, found = os.fsencode(staging.new), []
+    for row in map(wanted.__getitem__, bits(lacking)):
+        try:
+            about = os.lstat(os.path.join(folder, row.path))
+            is_whole = stat.S_ISREG(about.st_mode) and (about.st_size, about.st_mtime_ns) == (row.size, row.mtime_ns)
+        except (FileNotFoundError, NotADirectoryError):
+            is_whole = False
+        if not is_whole and row.size:
+            found.append(row.path)
     return found
 
 

@@ -5,6 +5,7 @@ The folder of before stays as it is, and usable, until all is here. What a kille
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import weakref
@@ -150,8 +151,15 @@ def _sizes_there(wanted: Listing, there: Listing) -> "array[int]":
 
 def walk(folder: str) -> Listing:
     """Raises VerbError strange; OSError."""
-    try:
+    with strange():
         return listing.walk(folder)
+
+
+@contextlib.contextmanager
+def strange() -> Iterator[None]:
+    """Raises VerbError strange in place of Strange."""
+    try:
+        yield
     except listing.Strange as error:
         raise VerbError("strange", "%s is neither a file, a link nor a folder" % error.filename, where=error.filename) from error
 

@@ -12,7 +12,7 @@ import shutil
 import stat
 import zlib
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import layout, listing, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.disk import free_of
@@ -21,7 +21,7 @@ from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.serve import data_parts, data_place, data_record, data_versions
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.data_staging import Staging, bits, walk
+from tfdeploy.agent.serve.data_staging import Staging, bits, strange, walk
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import DataCommitted, DataLack, DataPlace, DataState
@@ -174,7 +174,8 @@ def _flush(folder: str) -> None:
 
 def digest(folder: str) -> str:
     """Names the state of what lies there: Listing.digest. Raises VerbError strange for what is neither file, link nor folder."""
-    return walk(folder).digest()
+    with strange():
+        return listing.digest(listing.rows_in(folder))
 
 
 def paths(folder: str) -> Iterator[str]:

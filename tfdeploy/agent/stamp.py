@@ -1,0 +1,31 @@
+"""Whether anything was written below a folder since it was listed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from tfdeploy.agent.listing import entries
+
+
+class Stamp:
+    """Changes with any write to a file. It is finer than a digest, and valid on one machine only."""
+
+    def __init__(self) -> None:
+        self._sum = hashlib.sha256()
+
+    def look(self, path: bytes, found: os.stat_result) -> None:
+        self._sum.update(b"%s\0%d %d %d %d\0" % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+
+    def __str__(self) -> str:
+        return self._sum.hexdigest()
+
+
+def stamp_of(path: str) -> str:
+    """Of a folder, or of one file. Raises OSError."""
+    stamp, place = Stamp(), os.fsencode(path)
+    for name, about in entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]:
+        if not stat.S_ISDIR(about.st_mode):
+            stamp.look(name, about)
+    return str(stamp)
