@@ -147,6 +147,23 @@ def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch:
     assert os.listdir(host.releases) == []
 
 
+def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is first between the two renames."""
+    rename = os.rename
+
+    def renamed(source: str, target: str) -> None:
+        if ".damaged-" in target:
+            os.mkdir(source)
+            Path(source, "train.py").write_bytes(b"of the other host")
+            raise FileNotFoundError(source)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    assert change(host, TREE) == {"changed": []}
+    assert sorted(os.listdir(host.releases)) == [name_of(TREE), name_of(TREE) + ".json"]
+    assert (host.releases / name_of(TREE) / "train.py").read_bytes() == b"of the other host"
+
+
 def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 3, "free_inodes": 1000})
     with pytest.raises(VerbError) as error:

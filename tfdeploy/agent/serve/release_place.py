@@ -35,7 +35,8 @@ def switch(staging: str, final: str) -> None:
         os.rename(staging, final)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise  # else another host of a shared workdir was first, with the same content
+            raise
+        remove_staging(staging)  # another host of a shared workdir was first, with the same content
     flush_folder(os.path.dirname(final))
     remove_folder(aside)
 
