@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import threading
 from collections.abc import Callable
@@ -100,11 +101,7 @@ class Taker:
 
     @property
     def site(self) -> str:
-        try:
-            address = ipaddress.ip_address(self.address or "")
-        except ValueError:
-            return ""
-        return str(ipaddress.ip_network((address, _SITE_BITS[address.version]), strict=False))
+        return _site(self.address or "")
 
     @property
     def own_args(self) -> Args:
@@ -223,3 +220,12 @@ class Taker:
 
     def _new_roots(self, roots: list[bytes]) -> Args:
         return {"first": self._roots, "roots": [root.hex() for root in roots[self._roots :]]}
+
+
+@functools.cache
+def _site(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    return str(ipaddress.ip_network((found, _SITE_BITS[found.version]), strict=False))
