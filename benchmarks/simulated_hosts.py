@@ -14,6 +14,7 @@ from typing import Protocol
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
+from tfdeploy.operations.broadcast.intake_log import BREAK_S  # noqa: E402
 from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member  # noqa: E402
 from tfdeploy.planning.broadcast.first_plan import first_plan  # noqa: E402
 from tfdeploy.planning.broadcast.next_plan import next_plan  # noqa: E402
@@ -96,7 +97,8 @@ class Control:
         self._plan = first_plan([self._member(host, ()) for host in range(scenario.hosts)], scenario.total_bytes)
         self._transfer = transfer(scenario, self._plan.stripes)
         self._history: list[list[list[float]]] = []  # of each second: bytes by host and stripe
-        self._fed = [[0.0] * self._plan.stripes for _ in self._names]  # when each last received
+        self._fed = [[0.0] * self._plan.stripes for _ in self._names]  # when each last received,
+        self._flows = [[0.0] * self._plan.stripes for _ in self._names]  # and since when without a break
         self._complete: dict[int, Member] = {}
         self._out: set[int] = set()
         self._gone: set[int] = set()
@@ -155,9 +157,11 @@ class Control:
         stripes = range(self._plan.stripes)
         now = [[self._transfer.have_bytes(host, stripe) for stripe in stripes] for host in range(self._scenario.hosts)]
         if self._history:
-            for fed, before, after in zip(self._fed, self._history[-1], now, strict=True):
+            for fed, flows, before, after in zip(self._fed, self._flows, self._history[-1], now, strict=True):
                 for stripe in stripes:
                     if after[stripe] > before[stripe]:
+                        if not before[stripe] or second - fed[stripe] > BREAK_S:
+                            flows[stripe] = second
                         fed[stripe] = second
         self._history = [*self._history[-WINDOW_S:], now]
         alive = [sum(each) for host, each in enumerate(now) if host not in self._gone]
@@ -172,8 +176,9 @@ class Control:
                 wanted_bytes=wanted,
                 rate=(have - before) / seconds if seconds else None,
                 starved_s=second - fed,
+                flowing_s=fed - flows if have else 0.0,
             )
-            for have, before, fed in zip(last, first, self._fed[host], strict=True)
+            for have, before, fed, flows in zip(last, first, self._fed[host], self._flows[host], strict=True)
         )
 
     def _member(self, host: int, intakes: tuple[Intake, ...]) -> Member:
@@ -186,6 +191,7 @@ class Control:
             wanted_bytes=sum(intake.wanted_bytes for intake in intakes) or self._scenario.total_bytes,
             rate=sum(rates) if rates else None,
             starved_s=min((intake.starved_s for intake in intakes), default=0.0),
+            flowing_s=max((intake.flowing_s for intake in intakes), default=0.0),
             intakes=intakes,
         )
 

@@ -41,6 +41,13 @@ def test_a_chain_is_as_much_later_as_it_has_hops(moves: MakesTransfer) -> None:
 
 
 @BOTH
+def test_over_slow_links_nobody_is_moved_for_waiting_long(moves: MakesTransfer) -> None:
+    scenario, outcome = run(moves, hosts=64, rate=0.5e6)
+    assert outcome.lacking == outcome.moves == 0
+    assert max(outcome.completed.values()) / scenario.wire_s < 1.1
+
+
+@BOTH
 def test_what_leaves_here_is_one_copy_and_what_crosses_to_another_site_too(moves: MakesTransfer) -> None:
     scenario, outcome = run(moves, sites=2)
     assert outcome.from_here_bytes == pytest.approx(scenario.total_bytes, rel=0.01)

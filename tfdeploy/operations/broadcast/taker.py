@@ -181,8 +181,15 @@ class Taker:
             wanted_bytes=self.total_bytes,
             rate=self._received.rate,
             starved_s=0.0 if waits else self._received.still_s,
+            flowing_s=self._received.flowing_s,
             intakes=tuple(
-                Intake(wanted if self.complete else log.have_bytes, wanted, log.rate, 0.0 if waits else log.still_s)
+                Intake(
+                    wanted if self.complete else log.have_bytes,
+                    wanted,
+                    log.rate,
+                    0.0 if waits else log.still_s,
+                    log.flowing_s,
+                )
                 for wanted, log in zip(self._wanted, self._stripes, strict=True)
             ),
         )

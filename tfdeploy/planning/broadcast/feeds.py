@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 HERE = ""  # the control machine as a parent
+PIECE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
 class Intake:
-    """What a member receives in one stripe."""
+    """What a member receives in one stripe. `flowing_s`: for how long without a break."""
 
     have_bytes: int = 0
     wanted_bytes: int = 0
     rate: float | None = None
     starved_s: float = 0.0
+    flowing_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Member:
     wanted_bytes: int = 0  # of what the broadcast moves, in all; have == wanted: complete
     rate: float | None = None  # bytes a second received over the last seconds
     starved_s: float = 0.0  # for how long it has received nothing though it is not complete
+    flowing_s: float = math.inf  # for how long it has received something again and again, without a break
     intakes: tuple[Intake, ...] = ()  # the same by stripe; empty: not known, or there is one stripe
 
     @property
@@ -37,7 +41,7 @@ class Member:
         """What it receives in this stripe; where that is not known, in all."""
         if self.intakes:
             return self.intakes[stripe]
-        return Intake(self.have_bytes, self.wanted_bytes, self.rate, self.starved_s)
+        return Intake(self.have_bytes, self.wanted_bytes, self.rate, self.starved_s, self.flowing_s)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, move, sites_of
+from tfdeploy.planning.broadcast.feeds import HERE, PIECE_BYTES, Feed, FeedPlan, Member, move, sites_of
 
-PIECE_BYTES = 256 << 10
 FEW, MANY = 4, 16  # up to so few hosts trees gain nothing; with more than so many each straggler of a chain holds up too many
 CHAIN_SHARE = 0.1  # of the transfer's time may pass until the last host of a chain has its first piece
 HOP_PIECES = 2  # so many times of a piece on the wire pass per hop: to receive it, to check and write it

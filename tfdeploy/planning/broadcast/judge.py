@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from statistics import median
 
 from tfdeploy.planning.broadcast.blame import Blame, blame
-from tfdeploy.planning.broadcast.feeds import HERE, Doubt, FeedPlan, Intake
+from tfdeploy.planning.broadcast.feeds import HERE, PIECE_BYTES, Doubt, FeedPlan, Intake
 from tfdeploy.planning.broadcast.forest import Forest
 
 SLOWER = 0.5  # of what its parent receives: less is far slower,
 BEHIND_S = 3.0  # once its parent has so much more than it, in seconds of the parent's rate
 SETTLED_S = 4.0  # after a move a child is judged again when so long has passed
+BEHIND_BYTES = 16 * PIECE_BYTES  # and so many bytes: over slow links a rate of some seconds is that of very few pieces
 STARVED_S = 3.0  # a member that has received nothing for so long is starved,
-SLOW_STARVED_S = 10.0  # one that is known to be slow after so long: a piece takes it longer, and nobody waits for it
+SLOW_STARVED_S = 10.0  # one that is known to be slow, or had nothing yet, after so long: a piece may take it longer
+STARVED_PIECES = 4  # and not before so many pieces should have come,
+LONGEST_S = 30.0  # but after so long in any case
 FED_S = 1.5  # a parent is not, if it has received something since
 TRIED_AFTER_S = 5.0  # the first host of a chain is tried when it has received for so long,
 TRIED_FOR_S = 30.0  # if so long is left
@@ -62,14 +65,24 @@ class _Court:
 
     def starved(self, stripe: int) -> Iterator[tuple[str, str]]:
         """(child, parent): the child has received nothing for some time though its parent has something for it."""
+        usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
             since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
-            patience_s = SLOW_STARVED_S if child in self._before.slow else STARVED_S
-            if not self._has_all(child, stripe) and intake.starved_s >= since + max(since, patience_s):
-                above = None if self._is_full(parent, stripe) else self._intake(parent, stripe)
-                if above is None or (above.starved_s <= FED_S and above.have_bytes > intake.have_bytes):
-                    yield child, parent
+            may_be_slow = child in self._before.slow or (self._is_full(parent, stripe) and not usual and not intake.have_bytes)
+            rate = min(usual, intake.rate or usual)
+            pieces_s = min(STARVED_PIECES * PIECE_BYTES / rate, LONGEST_S) if rate else 0.0
+            patience_s = max(SLOW_STARVED_S if may_be_slow else STARVED_S, pieces_s)
+            is_still = not self._has_all(child, stripe) and intake.starved_s >= since + max(since, patience_s)
+            if is_still and (self._is_full(parent, stripe) or self._withholds(parent, intake, stripe, patience_s)):
+                yield child, parent
+
+    def _withholds(self, parent: str, intake: Intake, stripe: int, patience_s: float) -> bool:
+        """The parent has had something for the child for so long: it does not have it since just now."""
+        above = self._intake(parent, stripe)
+        ahead = above.have_bytes - intake.have_bytes
+        is_long = above.flowing_s >= patience_s or ahead >= BEHIND_BYTES
+        return above.starved_s <= FED_S and ahead > 0 and is_long
 
     def slow(self, stripe: int) -> Iterator[tuple[str, str]]:
         """(child, parent): the parent has, for some time, had far more than the child."""
@@ -118,7 +131,7 @@ class _Court:
         intake = self._intake(child, stripe)
         ahead = intake.wanted_bytes if self._is_full(parent, stripe) else self._intake(parent, stripe).have_bytes
         is_slow = intake.rate is not None and intake.rate < SLOWER * due
-        return is_slow and ahead - intake.have_bytes >= BEHIND_S * due
+        return is_slow and ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
 
     def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
         """Since its last move its parent has received for some time. There is no clock here, so bytes say how long."""

@@ -128,11 +128,24 @@ def test_a_member_that_starves_for_a_moment_stays() -> None:
     assert next_plan(chain.plan, chain.members.values()) is chain.plan
 
 
+def test_a_child_is_not_starved_by_a_parent_that_waited_itself_until_just_now() -> None:
+    chain = Broadcast().say("cde", starved_s=8.0, rate=0.0).say("b", flowing_s=2.9)
+    assert next_plan(chain.plan, chain.members.values()) is chain.plan
+    assert chain.say("b", flowing_s=3.0).next() == ">a a>b b>c b>d d>e"
+
+
+def test_over_slow_links_a_piece_is_waited_for_longer() -> None:
+    """A piece of 256 KiB takes 4 s at 64 KiB a second."""
+    chain = Broadcast(have=TOTAL - MIB).say("abcde", rate=65536.0).say("cde", starved_s=15.0)
+    assert next_plan(chain.plan, chain.members.values()) is chain.plan
+    assert chain.say("cde", starved_s=16.0).next() == ">a a>b e>c b>d d>e"
+
+
 def test_who_waited_before_the_beginning_is_not_starved_at_once() -> None:
     members = [Member(name=name, wanted_bytes=TOTAL, starved_s=8.0) for name in "abc"]
     plan = first_plan(members, TOTAL)
     assert next_plan(plan, [replace(member, starved_s=9.0) for member in members]) is plan
-    assert next_plan(plan, [replace(member, starved_s=16.0) for member in members]) is not plan
+    assert next_plan(plan, [replace(member, starved_s=19.0) for member in members]) is not plan
 
 
 def test_a_relay_that_receives_and_does_not_send_is_found_by_its_second_child() -> None:
