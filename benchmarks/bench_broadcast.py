@@ -124,7 +124,7 @@ def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Roun
     with metered(case.place.lab) as meter:
         spent = case.place.tfdeploy("sync", "--json", may_fail=may_fail)
     check(case, "tfdeploy/bench/data/set", lost=lost)
-    return Round(spent.seconds, meter, spent, completed(case, lost) - began, began)
+    return Round(seconds=spent.seconds, meter=meter, spent=spent, complete_s=completed(case, lost) - began, began=began)
 
 
 def check(case: Case, folder: str, *, lost: str | None = None) -> None:
@@ -154,7 +154,7 @@ def small(case: Case, rounds: int) -> None:
         with metered(case.place.lab) as meter:
             spent = case.place.run(rivals.rsync(case.place, case.source, "rsynced", parallel=8), stdin=addresses)
         check(case, "rsynced")
-        return Round(spent.seconds, meter, spent, spent.seconds)
+        return Round(seconds=spent.seconds, meter=meter, spent=spent, complete_s=spent.seconds)
 
     found = turns({"tfdeploy": lambda: ours(case), "xargs -P8 rsync": theirs}, rounds)
     theirs_s = [each.seconds for each in found["xargs -P8 rsync"]]
@@ -170,7 +170,7 @@ def large(case: Case, rounds: int, goal: float) -> list[float]:
         renew(case)
         with metered(case.place.lab) as meter:
             spent = chain.send(case.place, sorted(case.source.iterdir()))
-        return Round(spent.seconds, meter, spent, spent.seconds)
+        return Round(seconds=spent.seconds, meter=meter, spent=spent, complete_s=spent.seconds)
 
     found = turns({"tfdeploy": lambda: ours(case), "chain": chained}, rounds)
     floors = [each.seconds for each in found["chain"]]
