@@ -115,7 +115,8 @@ class Job:
     )  # key -> file:line:key, of what a secret may stand in, and of data sets
 
 
+_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
 DEFAULT_METRICS = {
-    "step": r"(?i)\b(?:global[_ ]?)?step\b[\s=:]+(\d+)",
-    "loss": r"(?i)\bloss\b[\s=:]+([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)",
+    "step": r"(?i)\b(?:global[_ ]?)?(?<!final )step\b[\s=:]+(\d+)(?!\.?\d)",
+    "loss": rf"(?i)\bloss\b(?: for final step)?[\s=:]+{_NUMBER}",
 }

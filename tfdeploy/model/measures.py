@@ -1,32 +1,32 @@
-"""Step, loss and steps per second of one task, read from its own output by the job's regular expressions. Pure.
+"""Step, loss, steps per second and all other metrics of one task, read from its own output. Pure.
 
 Lines come at any rate, so only the newest few of each quarter of a second (by the lines' own time) are matched, the newest
-first: the same lines always give the same figures. What TensorFlow's C++ code logs is left out.
+first: the same lines always give the same figures. What a line says: agent/metric_lines.py.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, find, keras_step
+from tfdeploy.agent.metric_lines import MATCHED_CHARS as MATCHED_CHARS
+from tfdeploy.agent.metric_lines import last_state as last_state
 from tfdeploy.model.patterns import compiled
-from tfdeploy.model.tensorflow_log import program_text
 
-MATCHED_CHARS = 4096  # of one line, at most, are given to the job's regular expressions
 WINDOW_S = 30.0  # over which steps per second are averaged
 MOST_STEPS = 10**13  # a million steps a second for four months
 MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 _BUCKETS_PER_S = 4
 _LINES_PER_BUCKET = 16
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
 OTHER_STEPS = {  # a worker's own step and the shared one, where a program prints both
     "local_step": r"(?i)(?:\blocal[ _]?step|(?<!global)(?<!global_)(?<!global )\bstep(?=.*\bglobal[ _]?step\b))\b[\s=:]+(\d+)",
     "global_step": r"(?i)\bglobal[ _]?step\b[\s=:]+(\d+)",
 }
+PRINTED_RATE = "global_step/sec"  # of a program that prints no steps
 _RATED = ("step", *OTHER_STEPS)
 Patterns = Mapping[str, "re.Pattern[str]"]
 
@@ -44,17 +44,12 @@ def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
     return found
 
 
+NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
+
+
 def own_metrics(metrics: Iterable[str]) -> list[str]:
-    """The job's own metrics, which are shown as `name value`."""
-    return [name for name in metrics if name not in SHOWN_APART]
-
-
-def last_state(line: str) -> str:
-    """The last state of a progress bar that is drawn with carriage returns."""
-    if "\r" not in line:
-        return line
-    line = line.rstrip("\r\x08")
-    return line[line.rfind("\r") + 1 :]
+    """Those that are shown as `name value`: without steps, and where Keras is in its epochs."""
+    return [name for name in metrics if name not in NOT_OWN]
 
 
 class Measures:
@@ -90,6 +85,10 @@ class Measures:
         """The newest figure of each metric."""
         return {**self._settled, **self._match()}
 
+    def names(self) -> Iterable[str]:
+        """The metrics that it has seen so far."""
+        return self._settled.keys()
+
     @property
     def step(self) -> int | None:
         step = self.values().get("step")
@@ -104,7 +103,7 @@ class Measures:
         `name`: "step", or one of OTHER_STEPS."""
         samples = self._samples.get(name)
         if samples is None or len(samples) < 2:
-            return None
+            return self._settled.get(PRINTED_RATE) if name == "step" else None
         (first, low), (last, high) = samples[0], samples[-1]
         if until is not None and until - last > WINDOW_S:
             return 0.0
@@ -118,8 +117,10 @@ class Measures:
             if name in found:
                 _sample(samples, self._bucket / _BUCKETS_PER_S, found[name])
 
-    def _possible(self, name: str, step: float) -> bool:
+    def _is_possible(self, name: str, step: float) -> bool:
         """Whether `step` is possible. A program may go back, begin at any step, and go on from a checkpoint far ahead."""
+        if name not in _RATED:
+            return True
         samples = self._samples[name]
         if abs(step) > MOST_STEPS or not samples:
             return abs(step) <= MOST_STEPS
@@ -127,18 +128,13 @@ class Measures:
         return step - last <= MOST_STEPS_PER_S * max(1.0, self._bucket / _BUCKETS_PER_S - time)
 
     def _match(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        if not self._patterns:
-            return found
-        for line in reversed(self._pending):
-            text = program_text(last_state(line)[:MATCHED_CHARS])
-            for name, pattern in self._patterns.items():
-                if name not in found and (match := pattern.search(text)):
-                    number = _number(match[1])
-                    if number is not None and (name not in _RATED or self._possible(name, number)):
-                        found[name] = number
-            if len(found) == len(self._patterns):
-                break
+        if not self._patterns or not self._pending:
+            return {}
+        found = find(reversed(self._pending), self._patterns, self._is_possible)
+        if "step" not in found and BATCH in found and "step" in self._samples:
+            step = keras_step({**self._settled, **found})
+            if step is not None:
+                found["step"] = step
         return found
 
 
@@ -148,10 +144,3 @@ def _sample(samples: deque[tuple[float, float]], time: float, step: float) -> No
     samples.append((time, step))
     while time - samples[0][0] > WINDOW_S:
         samples.popleft()
-
-
-def _number(text: str | None) -> float | None:
-    if not text or not _NUMBER.fullmatch(text.strip()):
-        return None
-    number = float(text.replace(",", "").replace("_", ""))
-    return number if math.isfinite(number) else None

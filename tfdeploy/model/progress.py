@@ -205,8 +205,10 @@ class RunProgress:
 
     @property
     def own_metrics(self) -> list[str]:
-        """The job's own metrics."""
-        return own_metrics(self.plan.metrics) if self.plan else []
+        """The job's own metrics, then those that its tasks print beside them."""
+        asked = self.plan.metrics if self.plan else {}
+        printed = (name for task in self.tasks.values() for name in task.measures.names())
+        return own_metrics(dict.fromkeys((*asked, *printed)))
 
     @property
     def final(self) -> bool:

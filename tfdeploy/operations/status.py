@@ -68,4 +68,6 @@ def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) 
     for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}):
         found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
     values = {task: measures.values() for task, measures in found.items()}
-    return {task: {name: seen[name] for name in patterns if name in seen} for task, seen in values.items()}
+    return {
+        task: {name: seen[name] for name in dict.fromkeys((*patterns, *seen)) if name in seen} for task, seen in values.items()
+    }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tfdeploy.agent.metric_lines import program_text
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, compile_patterns
-from tfdeploy.model.tensorflow_log import program_text
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 ABORTED = "local_rendezvous.cc:412] Local rendezvous is aborting with status: ABORTED: Step 123937220698374316 cancelled."
@@ -84,3 +84,21 @@ def test_no_step_jumps_by_more_than_is_possible() -> None:
 
 def test_measures_of_a_ps_that_only_serves_are_none() -> None:
     assert measured(*TENSORFLOW).values() == {}
+
+
+def test_keras_tells_the_step_over_all_its_epochs_and_its_own_metrics() -> None:
+    measures = measured("Epoch 2/3", "50/100 - 2s - accuracy: 0.5 - loss: 0.7", "100/100 - 4s - accuracy: 0.6 - loss: 0.6")
+    assert measures.values() == {"epoch": 2, "epochs": 3, "batch": 100, "batches": 100, "accuracy": 0.6, "loss": 0.6, "step": 200}
+    measures.line(103.0, "saving")
+    assert measures.rate() == 50
+
+
+def test_a_program_that_prints_only_its_rate_has_one() -> None:
+    assert measured("INFO:tensorflow:global_step/sec: 102.5", "saving").rate() == 102.5
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "loss"), [("Loss for final step: 0.25.", None, 0.25), ("step: 0.5", None, None), ("step 5.", 5, None)]
+)
+def test_a_final_step_is_no_step(line: str, step: int | None, loss: float | None) -> None:
+    assert (measured(line).step, measured(line).loss) == (step, loss)

@@ -1,0 +1,113 @@
+"""Metrics in a program's output: by the job's regular expressions, and by what Keras prints. Pure; hosts and the control machine
+read alike.
+
+What TensorFlow's C++ code writes among a program's lines is told apart by its prefix, and left out: "Step 65783289095256262
+cancelled" names a random id. Python's own logging (absl writes the same prefix, with a .py file in it) is the program's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, Mapping, Optional
+
+if TYPE_CHECKING:
+    Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> where its number stands: the first group
+
+MATCHED_CHARS = 4096  # of one line, at most, are looked at
+MOST_NAMES = 32  # of metrics that Keras prints in one line
+EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"  # where Keras's fit is: `Epoch 3/40`, `12/938`
+
+_PREFIX = re.compile(
+    r"[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ [^\s:\]]+\.(?:cc|cpp|c|cu|h|hpp|inc):\d+\] "  # absl, glog: I0000 00:00:1795343518.7
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] (?!\S+\.py:)[^\s:\]]+:\d+\] "  # TensorFlow up to 2.17
+    r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # before 1.0
+)
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
+_BAR = re.compile(r"\s*(\d{1,12})/(\d{1,12}|Unknown|\?)(?=[ \t])")
+_NAMED = re.compile(r" - ([A-Za-z_][\w/.]{0,63}(?: [\w/.]{1,64})?): ([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=\s|$)")
+_PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b")
+_RATES = re.compile(r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)")
+_MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
+
+
+def program_text(line: str) -> str:
+    """The line up to where TensorFlow's C++ log begins in it."""
+    if "] " not in line:
+        return line
+    found = _PREFIX.search(line)
+    return line if found is None else line[: found.start()]
+
+
+def last_state(line: str) -> str:
+    """The last state of a progress bar that is drawn with carriage returns."""
+    if "\r" not in line:
+        return line
+    line = line.rstrip("\r\x08")
+    return line[line.rfind("\r") + 1 :]
+
+
+def number(text: Optional[str]) -> Optional[float]:
+    """A finite number, as programs print it: 1200, 1,200, 1_200, 3e-4; None: it is none."""
+    if not text or not _NUMBER.fullmatch(text.strip()):
+        return None
+    found = float(text.replace(",", "").replace("_", ""))
+    return found if math.isfinite(found) else None
+
+
+def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]) -> Dict[str, float]:
+    """The newest number of each metric in `lines`, the newest line first. What `possible` (metric, number) denies is none."""
+    found: Dict[str, float] = {}
+    for line in lines:
+        text = program_text(last_state(line)[:MATCHED_CHARS])
+        if not text:
+            continue
+        for name, pattern in patterns.items():
+            if name not in found:
+                match = pattern.search(text)
+                value = number(match.group(1)) if match else None
+                if value is not None and possible(name, value):
+                    found[name] = value
+        if "/" in text:
+            for name, value in {**_rates(text), **of_keras(text)}.items():
+                found.setdefault(name, value)
+    return found
+
+
+def _rates(text: str) -> Dict[str, float]:
+    """`global_step/sec: 102.3`, `images/sec: 1234.5 +/- 0.1`."""
+    return {} if "/sec" not in text else {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
+
+
+def of_keras(line: str) -> Dict[str, float]:
+    """What `fit` and `evaluate` print: `Epoch 3/40`; a bar or its last line, with its batch, ms/step, and its metrics."""
+    text = _ESCAPE.sub("", line)
+    epoch = _EPOCH.match(text)
+    if epoch:
+        return {EPOCH: float(epoch.group(1)), EPOCHS: float(epoch.group(2)), BATCH: 0.0}
+    bar = _BAR.match(text)
+    named = _NAMED.findall(text)[:MOST_NAMES] if bar else []
+    per_step = _PER_STEP.search(text) if bar else None
+    if not bar or not (named or per_step):
+        return {}
+    found = {BATCH: float(bar.group(1))}
+    if bar.group(2).isdigit():
+        found[BATCHES] = float(bar.group(2))
+    if per_step:
+        found["ms/step"] = float(per_step.group(1)) * _MS[per_step.group(2)]
+    for name, value in named:
+        read = number(value)
+        if read is not None:
+            found[name] = read
+    return found
+
+
+def keras_step(known: Mapping[str, float]) -> Optional[float]:
+    """The step that `fit` has reached, over all its epochs; None: Keras does not print where it is."""
+    batch, batches = known.get(BATCH), known.get(BATCHES)
+    if batch is None or batches is None:
+        return None
+    return (max(1.0, known.get(EPOCH, 1.0)) - 1) * batches + batch
