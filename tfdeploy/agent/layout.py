@@ -5,8 +5,8 @@
 <workdir>/<job>/keep/<path>/                folders that outlive runs
 <workdir>/<job>/runs/<run>/plan.json        the whole plan
 <workdir>/<job>/runs/<run>/cwd/             the working directory
-<workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal minder.*
-<workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal out.log index ...
+<workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal samples minder.*
+<workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal samples out.log index ...
 <workdir>/.indoubt/<job>@<run>@<host>       a run that is prepared, and neither committed nor ended
 <workdir>/.audit/<hostname>/log.jsonl       who did what there, as a chain of hashes; log.1.jsonl: the part before it
 <workdir>/.envs/<hash>/                     an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
@@ -29,6 +29,7 @@ MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = "minder.lock", "minder.
 AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"  # serve/audit_log.py
 FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # minder/firewall.py
 TOLD = "word.told"  # run.tell: mesh/told_end.py
+SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"  # sampling/; SAMPLES of a task too
 # of one task of it; a JOURNAL too, and what agent/log/ writes
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "supervisor.lock", "supervisor.log"
 NO_PART = "none"  # an empty folder

@@ -1,4 +1,5 @@
-"""The agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run, `supervise` for one task.
+"""The agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run and `sample` beside it, `supervise`
+for one task.
 
 The root `__main__.py` of the agent's folder calls `main`. Each word loads only what it needs.
 """
@@ -13,7 +14,13 @@ from tfdeploy.agent import AGENT_DIR
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.bytecode import mend_truncated
 
-MODULES = {"serve": "serve.server", "bound": "serve.bound", "minder": "minder.minder", "supervise": "supervise.supervisor"}
+MODULES = {
+    "serve": "serve.server",
+    "bound": "serve.bound",
+    "minder": "minder.minder",
+    "sample": "sampling.sampler",
+    "supervise": "supervise.supervisor",
+}
 
 
 def main(argv: List[str]) -> int:

@@ -209,6 +209,34 @@ class AuditEntry(_AuditEntry, _From, total=False):
 # --- small files of a job
 
 
+# --- samples: a line of SAMPLES each
+
+
+class _Sample(TypedDict):
+    time: float  # of the run's clock
+
+
+class TaskSample(_Sample, total=False):
+    """Of one task. Keys that were not measured are missing."""
+
+    attempt: int
+    cpu: float  # cores in use since the sample before
+    memory: int  # bytes that its processes have in memory
+    printed: Dict[str, float]  # metrics that it has printed since the sample before
+
+
+class HostSample(_Sample, total=False):
+    cpu: float  # cores in use, by whomever
+    memory: int  # bytes in use
+    rates: Dict[str, int]  # bytes a second: received, sent, read, written
+    gpus: List[List[Any]]  # of each: index, percent busy, bytes in use, bytes in all; null: it does not say
+
+
+class NewestSamples(TypedDict):
+    host: HostSample
+    tasks: Dict[str, TaskSample]
+
+
 class LockHolder(TypedDict, total=False):
     """The content of a lock file, as the operator's machine gave it: that machine checks it when it reads it back."""
 

@@ -191,6 +191,8 @@ class HostPart:
     lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
     protect: str = "none"  # or "peers", "firewall": who is let in at the ports of the run
     allowed: List[str] = field(default_factory=list)  # then: all IP addresses of all hosts of the run
+    metrics: Dict[str, str] = field(default_factory=dict)  # regular expressions with one group, for what tasks print
+    sample_every_s: float = 10.0  # 0: no samples are taken
     version: int = VERSION
 
 

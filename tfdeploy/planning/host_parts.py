@@ -59,6 +59,7 @@ def _part(
         stall_action=plan.stall_action,
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
+        metrics=dict(plan.metrics),
     )
 
 

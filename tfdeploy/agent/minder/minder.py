@@ -26,6 +26,7 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import decide, held_ports, restart, unminded
 from tfdeploy.agent.minder.effects import Effects
 from tfdeploy.agent.minder.linger import Linger
+from tfdeploy.agent.minder.sampling import Sampling
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.record import NamedTuple
@@ -67,6 +68,7 @@ class Minder:
         self.rebooted = self.state.boot_id not in (None, processes.boot_id())
         self.rejoining = self.takes_over and not any(is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks)
         self.supervisors = Supervisors(paths, self.part)
+        self.sampling = Sampling(paths, self.part)
         self.own_ports = held_ports.OwnPorts(self.part)
         self.wake_reading, self.wake_writing = os.pipe()
         os.set_blocking(self.wake_reading, False)
@@ -159,6 +161,7 @@ class Minder:
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
             self.store.save()
+        self.sampling.end()
         if self.firewall is not None:
             self.firewall.close()
         self._linger(fifo)
@@ -220,13 +223,18 @@ class Minder:
     # --- look
 
     def _look(self) -> Seen:
-        self.supervisors.reap()
+        self._reap()
         own = self.supervisors.look("decided" in self.state.marks)
         received = told_end.take(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
         words = {name: word for name, word in ((name, self.paths.word(name)) for name in WORDS) if word is not None}
         return Seen(time.monotonic(), own, words, received, self.mesh is None or self.mesh.in_touch())
+
+    def _reap(self) -> None:
+        ended = self.supervisors.reap()
+        if self.state.phase == "committed":
+            self.sampling.keep(time.monotonic(), ended)
 
     def _take_in(self, seen: Seen) -> None:
         """Adds own tasks that ended, and what other hosts sent, to the shared state; words become marks. Nothing is written."""

@@ -64,15 +64,18 @@ class Supervisors:
 
         return descriptors.leave(self.guarded.descriptors())
 
-    def reap(self) -> None:
-        """Reaps children that ended: supervisors, and processes that a dead supervisor left to the minder."""
+    def reap(self) -> Dict[int, int]:
+        """Reaps children that ended: supervisors, processes that a dead supervisor left to the minder, the sampler. Their wait
+        status by pid."""
+        ended: Dict[int, int] = {}
         while True:
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return ended
             if pid == 0:
-                return
+                return ended
+            ended[pid] = code
             for child in self._children.values():
                 if child.pid == pid:
                     child.returncode = code

@@ -1,0 +1,55 @@
+"""The metrics at the end of a log that grows, is rotated, or ends amid a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.agent.sampling.printed import READ_BYTES, PrintedMetrics, compile_all
+
+PATTERNS = compile_all({"step": r"step (\d+)", "loss": r"loss ([\d.]+)", "bad": "(", "none": "x", "n" * 65: "(x)"})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "out.log"
+
+
+def test_patterns_that_cannot_be_used_are_left_out() -> None:
+    assert list(PATTERNS) == ["step", "loss"]
+
+
+def test_only_what_is_new_and_whole(log: Path) -> None:
+    one = PrintedMetrics(str(log.parent), PATTERNS)
+    assert one.look() == {}
+    log.write_text("step 1 loss 0.5\nstep 2 loss 0.2")
+    assert one.look() == {"step": 1, "loss": 0.5}
+    assert one.look() == {}
+    with log.open("a") as file:
+        file.write("5\n")
+    assert one.look() == {"step": 2, "loss": 0.25}
+
+
+def test_a_log_that_was_rotated_is_read_from_its_beginning(log: Path) -> None:
+    one = PrintedMetrics(str(log.parent), PATTERNS)
+    log.write_text("step 1\n" * 10)
+    assert one.look() == {"step": 1}
+    log.rename(log.with_suffix(".1"))
+    log.write_text("step 7\n")
+    assert one.look() == {"step": 7}
+
+
+def test_of_much_output_the_end_is_read(log: Path) -> None:
+    one = PrintedMetrics(str(log.parent), PATTERNS)
+    log.write_text("loss 0.1\n" + "x" * 80 + "\n" * 3 * READ_BYTES + "step 9\n")
+    assert one.look() == {"step": 9}
+
+
+def test_keras_over_several_looks(log: Path) -> None:
+    one = PrintedMetrics(str(log.parent), {})
+    log.write_text("Epoch 3/5\n")
+    assert one.look() == {"epoch": 3, "epochs": 5, "batch": 0}
+    with log.open("a") as file:
+        file.write(" 10/100 [=>...] - loss: 0.5\r 20/100 [==>..] - loss: 0.25\r")
+    assert one.look() == {"batch": 20, "batches": 100, "loss": 0.25, "step": 220}

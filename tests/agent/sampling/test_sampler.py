@@ -1,0 +1,140 @@
+"""A run's samples, taken by the real process beside real tasks, with nobody attached."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent.cluster import Cluster, NewCluster
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.minder import sampling
+from tfdeploy.agent.sampling import series
+
+STEP = {"step": r"step (\d+)", "accuracy": r"acc ([\d.]+)"}
+BUSY = "echo step 5 acc 0.5; while [ ! -e go ]; do :; done; echo step 6 acc 0.75"
+SMI = """#!/bin/sh
+trap 'exit 0' TERM
+while :; do echo "0, 87, 1024, 81559"; echo "1, [N/A], [N/A], [N/A]"; sleep 0.1; done
+"""
+
+
+def taken(cluster: Cluster, task: str = "worker:0", host: str = "n1") -> list[dict[str, Any]]:
+    return series.read(os.path.join(cluster.hosts[host].paths("r1").task_dir(task), layout.SAMPLES))
+
+
+def of_host(cluster: Cluster) -> list[dict[str, Any]]:
+    return series.read(cluster.hosts["n1"].paths("r1").file(layout.SAMPLES))
+
+
+def samplers(cluster: Cluster) -> list[int]:
+    """The living samplers of the run."""
+    folder = os.fsencode(cluster.hosts["n1"].paths("r1").host_dir)
+    words = {one.pid: processes.command_line(one.pid).split(b"\0") for one in processes.all_processes().values() if one.alive}
+    return [pid for pid, argv in words.items() if b"sample" in argv and folder in argv]
+
+
+def test_what_a_task_uses_and_prints_is_noted_until_its_end(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", BUSY])}, metrics=STEP, sample_every_s=0.1)
+    cluster.wait_until(lambda: any(row.get("cpu", 0) > 0.1 for row in taken(cluster)))
+    first = taken(cluster)[0]
+    assert first["attempt"] == 1 and first["memory"] > 100_000 and first["printed"] == {"step": 5, "accuracy": 0.5}
+    assert all("printed" not in row for row in taken(cluster)[1:])
+    newest = json.loads(Path(cluster.hosts["n1"].paths("r1").file(layout.NEWEST_SAMPLES)).read_text())
+    assert newest["tasks"]["worker:0"]["memory"] > 100_000 and newest["host"]["memory"] > 1 << 20
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    cluster.wait_until(lambda: taken(cluster)[-1].get("printed") == {"step": 6, "accuracy": 0.75})
+    assert any(row.get("cpu", 0) > 0.1 and set(row["rates"]) >= {"received", "sent"} for row in of_host(cluster))
+    cluster.wait_until(lambda: not samplers(cluster))
+
+
+def test_it_goes_with_its_minder(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])}, sample_every_s=0.1)
+    (old,) = cluster.wait_until(lambda: samplers(cluster))
+    os.kill(cluster.state("r1", "n1").minder_pid or 0, signal.SIGKILL)
+    cluster.wait_until(lambda: old not in samplers(cluster))
+
+
+def test_the_run_goes_on_where_the_sampler_is_killed(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", BUSY])}, sample_every_s=0.1)
+    (pid,) = cluster.wait_until(lambda: samplers(cluster))
+    os.kill(pid, signal.SIGKILL)
+    cluster.wait_until(lambda: not samplers(cluster))
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    assert cluster.status("r1", "worker:0").outcome == "succeeded"
+
+
+def test_a_pattern_that_does_not_end_costs_the_sampler_and_the_next_one_reads_nothing(hosts: NewCluster, agent_dir: str) -> None:
+    cluster, endless = hosts("n1"), {"step": r"(a+)+$"}
+    cluster.launch(
+        "r1",
+        {"worker:0": ("n1", ["sh", "-c", "echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; exec sleep 1000"])},
+        metrics=endless,
+        sample_every_s=0.1,
+    )
+    paths = cluster.hosts["n1"].paths("r1")
+    cluster.wait_until(lambda: "aab" in cluster.log("r1", "worker:0"))
+    program = (
+        f"import os, sys; sys.path.insert(0, {agent_dir!r}); from tfdeploy.agent.sampling import sampler; "
+        "sampler.LOOK_CPU_S = 0.3; sampler.main(sys.argv[1:] + [str(os.getppid())] + ['unread'] * UNREAD)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program.replace("UNREAD", "0"), paths.host_dir], stdin=subprocess.DEVNULL)
+    assert ended.returncode == -signal.SIGPROF
+    ended = subprocess.run([sys.executable, "-c", program.replace("UNREAD", "1"), paths.host_dir], stdin=subprocess.DEVNULL)
+    assert ended.returncode == 0
+
+
+def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def command(*words: str) -> list[str]:
+        started.append(list(words))
+        return ["sleep", "1000"]
+
+    monkeypatch.setattr(sampling, "agent_command", command)
+    part = wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="", release="")
+    (tmp_path / "n1").mkdir()
+    one = sampling.Sampling(sampling.RunPaths(str(tmp_path / "n1")), part)
+    one.keep(1000.0, {})
+    assert one._child is not None
+    one._child.send_signal(signal.SIGPROF)
+    pid, status = os.waitpid(one._child.pid, 0)
+    one.keep(1001.0, {pid: status})
+    assert len(started) == 1  # not at once
+    one.keep(1000.0 + sampling.AGAIN_S, {})
+    assert [words[-1] == "unread" for words in started] == [False, True]
+    one._child.send_signal(signal.SIGTERM)
+    one.end()
+
+
+def test_gpus_by_nvidia_smi(hosts: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nvidia-smi is a fixture for its text: this machine may have no GPU."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "nvidia-smi").write_text(SMI)
+    (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"], {"gpus": [0]})}, sample_every_s=0.1)
+    row = cluster.wait_until(lambda: next((row for row in of_host(cluster) if row.get("gpus")), None))
+    assert row["gpus"] == [[0, 87.0, 1024 << 20, 81559 << 20], [1, None, None, None]]
+    cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
+    cluster.wait_until(lambda: not samplers(cluster))
+    smi = os.fsencode(folder / "nvidia-smi")
+    cluster.wait_until(
+        lambda: not any(smi in processes.command_line(pid) for pid in processes.all_processes()), what="nvidia-smi has ended"
+    )

@@ -1,0 +1,63 @@
+"""The minder's sampler: started when the run is committed, again when it died, ended with the run. No run depends on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Mapping, Optional
+from tfdeploy.agent.run.folder import RunPaths, agent_command
+
+AGAIN_S = 60.0  # between two starts
+END_S = 2.0  # for its last look
+
+
+class Sampling:
+    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
+        self._paths, self._wanted = paths, part.sample_every_s > 0
+        self._child: Optional[subprocess.Popen[bytes]] = None
+        self._next = 0.0  # monotonic seconds
+        self._reads = True
+
+    def keep(self, now: float, ended: Mapping[int, int]) -> None:
+        """Starts it where none is alive. `ended`: children of the minder that it has reaped, by pid, with their wait status."""
+        child = self._child
+        if child is not None and child.pid in ended:
+            child.returncode = ended[child.pid]  # no later wait for that pid
+            if os.WIFSIGNALED(ended[child.pid]) and os.WTERMSIG(ended[child.pid]) == signal.SIGPROF:
+                self._reads = False  # a regular expression that does not end
+            self._close()
+        if self._wanted and self._child is None and now >= self._next:
+            self._next = now + AGAIN_S
+            self._start()
+
+    def end(self) -> None:
+        """Gives it END_S for a last look."""
+        child = self._child
+        if child is None:
+            return
+        assert child.stdin is not None
+        child.stdin.close()
+        try:
+            child.wait(END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        self._child = None
+
+    def _start(self) -> None:
+        words = [self._paths.host_dir, str(os.getpid()), *([] if self._reads else ["unread"])]
+        with open(self._paths.minder_log, "ab") as log:
+            self._child = subprocess.Popen(
+                agent_command("sample", *words),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+
+    def _close(self) -> None:
+        if self._child is not None and self._child.stdin is not None:
+            self._child.stdin.close()
+        self._child = None

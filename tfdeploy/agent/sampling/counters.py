@@ -1,0 +1,103 @@
+"""What this machine and its processes have used so far, from /proc: counters, whose growth is a use."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Tuple
+from tfdeploy.agent.record import NamedTuple
+
+_TICKS_S = float(os.sysconf("SC_CLK_TCK"))
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_SECTOR = 512
+
+
+class Used(NamedTuple):
+    """Of some processes. `cpu_s`: with their children that have ended."""
+
+    cpu_s: float = 0.0
+    memory: int = 0  # bytes that are resident; what processes share counts for each
+
+
+class Machine(NamedTuple):
+    """Of the whole machine. None: the kernel does not say."""
+
+    busy_s: Optional[float]  # of all cores together
+    memory: Optional[int]  # bytes in use: all but what is available
+    memory_total: Optional[int]
+    received: Optional[int]  # bytes, over all interfaces but loopback
+    sent: Optional[int]
+    read: Optional[int]  # bytes, from all disks
+    written: Optional[int]
+
+
+def of_processes(pids: Iterable[int]) -> Dict[int, Used]:
+    """By pid; without those that are gone."""
+    return {pid: used for pid, used in ((pid, _of_process(pid)) for pid in pids) if used is not None}
+
+
+def _of_process(pid: int) -> Optional[Used]:
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+        return Used(sum(map(int, words[11:15])) / _TICKS_S, int(words[21]) * _PAGE)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def of_machine() -> Machine:
+    memory, total = _memory()
+    received, sent = _network()
+    read, written = _disks()
+    return Machine(_busy(), memory, total, received, sent, read, written)
+
+
+def _busy() -> Optional[float]:
+    for words in _words("/proc/stat", 1):
+        try:
+            ticks = list(map(int, words[1:9]))
+            return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S  # without idle and waiting for disks
+        except (ValueError, IndexError):
+            pass
+    return None
+
+
+def _memory() -> Tuple[Optional[int], Optional[int]]:
+    found = {words[0]: words[1] for words in _words("/proc/meminfo", 8) if len(words) > 1}
+    try:
+        total = int(found[b"MemTotal:"]) << 10
+        return total - (int(found[b"MemAvailable:"]) << 10), total
+    except (KeyError, ValueError):
+        return None, None
+
+
+def _network() -> Tuple[Optional[int], Optional[int]]:
+    """Of the cards, where there are any: what goes over a bridge goes over one of them too."""
+    rows = {}
+    for words in _words("/proc/net/dev"):
+        name, _, first = words[0].partition(b":")
+        numbers = ([first] if first else []) + words[1:]
+        if name not in (b"lo", b"Inter-|", b"face") and len(numbers) >= 9 and numbers[0].isdigit():
+            rows[os.fsdecode(name)] = (int(numbers[0]), int(numbers[8]))
+    cards = [name for name in rows if os.path.exists("/sys/class/net/%s/device" % name)] or list(rows)
+    if not cards:
+        return None, None
+    return sum(rows[name][0] for name in cards), sum(rows[name][1] for name in cards)
+
+
+def _disks() -> Tuple[Optional[int], Optional[int]]:
+    found = []
+    for words in _words("/proc/diskstats"):
+        name = os.fsdecode(words[2]) if len(words) > 9 else ""
+        if name and os.path.exists("/sys/block/%s/device" % name) and words[5].isdigit() and words[9].isdigit():
+            found.append((int(words[5]) * _SECTOR, int(words[9]) * _SECTOR))
+    return (sum(each[0] for each in found), sum(each[1] for each in found)) if found else (None, None)
+
+
+def _words(path: str, most: int = 10_000) -> List[List[bytes]]:
+    """Of each line that is not empty, of the first `most`."""
+    try:
+        with open(path, "rb") as file:
+            return [words for words in (line.split() for line in file.read(1 << 20).split(b"\n")[:most]) if words]
+    except OSError:
+        return []

@@ -1,0 +1,126 @@
+"""How busy the GPUs of this host are: by NVIDIA's library, where it is, else by one nvidia-smi that goes on.
+
+The library (NVML) is asked through ctypes: https://docs.nvidia.com/deploy/nvml-api/. GPUs are numbered as with
+CUDA_DEVICE_ORDER=PCI_BUS_ID, by both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+
+from tfdeploy.agent.annotations import List, Optional, Union
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.installed import find_program
+from tfdeploy.agent.record import NamedTuple
+
+MOST_GPUS = 64
+_MOST_BYTES = 1 << 16  # of what nvidia-smi has printed since the last look
+_SUCCESS = 0
+_QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
+
+
+class Gpu(NamedTuple):
+    """None: it does not say."""
+
+    number: int  # as CUDA_VISIBLE_DEVICES has it
+    busy: Optional[float]  # percent of the time
+    memory: Optional[int]  # bytes in use
+    memory_total: Optional[int]
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class Nvml:
+    """Raises OSError where the library or a driver is missing."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libnvidia-ml.so.1")
+        try:
+            if self._library.nvmlInit_v2() != _SUCCESS:
+                raise OSError("NVML does not start")
+        except AttributeError as error:  # another library of that name
+            raise OSError(str(error)) from error
+
+    def look(self) -> List[Gpu]:
+        count = ctypes.c_uint()
+        if self._library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
+            return []
+        return [self._gpu(index) for index in range(min(count.value, MOST_GPUS))]
+
+    def _gpu(self, index: int) -> Gpu:
+        handle, use, memory = ctypes.c_void_p(), _Utilization(), _Memory()
+        if self._library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != _SUCCESS:
+            return Gpu(index, None, None, None)
+        busy = self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(use)) == _SUCCESS
+        known = self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == _SUCCESS
+        return Gpu(index, float(use.gpu) if busy else None, memory.used if known else None, memory.total if known else None)
+
+    def close(self) -> None:
+        self._library.nvmlShutdown()
+
+
+class NvidiaSmi:
+    """Raises OSError where it does not start."""
+
+    def __init__(self, program: str, every_s: float) -> None:
+        parent = os.getpid()
+        self._process = subprocess.Popen(
+            [program, _QUERY, "--format=csv,noheader,nounits", "-l", str(max(1, round(every_s)))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: processes.die_with_parent(parent),
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        os.set_blocking(self._output, False)
+        self._held = b""
+
+    def look(self) -> List[Gpu]:
+        """Of what it has printed since the last look, the newest line of each GPU; [] once it has ended."""
+        try:
+            new = os.read(self._output, _MOST_BYTES)
+        except BlockingIOError:
+            new = b""
+        *lines, rest = (self._held + new).split(b"\n")
+        self._held = rest[-200:]
+        found = {gpu.number: gpu for gpu in map(parse, lines) if gpu is not None}
+        return [found[index] for index in sorted(found)[:MOST_GPUS]]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def parse(line: bytes) -> Optional[Gpu]:
+    """A line such as `0, 87, 10240, 81559` (percent, MiB); `[N/A]` for what the GPU does not say. None: it is no such line."""
+    words = [word.strip() for word in line.split(b",")]
+    if len(words) != 4 or not words[0].isdigit():
+        return None
+    busy, used, total = (float(word) if word.isdigit() else None for word in words[1:])
+    return Gpu(int(words[0]), busy, _bytes(used), _bytes(total))
+
+
+def _bytes(mebibytes: Optional[float]) -> Optional[int]:
+    return None if mebibytes is None else int(mebibytes) << 20
+
+
+def start(every_s: float) -> Optional[Union[Nvml, NvidiaSmi]]:
+    """None: neither works here."""
+    try:
+        return Nvml()
+    except OSError:
+        pass
+    program = find_program("nvidia-smi")
+    try:
+        return NvidiaSmi(program, every_s) if program is not None else None
+    except OSError:
+        return None

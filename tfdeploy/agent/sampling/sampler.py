@@ -1,0 +1,163 @@
+"""`agent sample HOST_DIR`: a child of the minder that notes, every few seconds, what the tasks of one run use on this host, how
+busy the host is, and which metrics the tasks have printed; also when nobody watches.
+
+A process of its own, because it matches regular expressions of the job: one that never ends costs LOOK_CPU_S and this process,
+and the minder starts another, which reads no output. It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Set, Union
+from tfdeploy.agent.host import atomic, processes
+from tfdeploy.agent.run import clock
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.sampling import counters, gpus
+from tfdeploy.agent.sampling.printed import PrintedMetrics, compile_all
+from tfdeploy.agent.sampling.series import Series
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import HostSample, NewestSamples, TaskSample
+
+LOOK_CPU_S = 5  # of CPU: a look that needs more ends this process
+COST_SHARE = 0.003  # of a core, on average
+UNREAD = "unread"  # its argument: read no output
+NICE = 5
+
+
+class Sampler:
+    def __init__(self, paths: RunPaths, part: wire.HostPart, reads: bool = True) -> None:
+        patterns = compile_all(part.metrics)
+        self._paths, self._part = paths, part
+        self._host = Series(paths.file(layout.SAMPLES), part.sample_every_s)
+        self._tasks = {spec.task: Series(samples_file(paths, spec.task), part.sample_every_s) for spec in part.tasks}
+        self._printed = {spec.task: PrintedMetrics(paths.task_dir(spec.task), patterns) for spec in part.tasks if reads}
+        self._cpu_s: Dict[str, float] = {}
+        self._machine: Optional[counters.Machine] = None
+        self._looked = 0.0  # monotonic seconds
+        self._gpus: Optional[Union[gpus.Nvml, gpus.NvidiaSmi]] = None
+        self._asked_for_gpus = False
+
+    def look(self) -> None:
+        """Takes one sample of everything. The first one only begins to count."""
+        now, before = time.monotonic(), self._looked
+        self._looked = now
+        passed_s = now - before if before else 0.0
+        at = round(clock.now(self._part), 3)
+        table = processes.all_processes()
+        newest: NewestSamples = {"host": self._sample_host(at, passed_s), "tasks": {}}
+        for spec in self._part.tasks:
+            status = self._paths.status(spec.task)
+            sample = self._sample_task(status, _tree(status, table), at, passed_s)
+            if sample is not None:
+                newest["tasks"][spec.task] = sample
+                self._tasks[spec.task].add(sample)
+        self._host.add(newest["host"])
+        try:
+            atomic.write_json(self._paths.file(layout.NEWEST_SAMPLES), newest)
+        except OSError:
+            pass  # a full disk
+
+    def close(self) -> None:
+        if self._gpus is not None:
+            self._gpus.close()
+
+    def _sample_task(self, status: wire.TaskStatus, pids: Set[int], at: float, passed_s: float) -> Optional[TaskSample]:
+        """None: nothing of it is alive, and it has printed no metric since the last look."""
+        task = status.task
+        printed = self._printed[task].look() if task in self._printed else {}
+        used = counters.of_processes(pids).values()
+        cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
+        if not used and not printed:
+            return None
+        sample: TaskSample = {"time": at, "attempt": status.attempt}
+        if used:
+            self._cpu_s[task] = cpu_s
+            sample["memory"] = sum(each.memory for each in used)
+            if before is not None and passed_s:
+                sample["cpu"] = round(max(0.0, cpu_s - before) / passed_s, 3)
+        if printed:
+            sample["printed"] = printed
+        return sample
+
+    def _sample_host(self, at: float, passed_s: float) -> HostSample:
+        before, now = self._machine, counters.of_machine()
+        self._machine = now
+        sample: HostSample = {"time": at}
+        if now.memory is not None:
+            sample["memory"] = now.memory
+        if before is not None and passed_s and now.busy_s is not None and before.busy_s is not None:
+            sample["cpu"] = round(max(0.0, now.busy_s - before.busy_s) / passed_s, 3)
+        if before is not None and passed_s:
+            rates = {name: _growth(getattr(before, name), getattr(now, name), passed_s) for name in RATES}
+            sample["rates"] = {name: rate for name, rate in rates.items() if rate is not None}
+        seen = self._look_at_gpus()
+        if seen:
+            sample["gpus"] = [list(gpu) for gpu in seen]
+        return sample
+
+    def _look_at_gpus(self) -> List[gpus.Gpu]:
+        """Those of this host, where a task of the run has GPUs."""
+        if not any(spec.gpus for spec in self._part.tasks):
+            return []
+        if not self._asked_for_gpus:
+            self._asked_for_gpus, self._gpus = True, gpus.start(self._part.sample_every_s)
+        return self._gpus.look() if self._gpus is not None else []
+
+
+RATES = ("received", "sent", "read", "written")
+
+
+def _growth(before: Optional[int], now: Optional[int], passed_s: float) -> Optional[int]:
+    return None if before is None or now is None else max(0, round((now - before) / passed_s))
+
+
+def _tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
+    """The living processes of a task: all below its supervisor."""
+    below = status.supervisor_pid if status.state in ("starting", "running") else None
+    return set() if below is None else processes.descendants([below], table)
+
+
+def samples_file(paths: RunPaths, task: str) -> str:
+    return os.path.join(paths.task_dir(task), layout.SAMPLES)
+
+
+def machine() -> Dict[str, Any]:
+    """What the samples of a host are shares of."""
+    return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total}
+
+
+def main(argv: List[str]) -> int:
+    """sample HOST_DIR MINDER_PID [unread]"""
+    processes.die_with_parent(int(argv[1]))
+    os.umask(0o077)
+    paths = RunPaths(argv[0])
+    paths.check_owner("tasks")
+    part = paths.part()
+    if part.sample_every_s <= 0:
+        return 0
+    os.nice(NICE)
+    sampler = Sampler(paths, part, UNREAD not in argv[2:])
+    ended = False
+    while not ended and os.path.isdir(paths.host_dir):
+        began = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, LOOK_CPU_S)  # SIGPROF ends it, also amid a regular expression
+        sampler.look()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        cost_s = time.process_time() - began
+        ended = _ends_within(max(part.sample_every_s, min(cost_s / COST_SHARE, 10 * part.sample_every_s)))
+    if ended:
+        sampler.look()  # what was printed last
+    sampler.close()
+    return 0
+
+
+def _ends_within(pause_s: float) -> bool:
+    """Whether the minder closed standard input; waits for that no longer than `pause_s`."""
+    return bool(select.select([sys.stdin.fileno()], [], [], pause_s)[0])
