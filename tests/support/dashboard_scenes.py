@@ -94,3 +94,12 @@ def dying() -> Iterator[Event]:
 
 def ended() -> Iterator[Event]:
     yield event("run", 1034.0, state="failed", cause="worker:1 on n3 failed with exit code 1")
+
+
+def sampled(plan: Plan = PLAN, *, time: float = 1033.0) -> Iterator[Event]:
+    """Each host says what its task uses; all but the first have a GPU."""
+    for number, task in enumerate(plan.tasks):
+        gpus = [[0, 90.0 - number, (10 + number) << 30, 80 << 30]] if number else []
+        used = {"time": time, "attempt": 1, "cpu": 0.25 + number, "memory": (number + 1) << 30}
+        said = {"host": {"time": time, "cpu": 1.0, "gpus": gpus}, "tasks": {task.task: used}}
+        yield Event(kind="sample", time=time, run=RUN, host=task.host, data=said)

@@ -211,6 +211,14 @@ class BoardEnd(TypedDict):
     said: str
 
 
+# --- samples
+
+
+class SampledHost(TypedDict):
+    cores: int
+    memory: Optional[int]  # bytes in all; None: the kernel does not say
+
+
 # --- runs
 
 

@@ -19,7 +19,7 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-_ROOMS = ("broadcast", "health", "host", "log", "mesh", "minder", "run", "serve", "supervise")  # of the agent
+_ROOMS = ("broadcast", "health", "host", "log", "mesh", "minder", "run", "sampling", "serve", "supervise")  # of the agent
 _CACHES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", "tfdeploy/runtime/__pycache__") + tuple(
     "tfdeploy/agent/%s/__pycache__" % room for room in _ROOMS
 )

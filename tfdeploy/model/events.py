@@ -17,6 +17,7 @@ Kind = Literal[
     "broadcast",  # BroadcastFields
     "task",  # a TaskStatus changed: TaskFields
     "run",  # RunFields
+    "sample",  # what the run uses on one host, and what its tasks print: answers.samples.NewestSamples
     "line",  # one line of a task's output: LineFields
     "note",  # NoteFields
     "plan",  # the plan's JSON: model.plan.plan_to_json

@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 
 from tfdeploy.model import deaths
+from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.deaths import DEATHS, Death
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.job import DEFAULT_METRICS
@@ -54,6 +55,8 @@ class TaskProgress:
         self.lines = 0
         self.last_raw = ""
         self.last_time: float | None = None
+        self.cpu: float | None = None  # cores in use, while it runs; None: not measured
+        self.memory: int | None = None  # bytes
         self.measures = Measures(patterns)
 
     @property
@@ -118,6 +121,7 @@ class HostProgress:
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
         self.synced = False  # code and data are complete there
+        self.gpus: dict[int, tuple[float | None, int | None]] = {}  # number -> percent busy, bytes in use
 
     def transfer(self, what: str) -> Transfer:
         return self.transfers.setdefault(what, Transfer(what))
@@ -210,6 +214,14 @@ class RunProgress:
         printed = (name for task in self.tasks.values() for name in task.measures.names())
         return own_metrics(dict.fromkeys((*asked, *printed)))
 
+    def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
+        """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or it has none."""
+        host = self.hosts.get(task.host)
+        seen = [host.gpus[number] for number in task.gpus if number in host.gpus] if host and task.state == "running" else []
+        busy = [percent for percent, _ in seen if percent is not None]
+        memory = [used for _, used in seen if used is not None]
+        return sum(busy) / len(busy) if busy else None, sum(memory) if memory else None
+
     @property
     def final(self) -> bool:
         return self.state in FINAL_STATES
@@ -287,6 +299,14 @@ class RunProgress:
     def _fold_task(self, event: Event) -> None:
         self._task(event).apply(cast("TaskFields", event.data))
 
+    def _fold_sample(self, event: Event) -> None:
+        seen = msgspec.convert(event.data, NewestSamples)
+        self.host(event.host or "?").gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
+        for task in self.tasks.values():
+            if task.host == event.host:
+                sample = seen.tasks.get(task.task)
+                task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
+
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)
         keeps = self.final and self.state not in ("succeeded", "stopped")  # a run that goes on again has no cause any more
@@ -310,6 +330,7 @@ _FOLDS = {
     "host": RunProgress._fold_host,
     "transfer": RunProgress._fold_transfer,
     "broadcast": RunProgress._fold_broadcast,
+    "sample": RunProgress._fold_sample,
     "task": RunProgress._fold_task,
     "run": RunProgress._fold_run,
     "note": RunProgress._fold_note,

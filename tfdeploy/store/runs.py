@@ -74,7 +74,7 @@ class RunStore:
 
 
 class Recorder:
-    """Appends a run's events. Not recorded: log lines, which the hosts hold, and the plan, which has its own file."""
+    """Appends a run's events. Not recorded: log lines and samples, which the hosts hold, and the plan, which has its own file."""
 
     def __init__(self, path: Path) -> None:
         self.remaining = EVENTS_KEPT
@@ -91,7 +91,7 @@ class Recorder:
             self.file = None
 
     def __call__(self, event: Event) -> None:
-        if event.kind in ("line", "plan") or self.remaining <= 0 or self.file is None:
+        if event.kind in ("line", "sample", "plan") or self.remaining <= 0 or self.file is None:
             return
         self.remaining -= 1
         try:

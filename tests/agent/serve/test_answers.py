@@ -64,7 +64,7 @@ def host(tmp_path: Path, agent_dir: str) -> Context:
 def test_a_run_that_fails(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", TRAIN), "worker:1": ("n2", ["sleep", "1000"])}
-    cluster.prepare("r1", {**tasks, "ps:0": ("n1", ["sleep", "1000"], {"serves": True})})
+    cluster.prepare("r1", {**tasks, "ps:0": ("n1", ["sleep", "1000"], {"serves": True})}, sample_every_s=0.1)
     one, two = (cluster.hosts[name].context for name in ("n1", "n2"))
     which = {"run": "r1", "job": cluster.job}
     for context in (one, two):
@@ -77,6 +77,7 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     asked(
         one, "probe", python=sys.executable, ports=[2222, 2230], gpus="auto", job=cluster.job, keep=["ckpt"], names=["localhost"]
     )
+    cluster.wait_until(lambda: Path(cluster.hosts["n1"].paths("r1").file("samples.json")).exists())
     asked(one, "run.watch", enough=2, **which)
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
@@ -88,6 +89,7 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
         over = asked(context, "run.known", **which)["known"]
         asked(context, "run.tell", known=over, **which)
         asked(context, "run.stop", grace_s=0.1, **which)
+    asked(one, "samples", **which)
     known = asked(one, "run.known", **which)["known"]
     asked(two, "run.tell", known=known, **which)
     end = asked(one, "logs", follow=False, tasks=["worker:0"], **which)["ends"]["worker:0"]

@@ -7,14 +7,16 @@ from typing import Any
 import msgspec
 
 from tfdeploy.agent import wire
-from tfdeploy.model.answers import audit, broadcast, files, hosts, links, programs, runs
+from tfdeploy.model.answers import audit, broadcast, files, hosts, links, programs, runs, samples
 from tfdeploy.model.answers.reading import read
 from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.operations.probe import PROBE
 
 
 def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
-    found = [each for module in (audit, broadcast, files, hosts, links, programs, runs) for each in vars(module).values()]
+    found = [
+        each for module in (audit, broadcast, files, hosts, links, programs, runs, samples) for each in vars(module).values()
+    ]
     return {each.name: each for each in (*found, PROBE) if isinstance(each, (Verb, Flow))}
 
 

@@ -37,6 +37,7 @@ from tfdeploy.operations.launching.rollback import roll_back
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.runs import list_runs
+from tfdeploy.operations.samples import samples
 from tfdeploy.operations.shipment import read_shipment
 from tfdeploy.operations.status import status
 from tfdeploy.operations.stop import stop
@@ -219,6 +220,13 @@ def audits(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return {**dict.fromkeys(HOSTS), **found.errors}
 
 
+def samples_all(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    found = samples(fleet, PLAN)
+    assert [row.printed for row in found.tasks[HOSTS[OTHER]]] == [{"step": 2.0, "loss": 0.5}]
+    assert found.hosts[OTHER][0].cpu == 1.0
+    return {**dict.fromkeys(HOSTS), **found.errors}
+
+
 def asks(verb: str) -> Doing:
     return lambda fleet, here, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
 
@@ -240,6 +248,7 @@ def drains(verb: str) -> Doing:
 
 DOINGS: dict[str, tuple[Doing, ...]] = {
     "audit": (audits,),
+    "samples": (samples_all,),
     "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
     "check.listen": (checks,),
     "check.knock": (checks,),

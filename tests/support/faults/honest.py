@@ -89,6 +89,7 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
         "tensorboard": _board,
         "check.listen": _listen,
         "audit": _audit,
+        "samples": _samples,
     }
     if verb in flows:
         return flows[verb](host, args)
@@ -132,6 +133,13 @@ def _state(host: str) -> dict[str, Any]:
 
 def _standing(host: str, _: Any = None) -> dict[str, Any]:
     return {"host_state": _state(host), "tasks": [_status(host)], "live": False, "left": False}
+
+
+def _samples(host: str, _: Any) -> Said:
+    task = {"time": 1.5, "attempt": 1, "cpu": 0.5, "memory": 1000, "printed": {"step": 2.0, "loss": 0.5}}
+    own = {"time": 1.5, "cpu": 1.0, "memory": 5000, "rates": {"sent": 10}, "gpus": [[0, 50.0, 100, None]]}
+    items = [({"task": name}, frames.pack(json.dumps(row).encode() + b"\n")) for name, row in (("", own), (HOSTS[host], task))]
+    return Said(items, {"cores": 2, "memory": None})
 
 
 def _audit(host: str, _: Any) -> Said:

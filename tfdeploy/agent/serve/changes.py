@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List, Optional, Sequence, Tuple
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -27,8 +28,8 @@ class Changes:
 
 
 def of_run(paths: RunPaths, tasks: Sequence[str]) -> Changes:
-    """The files with the state of the run on this host and of these tasks."""
-    return Changes([paths.state_file] + [paths.status_file(task) for task in tasks])
+    """The files with the state of the run on this host and of these tasks, and with its newest samples."""
+    return Changes([paths.state_file, paths.file(layout.NEWEST_SAMPLES)] + [paths.status_file(task) for task in tasks])
 
 
 def _stamp(file: str) -> Optional[Tuple[int, int]]:

@@ -39,6 +39,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "run.status": "run_status",
     "run.tell": "run_tell",
     "runs": "run_status",
+    "samples": "samples",
     "tensorboard": "tensorboard",
     "unlock": "lock",
 }

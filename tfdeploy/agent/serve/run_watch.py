@@ -7,7 +7,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.run import liveness
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import changes, run_status
+from tfdeploy.agent.serve import changes, run_status, samples
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str,
         if seen.get(task) != status:
             seen[task] = status
             call.item({"task": status}, b"")
+    sampled = samples.newest(paths)
+    if sampled is not None and seen.get("samples") != sampled:
+        seen["samples"] = sampled
+        call.item({"samples": sampled}, b"")
     state = wire.to_wire(paths.state())
     if seen.get("") != state:
         seen[""] = state

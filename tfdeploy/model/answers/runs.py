@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from tfdeploy.agent.wire import MAX_KNOWN_BYTES, HostRunState, TaskStatus
 from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Names, Seconds, TaskName, TaskNameOrNone, Text
+from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
 Tasks = Annotated[list[TaskStatus], Meta(max_length=10_000)]
@@ -88,6 +89,7 @@ class RunChange(Answer):
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None
+    samples: NewestSamples | None = None
 
 
 Record = tuple[Count, Seconds, Annotated[int, Meta(ge=0, le=1)], Count]  # offset in the blob, UTC, stream, attempt

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any
 
+import msgspec
+
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
@@ -102,6 +104,8 @@ class Watch:
         if state is not None and (state.run, state.job, state.host) != (self.plan.run, self.plan.job, host):
             raise BadAnswer(f"it answers for {state.host}, run {state.run} of {state.job}", where=host)
         own = {task.task for task in self.plan.tasks if task.host == host}
+        if isinstance(answer, RunChange) and answer.samples is not None and not answer.samples.tasks.keys() <= own:
+            raise BadAnswer("it has samples of tasks that are not its own", where=host)
         for status in _statuses(answer):
             if (status.run, status.host) != (self.plan.run, host) or status.task not in own:
                 raise BadAnswer(f"it answers for {status.task} on {status.host}, run {status.run}", where=host)
@@ -125,6 +129,8 @@ class Watch:
             (self.abandoned.add if answer.left else self.abandoned.discard)(host)
         if answer.host_state is not None:
             self.states[host] = answer.host_state
+        if isinstance(answer, RunChange) and answer.samples is not None:
+            self.emit(Event("sample", time.time(), run=self.plan.run, host=host, data=msgspec.to_builtins(answer.samples)))
         for status in _statuses(answer):
             before = self.tasks.get(status.task)
             self.tasks[status.task] = status

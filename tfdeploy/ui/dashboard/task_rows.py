@@ -16,9 +16,10 @@ LAST_LINE = "last line"
 _LAST_LINE_WIDTH = 20  # the least; other columns are dropped for it
 METRICS = "metrics"
 _METRICS_WIDTH, _FIGURE_WIDTH = 40, 9  # of the job's own metrics; of each value with its separators
-_RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts"})
-_DROPPED_FIRST = ("gpus", "pid", "restarts", METRICS, "loss", "steps/s", "step", LAST_LINE, "host")
-_WIDTHS = {"state": 11, "step": 8, "steps/s": 7, "loss": 8, "pid": 7, "restarts": 8}
+_USES = ("cpu", "memory", "gpu")  # of a task; each is shown where one was measured
+_RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts", *_USES})
+_DROPPED_FIRST = ("memory", "cpu", "gpus", "gpu", "pid", "restarts", METRICS, "loss", "steps/s", "step", LAST_LINE, "host")
+_WIDTHS = {"state": 11, "step": 8, "steps/s": 7, "loss": 8, "pid": 7, "restarts": 8, "cpu": 5, "memory": 7, "gpu": 11}
 _STATE_STYLES = {
     "running": "green",
     "succeeded": "bold green",
@@ -47,6 +48,9 @@ def columns(progress: RunProgress, width: int) -> list[Column]:
         names.remove(METRICS)
     if progress.shares_step and all(progress.own_rate(task) is None for task in progress.tasks.values()):
         names.remove("steps/s")  # the run's rate is in the heading
+    for use, measured in zip(_USES, _measured(progress), strict=True):
+        if measured:
+            names.insert(names.index(LAST_LINE), use)
     wide = dict(_WIDTHS)
     wide["task"] = _widest([*progress.tasks, "task"], 16)
     wide["host"] = _widest([*progress.hosts, *(t.host for t in progress.tasks.values()), "host"], 16)
@@ -62,6 +66,22 @@ def columns(progress: RunProgress, width: int) -> list[Column]:
     if LAST_LINE in names:
         wide[LAST_LINE] += width - used
     return [Column(name, wide[name]) for name in names]
+
+
+def _measured(progress: RunProgress) -> tuple[bool, bool, bool]:
+    tasks = progress.tasks.values()
+    return (
+        any(task.cpu is not None for task in tasks),
+        any(task.memory is not None for task in tasks),
+        any(progress.gpu_use(task) != (None, None) for task in tasks),
+    )
+
+
+def _gpu_words(busy: float | None, memory: int | None) -> str:
+    """ "87% 12 GB"."""
+    return " ".join(
+        words for words in ("" if busy is None else f"{busy:.0f}%", "" if memory is None else in_bytes(memory)) if words
+    )
 
 
 def header_row(shown: list[Column]) -> Row:
@@ -80,6 +100,9 @@ def task_row(progress: RunProgress, task: TaskProgress, shown: list[Column], *, 
         "steps/s": figure(None if progress.health(task) else progress.own_rate(task) if quiet_s is None else 0.0, 3),
         "loss": figure(values.get("loss")),
         METRICS: metrics_words({name: values[name] for name in progress.own_metrics if name in values}),
+        "cpu": "" if task.cpu is None else f"{100 * task.cpu:.0f}%",
+        "memory": in_bytes(task.memory) if task.memory is not None else "",
+        "gpu": _gpu_words(*progress.gpu_use(task)),
         "pid": str(task.pid or "") if task.state in ("starting", "running") else "",
         "gpus": _gpus(task),
         "restarts": str(task.restarts) if task.restarts else "",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.dashboard_scenes import PLAN, dying, ended, event, line, plan_of, syncing, training
+from support.dashboard_scenes import PLAN, dying, ended, event, line, plan_of, sampled, syncing, training
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.ui.cells import row_text
@@ -230,3 +230,13 @@ def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:
     dashboard.take()
     assert dashboard.progress.state == "succeeded"
     assert dashboard.ring.count == 100_001
+
+
+def test_what_tasks_use_stands_beside_them_while_there_is_room() -> None:
+    dashboard = dashboard_of(syncing(), training(), sampled())
+    rows = drawn(dashboard, 150, 24)
+    head = next(row for row in rows if row.startswith("task"))
+    assert words(head).endswith("restarts cpu memory gpu last line")
+    assert "125% 2.1 GB 89% 12 GB" in words(next(row for row in rows if row.startswith("worker:0")))
+    assert "25% 1.1 GB" in words(next(row for row in rows if row.startswith("ps:0")))
+    assert "cpu" not in words(next(row for row in drawn(dashboard, 70, 24) if row.startswith("task")))

@@ -1,0 +1,39 @@
+"""`samples`: what the tasks of a run have used and printed on this host so far, as sampling/ wrote it. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import frames, layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.sampling import counters
+from tfdeploy.agent.sampling.series import MOST_BYTES
+from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run_status import paths_of
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import Fields, SampledHost
+
+
+def samples(call: Call) -> SampledHost:
+    """An item {"task": its name, "" for the host} for each file, with its packed lines. Raises VerbError unknown_run."""
+    paths = paths_of(call)
+    for task in ["", *(spec.task for spec in paths.part().tasks)]:
+        folder = paths.task_dir(task) if task else paths.host_dir
+        try:
+            with open(os.path.join(folder, layout.SAMPLES), "rb") as file:
+                content = file.read(2 * MOST_BYTES)
+        except FileNotFoundError:
+            continue
+        call.item({"task": task}, frames.pack(content))
+    return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total}
+
+
+def newest(paths: RunPaths) -> Optional[Fields]:
+    """The last sample of everything, for who watches; None: there is none."""
+    return read_json(paths.file(layout.NEWEST_SAMPLES))
+
+
+VERBS = {"samples": samples}

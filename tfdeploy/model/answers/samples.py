@@ -1,0 +1,56 @@
+"""What a host says of the use of its processors, memory and GPUs, and of the metrics that tasks have printed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tfdeploy.model.answers.bounds import Count, Seconds, TaskName, TaskNameOrNone
+from tfdeploy.model.answers.verb import Answer, Flow
+
+Cores = Annotated[float, Meta(ge=0, le=1e6)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
+MetricName = Annotated[str, Meta(min_length=1, max_length=128)]  # foreign bytes may be in it: only `ui` shows it
+Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]
+Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, Count | None]  # number, busy, bytes in use, in all
+
+
+class TaskSample(Answer):
+    """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`: since the sample before."""
+
+    time: Seconds
+    attempt: Count = 0
+    cpu: Cores | None = None
+    memory: Count | None = None
+    printed: Annotated[dict[MetricName, Metric], Meta(max_length=64)] = msgspec.field(default_factory=dict)
+
+
+class HostSample(Answer):
+    """`rates`: bytes a second: received, sent, read, written."""
+
+    time: Seconds
+    cpu: Cores | None = None
+    memory: Count | None = None
+    rates: Annotated[dict[Annotated[str, Meta(max_length=16)], Count], Meta(max_length=8)] = msgspec.field(default_factory=dict)
+    gpus: Annotated[list[Gpu], Meta(max_length=64)] = msgspec.field(default_factory=list)
+
+
+class NewestSamples(Answer):
+    host: HostSample
+    tasks: Annotated[dict[TaskName, TaskSample], Meta(max_length=10_000)] = msgspec.field(default_factory=dict)
+
+
+class SampledTask(Answer):
+    """`task`: "" for the host. The blob has the samples, one a line."""
+
+    task: TaskNameOrNone
+
+
+class SampledHost(Answer):
+    cores: Annotated[int, Meta(ge=1, le=1_000_000)]
+    memory: Count | None
+
+
+SAMPLES = Flow("samples", SampledTask, SampledHost)

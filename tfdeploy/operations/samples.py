@@ -1,0 +1,77 @@
+"""What the tasks of a run have used and printed so far, and how busy its hosts were, as the hosts noted it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from tfdeploy.agent import frames
+from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.outcomes import split
+from tfdeploy.transport.protocols import Fleet, Session
+
+MOST_BYTES = 4 << 20  # of one file: twice what an agent sends
+SILENCE_S = 60.0
+S = TypeVar("S", TaskSample, HostSample)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """`tasks`, `hosts`: by name, oldest first. `errors`: hosts that gave no answer."""
+
+    tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
+    hosts: dict[str, list[HostSample]] = field(default_factory=dict)
+    machines: dict[str, SampledHost] = field(default_factory=dict)
+    errors: dict[str, TfdeployError] = field(default_factory=dict)
+
+
+def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
+    """Of all hosts of the run, or of `only` these."""
+    hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
+    good, errors = split(fleet.each(hosts, lambda session: _ask(session, plan)))
+    found = Samples(errors=errors)
+    for host, (tasks, own, machine) in good.items():
+        found.tasks.update(tasks)
+        found.hosts[host], found.machines[host] = own, machine
+    return found
+
+
+def _ask(session: Session, plan: Plan) -> tuple[dict[str, list[TaskSample]], list[HostSample], SampledHost]:
+    name = session.host.name
+    own = {task.task for task in plan.tasks if task.host == name}
+    stream = session.agent().stream(SAMPLES, {"run": plan.run, "job": plan.job}, silence_s=SILENCE_S)
+    tasks: dict[str, list[TaskSample]] = {}
+    of_host: list[HostSample] = []
+    for item, blob in stream:
+        if item.task not in ("", *own) or item.task in tasks:
+            raise BadAnswer("it has samples of a task that is not its own", where=name)
+        try:
+            content = frames.unpack(blob, MOST_BYTES)
+        except frames.WireError as error:
+            raise BadAnswer(f"its samples cannot be read: {error}", where=name) from error
+        if item.task:
+            tasks[item.task] = list(_read(content, TaskSample))
+        else:
+            of_host = list(_read(content, HostSample))
+    if stream.value is None:
+        raise BadAnswer("its samples have no end", where=name)
+    return tasks, of_host, stream.value
+
+
+def _read(content: bytes, kind: type[S]) -> Iterator[S]:
+    """By time. Lines that are no such sample are left out: a disk may have been full."""
+    last = float("-inf")
+    for line in content.splitlines():
+        try:
+            sample = msgspec.json.decode(line, type=kind)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if sample.time >= last:
+            last = sample.time
+            yield sample
