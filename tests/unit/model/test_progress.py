@@ -220,11 +220,11 @@ def test_samples_tell_what_tasks_use_until_none_comes() -> None:
     progress = RunProgress(PLAN)
     host = {"time": 1.0, "gpus": [[0, 80.0, 1 << 30, None], [1, None, None, None]]}
     said = {"host": host, "tasks": {"worker:0": {"time": 1.0, "cpu": 1.5, "memory": 10}}}
-    progress.apply(Event("task", 1.0, host="n2", task="worker:0", data={"state": "running", "attempt": 1}))
+    progress.apply(Event(kind="task", time=1.0, host="n2", task="worker:0", data={"state": "running", "attempt": 1}))
     progress.tasks["worker:0"].gpus = (0, 1, 7)
-    progress.apply(Event("sample", 1.0, host="n2", data=said))
+    progress.apply(Event(kind="sample", time=1.0, host="n2", data=said))
     task = progress.tasks["worker:0"]
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (1.5, 10, (80.0, 1 << 30))
     assert progress.tasks["ps:0"].cpu is None
-    progress.apply(Event("sample", 2.0, host="n2", data={"host": {"time": 2.0}, "tasks": {}}))
+    progress.apply(Event(kind="sample", time=2.0, host="n2", data={"host": {"time": 2.0}, "tasks": {}}))
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (None, None, (None, None))
