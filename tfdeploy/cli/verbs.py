@@ -14,6 +14,7 @@ VERBS = {
     "status": "the tasks of a run",
     "stop": "TERM, grace, KILL, verify",
     "runs": "runs so far",
+    "report": "one HTML page about a run",
     "audit": "who did what on the hosts, and what is left there",
     "fetch": "checkpoints and logs back to this machine",
     "tensorboard": "TensorBoard on a run's files, through SSH",
@@ -22,6 +23,6 @@ VERBS = {
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("clean", "report", "compare")  # verbs of the contract
+NOT_BUILT = ("clean", "compare")  # verbs of the contract
 MODULES = {"exec": "execute"}  # verb -> its module, where that has another name
 NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from tfdeploy.model.allowed import is_run
-from tfdeploy.model.events import Event, event_to_json
+from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 
@@ -68,6 +68,18 @@ class RunStore:
             plan = self.plan(run)
             if plan is not None:
                 yield plan
+
+    def events(self, run: str) -> Iterator[Event]:
+        """What this machine has recorded of a run, in order; lines that are no events are left out."""
+        if not is_run(run):
+            return
+        try:
+            content = (self.root / run / "events.jsonl").read_bytes()
+        except OSError:
+            return
+        for line in content.splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                yield event_from_json(line)
 
     def recorder(self, run: str) -> Recorder:
         return Recorder(self.root / run / "events.jsonl")

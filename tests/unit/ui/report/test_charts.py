@@ -1,0 +1,50 @@
+"""Charts: round ticks, peaks that survive thinning, curves of one point, attempts as bars."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.model.report import Attempt, Curves, Line
+from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thinned, ticks, timeline
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [(0, 10, [0, 5, 10]), (0, 1, [0, 0.5, 1]), (0, 87, [0, 50]), (-3, 3, [-2, 0, 2]), (1e-7, 3e-7, [1e-7, 2e-7, 3e-7])],
+)
+def test_ticks_are_round(low: float, high: float, wanted: list[float]) -> None:
+    assert ticks(low, high, 4) == pytest.approx(wanted) or set(wanted) <= {round(each, 12) for each in ticks(low, high, 4)}
+
+
+def test_peaks_survive_thinning() -> None:
+    piece = [(float(n), 100.0 if n == 4321 else -50.0 if n == 77 else 1.0) for n in range(10_000)]
+    kept = list(thinned(piece))
+    assert len(kept) <= MOST_POINTS + 2 and {100.0, -50.0} <= {value for _, value in kept}
+    assert [time for time, _ in kept] == sorted(time for time, _ in kept)
+
+
+def test_one_point_is_a_dot_and_a_constant_a_line() -> None:
+    assert "<circle" in chart(Curves("loss", "", (Line("worker:0", (((5.0, 0.5),),)),)), 10)
+    flat = chart(Curves("loss", "", (Line("worker:0", (((5.0, 0.5), (6.0, 0.5)),)),)), 10)
+    assert "<polyline" in flat and "nan" not in flat
+
+
+def test_each_attempt_is_a_piece_and_many_curves_are_one_colour() -> None:
+    line = Line("worker:0", (((0.0, 1.0), (1.0, 2.0)), ((5.0, 1.0), (6.0, 2.0))))
+    assert chart(Curves("loss", "", (line,)), 10).count("<polyline") == 2
+    many = chart(Curves("loss", "", tuple(Line(f"worker:{n}", line.pieces) for n in range(COLOURS + 1))), 10)
+    assert 'class="line many"' in many and "9 curves" in many
+
+
+def test_a_bar_for_each_attempt() -> None:
+    bars = timeline(
+        [
+            Attempt("worker:0", 1, 1000.0, 1010.0, "failed", "out of memory"),
+            Attempt("worker:0", 2, 1012.0, None, None),
+            Attempt("ps:0", 1, 1000.0, 1020.0, "stopped"),
+        ],
+        1000.0,
+        1020.0,
+    )
+    assert bars.count("<rect") == 3 and "worker:0, attempt 1: failed after 10 s: out of memory" in bars
+    assert bars.count('class="bar going"') == 1 and timeline([], 0.0, 1.0) == ""

@@ -1,0 +1,171 @@
+"""A report's page: what stands in it, that nothing of a program or host becomes markup, and how large it gets."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import warnings
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.dashboard_scenes import PLAN, dying, ended, plan_of, training
+from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.report import LastLine, RunReport
+from tfdeploy.model.status import RunView
+from tfdeploy.model.taskview import TaskView
+from tfdeploy.ui.report.page import page
+
+VOID = {"meta", "br", "line", "rect", "circle", "polyline"}
+EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\x1b]0;owned\x07‮&amp;\"'"
+
+
+class Reader(HTMLParser):
+    """The words and elements of a page; refuses what is not closed in its order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.tags == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.tags.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def view_of(plan: Plan, state: str = "running", reason: str | None = None) -> RunView:
+    tasks = tuple(
+        TaskView(
+            task=t.task, host=t.host, state="running", address=t.address, gpus=t.gpus, attempt=1, started=1010.0, reason=reason
+        )
+        for t in plan.tasks
+    )
+    return RunView(run=plan.run, job=plan.job, mode=plan.mode, state=state, started=1000.0, ended=None, tasks=tasks)
+
+
+def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -> RunReport:
+    rows = [
+        TaskSample(
+            time=1010.0 + 10 * n, attempt=1, cpu=0.5, memory=1 << 30, printed={"step": n * 100.0, "loss": 1 / (n + 1), name: n}
+        )
+        for n in range(samples)
+    ]
+    own = [
+        HostSample(time=1010.0 + 10 * n, cpu=1.0, rates={"sent": 10}, gpus=[(0, 50.0, 1 << 30, 80 << 30)]) for n in range(samples)
+    ]
+    return RunReport(
+        plan=plan,
+        view=view_of(plan),
+        made=1400.0,
+        tasks={task.task: rows for task in plan.tasks},
+        hosts={host.host: own for host in plan.hosts},
+        machines={host.host: SampledHost(cores=8, memory=1 << 34) for host in plan.hosts},
+        events=tuple(training()),
+        versions={"n1": {"Python": "3.11.7"}},
+    )
+
+
+def test_all_about_a_run_stands_in_it() -> None:
+    read = Reader(page(report_of()))
+    heads = [word for word in read.words if word[:1].isupper()]
+    for section in ("Tasks", "Curves", "Timeline", "Events", "Plan", "Versions", "To run it again"):
+        assert section in heads
+    for chart in ("steps/s", "loss", "accuracy", "CPU", "memory", "GPU", "GPU memory", "hosts: CPU", "hosts: sent"):
+        assert chart in read.words
+    assert "tfdeploy launch --mode async -- python train.py" in read.text
+    assert "worker:0@n2 running pid 4242" in read.text and "3.11.7" in read.text
+    assert "hosts: received" not in read.words  # nothing was
+
+
+def test_it_loads_and_runs_nothing() -> None:
+    read = Reader(page(report_of()))
+    assert {tag for tag, _ in read.seen} & {"script", "link", "img", "iframe", "object", "form", "a"} == set()
+    policy = next(of["content"] for tag, of in read.seen if tag == "meta" and of.get("http-equiv") == "Content-Security-Policy")
+    assert policy and policy.startswith("default-src 'none'")
+    assert not any(name.startswith("on") or name in ("src", "href", "style") for _, of in read.seen for name in of)
+
+
+def test_a_failed_run_shows_its_first_cause_and_the_last_lines() -> None:
+    view = replace(view_of(PLAN, "failed"), cause="worker:1 on n3 failed with exit code 1", first_death="worker:1", ended=1034.0)
+    lines = (LastLine(1033.0, "Traceback (most recent call last):"), LastLine(1033.0, "ValueError: bad shard"))
+    events = (*training(), *dying(), *ended())
+    read = Reader(page(replace(report_of(), view=view, last_lines=lines, events=events, silent={"n4": "no answer in 10 s"})))
+    assert "worker:1 on n3 failed with exit code 1" in read.words
+    assert "ValueError: bad shard" in read.text and "n4 gave no samples: no answer in 10 s" in read.text
+    assert any(of.get("class") == "bar bad" for _, of in read.seen)
+
+
+def test_nothing_of_a_program_or_a_host_becomes_markup() -> None:
+    evil = replace(
+        report_of(name=EVIL),
+        view=replace(view_of(PLAN, reason=EVIL), cause=EVIL, first_death=EVIL),
+        plan=replace(PLAN, command=("python", EVIL), operator=EVIL, data={EVIL: EVIL}),
+        last_lines=(LastLine(1.0, EVIL),),
+        silent={EVIL: EVIL},
+        versions={EVIL: {EVIL: EVIL}},
+    )
+    text = page(evil)
+    read = Reader(text)
+    assert {tag for tag, _ in read.seen} & {"script", "img"} == set()
+    assert not any(name.startswith("on") for _, of in read.seen for name in of)
+    assert "\x1b" not in text and "‮" not in text and "\x07" not in text
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60), st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e9))
+def test_any_name_and_number_is_a_page(name: str, value: float, time: float) -> None:
+    rows = [
+        TaskSample(time=1000 + time, attempt=1, printed={name or "x": value, "step": abs(value)}),
+        TaskSample(time=2e9, cpu=value),
+    ]
+    found = replace(report_of(samples=1), tasks={"worker:0": rows}, view=view_of(PLAN, reason=name))
+    text = page(found)
+    Reader(text)
+    assert all(char.isprintable() or char in "\n" for char in text)
+
+
+def test_a_large_run_is_a_page_of_a_few_megabytes() -> None:
+    report = report_of(plan_of(255), samples=2500)
+    text = page(report)
+    assert len(text) < 16 << 20
+    assert "256 curves" in text
+
+
+def test_a_live_page_loads_itself_again_until_the_run_ends() -> None:
+    assert 'http-equiv="refresh"' in page(report_of(), live=True)
+    over = replace(report_of(), view=replace(view_of(PLAN, "succeeded"), ended=1100.0))
+    assert 'http-equiv="refresh"' not in page(over, live=True) + page(report_of())
+
+
+def test_a_real_browser_shows_it_without_a_complaint(tmp_path: Path) -> None:
+    browser = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    if browser is None:
+        warnings.warn("no Chromium on PATH: the report was not looked at in a browser", stacklevel=1)
+        pytest.skip("no Chromium on PATH")
+    (tmp_path / "run.html").write_text(page(report_of()), encoding="utf-8")
+    words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr"]
+    shown = subprocess.run(
+        [browser, *words, "--dump-dom", (tmp_path / "run.html").as_uri()], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert shown.stdout.count("<svg") >= 9 and "Security Policy" not in shown.stderr and "CONSOLE" not in shown.stderr

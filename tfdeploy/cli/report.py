@@ -1,0 +1,135 @@
+"""`tfdeploy report [RUN]`: one HTML page about a run: written to a file, or served on loopback while the run goes on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.flags import OfRun, finish_parser
+from tfdeploy.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfdeploy.operations.status import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(OfRun):
+    to: str | None = None
+    overwrite: bool = False
+    open: bool = False
+    serve: bool = False
+    port: int | None = None
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "report",
+        help="one HTML page about a run",
+        description="One HTML file about a run: plan, curves, timeline, events, the first cause. It needs no network.",
+    )
+    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
+    parser.add_argument("--to", metavar="FILE", help="where it is written (default: RUN.html here)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--serve", action="store_true", help="show it live, on loopback, until Ctrl-C")
+    parser.add_argument("--port", type=_port, metavar="N", help="with --serve: the port here (default: any that is free)")
+    finish_parser(parser, Flags, run)
+
+
+def run(flags: Flags) -> int:
+    from tfdeploy.cli import context
+    from tfdeploy.errors import worst
+
+    if flags.serve and (flags.to or flags.overwrite):
+        raise UsageError("--serve writes no file", where="--to/--overwrite", next="leave out --serve, or both")
+    if flags.port is not None and not flags.serve:
+        raise UsageError("--port is for a page that is served", where="--port", next="add --serve")
+    with context.open_fleet(flags) as fleet:
+        plan, only, plan_code = context.chosen_run(flags, fleet)
+        target = Path(flags.to) if flags.to else Path(f"{plan.run}.html")
+        if not flags.serve:
+            _check(target, flags.overwrite)
+
+        def make(live: bool) -> tuple[str, Status]:
+            from tfdeploy.operations.report import report
+            from tfdeploy.ui.report.page import page
+
+            found, stands = report(fleet, plan, context.store(), only)
+            return page(found, live=live), stands
+
+        if flags.serve:
+            return _serve(flags, plan.run, lambda: make(True)[0])
+        text, found = make(False)
+        _write(target, text, flags.overwrite)
+        print(json.dumps({"run": plan.run, "file": str(target)}) if flags.json else target)
+        context.show_errors(flags, found.errors, "not in the report: ")
+        context.show_unasked(flags, found.view.unasked)
+        if flags.open:
+            _open(target.resolve().as_uri())
+        return worst([plan_code, *(error.exit_code for error in found.errors.values())])
+
+
+def _check(target: Path, overwrite: bool) -> None:
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder", where="--to", next=f"--to {target / 'report.html'}")
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no folder {target.parent}", where="--to", next=f"mkdir -p {target.parent}")
+    if target.exists() and not overwrite:
+        raise UsageError(
+            f"{target} is there already", where=str(target), next="--overwrite replaces it, --to FILE writes another"
+        )
+
+
+def _write(target: Path, text: str, overwrite: bool) -> None:
+    """Whole or not at all; a file that came meanwhile stays, unless it may be replaced."""
+    import os
+
+    half = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}")
+    try:
+        try:
+            half.write_text(text, encoding="utf-8")
+            _check(target, overwrite)
+            half.replace(target)
+        finally:
+            half.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}", where="--to", next="--to names another file") from error
+
+
+def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
+    from tfdeploy.cli.served_page import ServedPage
+
+    try:
+        server = ServedPage(make, flags.port or 0)
+    except OSError as error:
+        raise UsageError(f"port {flags.port}: {error.strerror}", where="--port", next="leave it out: any free one") from error
+    print(json.dumps({"run": run, "url": server.url}) if flags.json else server.url, flush=True)
+    if not flags.quiet:
+        print("Ctrl-C ends it", file=sys.stderr)
+    if flags.open:
+        _open(server.url)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        server.server_close()
+    return 0
+
+
+def _open(url: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(url):
+        print(f"no browser was found: {url}", file=sys.stderr)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)

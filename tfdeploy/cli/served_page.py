@@ -1,0 +1,71 @@
+"""A page on loopback, below a path that only the operator knows; made again when it is asked for, at most once in FRESH_S.
+
+A page of another site cannot read it: it does not know the path, and requests under another host name are refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tfdeploy.errors import TfdeployError
+
+FRESH_S = 5.0
+PATH_BYTES = 16
+MOST_WAIT_S = 10.0  # for a request's lines
+
+
+class ServedPage(ThreadingHTTPServer):
+    """`make`: the page's text; it may raise TfdeployError. Raises OSError where the port is taken."""
+
+    daemon_threads = True
+
+    def __init__(self, make: Callable[[], str], port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.path = f"/{secrets.token_hex(PATH_BYTES)}/"
+        self._make, self._made, self._text = make, 0.0, b""
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}{self.path}"
+
+    def text(self) -> bytes:
+        with self._lock:
+            if not self._text or time.monotonic() - self._made > FRESH_S:
+                self._text = self._make().encode("utf-8", "replace")
+                self._made = time.monotonic()
+            return self._text
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = MOST_WAIT_S
+    server: ServedPage
+
+    def do_GET(self) -> None:
+        own = f"127.0.0.1:{self.server.server_port}"
+        if self.headers.get("Host") != own or not secrets.compare_digest(self.path.encode(), self.server.path.encode()):
+            self.send_error(404)
+            return
+        try:
+            text = self.server.text()
+        except TfdeployError as error:
+            self.send_error(503, explain=f"the hosts give no answer: {error.what}"[:500])
+            return
+        self.send_response(200)
+        for name, value in (("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(text)))):
+            self.send_header(name, value)
+        for name, value in (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *words: Any) -> None:
+        """Nothing is printed."""
+
+    def version_string(self) -> str:
+        return "tfdeploy"

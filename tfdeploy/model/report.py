@@ -1,0 +1,183 @@
+"""All that a report shows of one run. Pure: gathered by operations/report.py, drawn by ui/report/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
+from tfdeploy.model.events import Event
+from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.status import RunView
+from tfdeploy.model.taskview import TaskView
+
+RATE_S = 30.0  # over which steps per second are averaged, at least
+
+
+@dataclass(frozen=True)
+class LastLine:
+    """One of the last lines of the task that died first. `time`: UTC seconds."""
+
+    time: float
+    text: str
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one launched. `silent`: host ->
+    why it gave no samples. `versions`: host -> program -> version."""
+
+    plan: Plan
+    view: RunView
+    made: float
+    tasks: Mapping[str, list[TaskSample]] = field(default_factory=dict)
+    hosts: Mapping[str, list[HostSample]] = field(default_factory=dict)
+    machines: Mapping[str, SampledHost] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    last_lines: tuple[LastLine, ...] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: (seconds since the run began, value), in pieces with gaps between: an attempt is a piece."""
+
+    name: str
+    pieces: tuple[tuple[tuple[float, float], ...], ...]
+
+    @property
+    def last(self) -> float | None:
+        return self.pieces[-1][-1][1] if self.pieces else None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One chart. `unit`: "", "cores", "bytes", "%", "/s"."""
+
+    name: str
+    unit: str
+    lines: tuple[Line, ...]
+
+
+Pieces = tuple[tuple[tuple[float, float], ...], ...]
+_MOVED = ("received", "sent", "read", "written")
+
+
+def curves(report: RunReport) -> list[Curves]:
+    """The charts: step rate, loss, the other metrics by name, what tasks and GPUs used. Those of zeros alone are left out."""
+    began = report.view.started
+
+    def used(of: Callable[[TaskSample], float | None]) -> tuple[Line, ...]:
+        return _per_task(report, lambda rows: _pieces((row.attempt, row.time - began, of(row)) for row in rows))
+
+    def printed(name: str) -> tuple[Line, ...]:
+        return used(lambda row: row.printed.get(name))
+
+    names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
+    found = [Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))), Curves("loss", "", printed("loss"))]
+    found += [Curves(name, "", printed(name)) for name in sorted(names - NOT_OWN)]
+    found += [Curves("CPU", "cores", used(lambda row: row.cpu)), Curves("memory", "bytes", used(lambda row: row.memory))]
+    found += [Curves("GPU", "%", _gpus(report, began, 1)), Curves("GPU memory", "bytes", _gpus(report, began, 2))]
+    found.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))
+    found += [Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED]
+    return [chart for chart in found if any(value for line in chart.lines for piece in line.pieces for _, value in piece)]
+
+
+def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -> tuple[Line, ...]:
+    lines = ((task.task, pieces(report.tasks.get(task.task, []))) for task in report.view.tasks)
+    return tuple(Line(name, found) for name, found in lines if found)
+
+
+def _pieces(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
+    """A piece for each attempt."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for attempt, time, value in points:
+        if value is not None:
+            found.setdefault(attempt, []).append((time, float(value)))
+    return tuple(tuple(piece) for piece in found.values())
+
+
+def _rates(rows: list[TaskSample], began: float) -> Pieces:
+    found: dict[int, list[tuple[float, float]]] = {}
+    last: dict[int, tuple[float, float]] = {}
+    for row in rows:
+        step = row.printed.get("step")
+        if step is None:
+            continue
+        before = last.get(row.attempt)
+        if before is None or step < before[1]:
+            last[row.attempt] = row.time, step
+        elif row.time > before[0] and (row.time - before[0] >= RATE_S or len(found.get(row.attempt, ())) < 2):
+            found.setdefault(row.attempt, []).append((row.time - began, (step - before[1]) / (row.time - before[0])))
+            last[row.attempt] = row.time, step
+    return tuple(tuple(piece) for piece in found.values())
+
+
+def _gpus(report: RunReport, began: float, field_number: int) -> tuple[Line, ...]:
+    """Of the GPUs that tasks have."""
+    lines = []
+    for task in report.view.tasks:
+        for number in task.gpus:
+            points = [
+                (row.time - began, float(value))
+                for row in report.hosts.get(task.host, [])
+                for gpu in row.gpus
+                if gpu[0] == number and (value := gpu[field_number]) is not None
+            ]
+            lines += [Line(f"{task.task} GPU {number}", (tuple(points),))] if points else []
+    return tuple(lines)
+
+
+def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
+    lines = []
+    for host, rows in report.hosts.items():
+        values = ((row.time - began, row.cpu if name == "cpu" else row.rates.get(name)) for row in rows)
+        points = tuple((time, float(value)) for time, value in values if value is not None)
+        lines += [Line(host, (points,))] if points else []
+    return tuple(lines)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`end` None: it goes on. `outcome` None too."""
+
+    task: str
+    number: int
+    start: float
+    end: float | None
+    outcome: str | None
+    reason: str | None = None
+
+
+def attempts(report: RunReport) -> list[Attempt]:
+    """All that the events tell; of a task without events, its last one as its host says."""
+    found: dict[tuple[str, int], Attempt] = {}
+    for event in report.events:
+        if event.kind == "task":
+            one = _attempt_of(event, found)
+            if one is not None:
+                found[one.task, one.number] = one
+    for view in report.view.tasks:
+        one = _attempt_of_view(view)
+        if one is not None and (one.end is not None or (one.task, one.number) not in found):
+            found[one.task, one.number] = one
+    order = {view.task: number for number, view in enumerate(report.view.tasks)}
+    return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))
+
+
+def _attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
+    said = event.data
+    task, number = event.task or said.get("task") or "", said.get("attempt") or 0
+    known = before.get((task, number))
+    start = said.get("started") or (known.start if known else None)
+    if not task or not number or start is None:
+        return None
+    return Attempt(task, number, start, said.get("ended"), said.get("outcome"), said.get("reason"))
+
+
+def _attempt_of_view(view: TaskView) -> Attempt | None:
+    if not view.attempt or view.started is None:
+        return None
+    return Attempt(view.task, view.attempt, view.started, view.ended, view.outcome, view.reason)

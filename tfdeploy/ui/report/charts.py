@@ -1,0 +1,171 @@
+"""Charts as SVG text: curves over time, and the attempts of tasks as bars. Pure. Written by hand, since it is 150 lines, loads
+nothing, and no plotting library draws a report of 256 tasks in less than a megabyte.
+
+Colours are classes of the page's style sheet: c0 to c7, so that light and dark are one picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+
+from tfdeploy.model.report import Attempt, Curves, Line
+from tfdeploy.model.units import in_bytes
+from tfdeploy.ui.amounts import figure, in_seconds
+from tfdeploy.ui.sanitise import clean
+
+WIDTH, HEIGHT = 720, 240
+WIDE = 1130  # of the timeline
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 24  # margins
+MOST_POINTS = 400  # of one piece of a curve
+MOST_LINES = 256  # in one chart
+MOST_ROWS = 256  # of attempts
+COLOURS = 8
+_MOST = 1e100  # a larger number is drawn as this one
+_ROW = 18
+_KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
+Amount = Callable[[float], str]
+
+
+def chart(curves: Curves, length: float) -> str:
+    """The curves with axes, and a legend of up to COLOURS of them. More have one colour, and each its name under the pointer.
+    `length`: of the run, in seconds."""
+    lines = curves.lines[:MOST_LINES]
+    points = [(time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece]
+    if not points:
+        return ""
+    latest = max(max(time for time, _ in points), length, 1.0)
+    low, high = _range([value for _, value in points], from_zero=curves.unit != "")
+    amount = _amounts(curves.unit)
+
+    def across(time: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * max(0.0, time) / latest
+
+    def up(value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
+
+    parts = [*_grid(low, high, latest, across, up, amount)]
+    for number, line in enumerate(lines):
+        colour = f"c{number}" if len(lines) <= COLOURS else "many"
+        title = f"{clean(line.name, 80)}: {amount(line.last or 0.0)} at its end"
+        parts.append(f'<g class="line {colour}"><title>{escape(title)}</title>')
+        for piece in line.pieces:
+            where = " ".join(f"{across(time):.1f},{up(_bounded(value)):.1f}" for time, value in thinned(piece))
+            parts.append(f'<polyline points="{where}"/>' if len(piece) > 1 else f'<circle r="2" {_at(where)}/>')
+        parts.append("</g>")
+    words = escape(f"{clean(curves.name, 80)} over time")
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}">{"".join(parts)}</svg>'
+    return svg + legend(lines, amount)
+
+
+def legend(lines: Sequence[Line], amount: Amount) -> str:
+    if len(lines) > COLOURS:
+        return f'<p class="legend">{len(lines)} curves; the pointer on one names it</p>'
+    names = (
+        f'<span class="key c{number}">{escape(clean(line.name, 80))} <b>{escape(amount(line.last or 0.0))}</b></span>'
+        for number, line in enumerate(lines)
+    )
+    return f'<p class="legend">{" ".join(names)}</p>'
+
+
+def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
+    """A row for each task, a bar for each of its attempts. `began`, `until`: UTC seconds."""
+    tasks = list(dict.fromkeys(each.task for each in attempts))[:MOST_ROWS]
+    if not tasks:
+        return ""
+    row = {task: number for number, task in enumerate(tasks)}
+    height = _ROW * len(tasks) + BOTTOM + TOP
+    left = LEFT + 40
+    length = max(until - began, 1.0)
+
+    def across(time: float) -> float:
+        return left + (WIDE - left - RIGHT) * min(1.0, max(0.0, (time - began) / length))
+
+    parts = []
+    for tick in ticks(0.0, length, 6):
+        at = across(began + tick)
+        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+        parts.append(f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{_moment(tick)}</text>')
+    for task in tasks:
+        parts.append(f'<text x="{left - 8}" y="{TOP + _ROW * row[task] + 12}" text-anchor="end">{escape(clean(task, 24))}</text>')
+    for each in attempts:
+        if each.task in row:
+            parts.append(_bar(each, TOP + _ROW * row[each.task], across, until))
+    if len(row) < len({each.task for each in attempts}):
+        parts.append(f'<text x="{left}" y="{height - 8}">more tasks are left out</text>')
+    return f'<svg viewBox="0 0 {WIDE} {height}" role="img" aria-label="attempts over time">{"".join(parts)}</svg>'
+
+
+def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
+    end = until if each.end is None else each.end
+    words = f"{clean(each.task, 24)}, attempt {each.number}: {clean(each.outcome or 'running', 40)}"
+    words += f" after {in_seconds(end - each.start)}"
+    words += f": {clean(each.reason, 300)}" if each.reason else ""
+    width = max(2.0, across(end) - across(each.start))
+    kind = _KINDS.get(each.outcome, "bad")
+    shape = f'x="{across(each.start):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
+    return f'<g class="bar {kind}"><title>{escape(words)}</title><rect {shape} rx="2"/></g>'
+
+
+def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """At most MOST_POINTS: of each stretch its lowest and its highest point, so that no peak is lost."""
+    if len(piece) <= MOST_POINTS:
+        yield from piece
+        return
+    stretch = math.ceil(2 * len(piece) / MOST_POINTS)
+    for begin in range(0, len(piece), stretch):
+        part = piece[begin : begin + stretch]
+        ends = {min(range(len(part)), key=lambda i: part[i][1]), max(range(len(part)), key=lambda i: part[i][1])}
+        yield from (part[i] for i in sorted(ends))
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers from `low` to `high`; none where these are all but one."""
+    raw = (high - low) / max(1, most)
+    if raw <= 1e-12 * max(abs(low), abs(high)):
+        return []
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _range(values: Iterable[float], *, from_zero: bool) -> tuple[float, float]:
+    known = list(values)
+    low, high = min(known), max(known)
+    low = min(0.0, low) if from_zero else low
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        around = max(1e-9, abs(low) / 2)
+        return (low, low + 1.0) if from_zero and not low else (low - around, high + around)
+    return low, high + 0.03 * (high - low)
+
+
+def _grid(
+    low: float, high: float, latest: float, across: Callable[[float], float], up: Callable[[float], float], amount: Amount
+) -> Iterator[str]:
+    for value in ticks(low, high, 4):
+        at = up(value)
+        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        yield f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escape(amount(value))}</text>'
+    for value in ticks(0.0, latest, 6):
+        yield f'<text x="{across(value):.1f}" y="{HEIGHT - 6}" text-anchor="middle">{_moment(value)}</text>'
+
+
+def _bounded(value: float) -> float:
+    return max(-_MOST, min(_MOST, value))
+
+
+def _moment(seconds: float) -> str:
+    return in_seconds(seconds) if seconds >= 0.05 else "0"
+
+
+def _amounts(unit: str) -> Amount:
+    if unit in ("bytes", "bytes/s"):
+        return lambda value: in_bytes(value) + unit[5:]
+    return lambda value: f"{value:.0f}%" if unit == "%" else figure(value)
+
+
+def _at(where: str) -> str:
+    across, up = where.split(",")
+    return f'cx="{across}" cy="{up}"'

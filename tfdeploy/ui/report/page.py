@@ -1,0 +1,213 @@
+"""A run as one HTML page: no script, nothing is loaded, light and dark by the reader's own setting. Pure.
+
+All text of programs and hosts passes the sanitiser and is escaped; the page's own policy forbids what it does not have.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Collection, Iterable, Mapping
+from html import escape
+
+from tfdeploy import __version__
+from tfdeploy.model.events import Event
+from tfdeploy.model.report import RunReport, attempts, curves
+from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.words import outcome_words
+from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.plain import event_words
+from tfdeploy.ui.report.charts import chart, timeline
+from tfdeploy.ui.sanitise import clean
+
+MOST_EVENTS = 2000
+REFRESH_S = 10  # of a live page
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_STYLE = """
+:root{color-scheme:light dark;--fg:#1c1e21;--bg:#fff;--dim:#6a7078;--line:#dfe3e8;--card:#f6f7f9;--good:#1a7f37;--bad:#c62828;
+--warn:#9a6700;--c0:#1f6feb;--c1:#d1570b;--c2:#1a7f37;--c3:#a63fb3;--c4:#b08800;--c5:#0e8a8a;--c6:#c2255c;--c7:#57606a}
+@media (prefers-color-scheme:dark){:root{--fg:#e6e8eb;--bg:#15171a;--dim:#98a0aa;--line:#31363d;--card:#1d2024;--good:#56d364;
+--bad:#ff7b72;--warn:#e3b341;--c0:#6cb0ff;--c1:#ff9d57;--c2:#56d364;--c3:#db8bf0;--c4:#e3c341;--c5:#4fd6d6;--c6:#ff8fab;--c7:#aab2bc}}
+*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:24px;font:15px/1.5 system-ui,sans-serif;color:var(--fg);
+background:var(--bg)}h1{font-size:22px;margin:0 0 4px}h2{font-size:17px;margin:32px 0 8px}h3{font-size:14px;margin:0 0 4px}
+.dim{color:var(--dim)}.good{color:var(--good)}.bad{color:var(--bad)}.warn{color:var(--warn)}
+pre,code,td.m{font:13px/1.45 ui-monospace,monospace}pre{background:var(--card);border:1px solid var(--line);border-radius:6px;
+padding:10px;overflow-x:auto;margin:6px 0}table{border-collapse:collapse;width:100%}th{text-align:left;font-weight:600;
+color:var(--dim)}th,td{padding:3px 12px 3px 0;border-bottom:1px solid var(--line);vertical-align:top}
+td.n,th.n{text-align:right}td.n{white-space:nowrap;
+font-variant-numeric:tabular-nums}.wide{overflow-x:auto}.charts{display:grid;gap:20px;
+grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr))}.chart{background:var(--card);border:1px solid var(--line);
+border-radius:6px;padding:10px}svg{width:100%;height:auto;display:block}svg text{font:11px system-ui,sans-serif;fill:var(--dim)}
+.grid{stroke:var(--line)}.line polyline{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}
+.line circle{fill:currentColor}.many{color:var(--c0);opacity:.45}.many:hover{opacity:1}.legend{margin:4px 0 0;font-size:13px}
+.key{margin-right:14px}.key::before{content:"";display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px;
+background:currentColor}.key b,.key{font-weight:500}.bar rect{fill:var(--c7)}.bar.good rect{fill:var(--good)}
+.bar.bad rect{fill:var(--bad)}.bar.going rect{fill:var(--c0)}
+""" + "".join(f".c{number}{{color:var(--c{number})}}" for number in range(8))
+_STATES = {"succeeded": "good", "running": "good", "failed": "bad", "lost": "bad", "stopped": "warn", "starting": "warn"}
+
+
+def page(report: RunReport, *, live: bool = False) -> str:
+    """The whole document. `live`: it loads itself again every REFRESH_S while the run lasts."""
+    view, plan = report.view, report.plan
+    refresh = f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.final else ""
+    body = [
+        _header(report),
+        _cause(report),
+        _section("Tasks", _tasks(report)),
+        _section("Curves", _curves(report)),
+        _section("Timeline", timeline(attempts(report), view.started, view.ended or report.made)),
+        _section("Events", _events(report.events, view.started)),
+        _section("Plan", _plan(report)),
+        _section("Versions", _versions(report.versions)),
+        _section("To run it again", f"<pre>{escape(again(report))}</pre>"),
+        f'<p class="dim">made by tfdeploy {escape(__version__)}, {_utc(report.made)}</p>',
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{refresh}'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">'
+        f"<title>{escape(clean(plan.run, 128))}: {escape(view.state)}</title><style>{_STYLE}</style></head><body>"
+        + "".join(body)
+        + "</body></html>\n"
+    )
+
+
+def again(report: RunReport) -> str:
+    """The command line of a run like it."""
+    plan = report.plan
+    words = shlex.join(clean(word, 8192) for word in plan.command)
+    return f"tfdeploy launch --mode {plan.mode}" + (f" -- {words}" if words else "")
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{title}</h2>{content}</section>" if content else ""
+
+
+def _header(report: RunReport) -> str:
+    view, plan = report.view, report.plan
+    lasted = (view.ended or report.made) - view.started
+    hosts = len({task.host for task in plan.tasks})
+    facts = [
+        f'<b class="{_STATES.get(view.state, "")}">{escape(view.state)}</b>',
+        f"{'' if view.final else 'for '}{in_seconds(lasted)}",
+        f"job {_text(plan.job)}, mode {_text(plan.mode)}",
+        f"{len(plan.tasks)} tasks on {hosts} host{'s' if hosts != 1 else ''}",
+        f"began {_utc(view.started)}",
+        f"by {_text(plan.operator)}",
+    ]
+    silent = "".join(f'<p class="warn">{_text(host)} gave no samples: {_text(why)}</p>' for host, why in report.silent.items())
+    return f"<header><h1>{_text(plan.run)}</h1><p>{' &middot; '.join(facts)}</p>{silent}</header>"
+
+
+def _cause(report: RunReport) -> str:
+    view = report.view
+    if not view.cause:
+        return ""
+    lines = "\n".join(f"{_clock(line.time)} {clean(line.text)}" for line in report.last_lines)
+    shown = f"<p>The last lines of {_text(view.first_death)}:</p><pre>{escape(lines)}</pre>" if lines and view.first_death else ""
+    return f'<section><h2 class="bad">{_text(view.cause)}</h2>{shown}</section>'
+
+
+def _tasks(report: RunReport) -> str:
+    names = list(dict.fromkeys(name for task in report.view.tasks for name in task.metrics))[:8]
+    heads = ["task", "host", "state", "attempts", "lasted", "step", "loss", *names, "GPUs", "address"]
+    rows = (_task(report, task, names) for task in report.view.tasks)
+    return _table(heads, rows, numbers=heads[3:-2])
+
+
+def _task(report: RunReport, task: TaskView, names: Iterable[str]) -> str:
+    state = outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.health or task.state
+    kind = (
+        "good"
+        if task.outcome == "succeeded" or state == "running"
+        else "bad"
+        if task.outcome in ("failed", "killed", "lost")
+        else ""
+    )
+    lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
+    why = f'<br><span class="dim">{_text(task.reason)}</span>' if task.reason else ""
+    numbers = [task.attempt or "", lasted, figure(task.step, 9), figure(task.loss), *(figure(task.metrics.get(n)) for n in names)]
+    cells = [f"<td>{_text(task.task)}</td><td>{_text(task.host)}</td>", f'<td class="{kind}">{_text(state)}{why}</td>']
+    cells += [f'<td class="n">{escape(str(each))}</td>' for each in numbers]
+    cells.append(f'<td>{",".join(map(str, task.gpus))}</td><td class="m">{_text(task.address)}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _curves(report: RunReport) -> str:
+    length = (report.view.ended or report.made) - report.view.started
+    drawn = (f'<div class="chart"><h3>{_text(each.name)}</h3>{chart(each, length)}</div>' for each in curves(report))
+    charts = "".join(drawn)
+    return f'<div class="charts">{charts}</div>' if charts else ""
+
+
+def _events(events: tuple[Event, ...], began: float) -> str:
+    rows: list[str] = []
+    last: dict[tuple[str | None, str | None], str] = {}
+    for event in events:
+        text, style = event_words(event) if event.kind not in ("step", "transfer") else ("", "")
+        about = (event.host, event.task)
+        if text and text != last.get(about):
+            last[about] = text
+            kind = "bad" if "red" in style else "warn" if "yellow" in style else "good" if "green" in style else ""
+            offset = event.time - began
+            at = f"+{in_seconds(offset)}" if offset >= 0 else f"-{in_seconds(-offset)}"
+            rows.append(f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>')
+    left_out = len(rows) - MOST_EVENTS
+    more = f'<p class="dim">{left_out:,} events before these are left out</p>' if left_out > 0 else ""
+    return more + _table([], rows[-MOST_EVENTS:]) if rows else ""
+
+
+def _plan(report: RunReport) -> str:
+    plan = report.plan
+    facts = {
+        "command": shlex.join(clean(word, 8192) for word in plan.command),
+        "release": plan.release,
+        "deciding": ", ".join(plan.deciding),
+        "flags appended": " ".join(plan.flags_appended),
+        "keep": ", ".join(plan.keep),
+        "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
+        "ports": f"protect: {report.view.protect.used}",
+    }
+    rows = [f'<tr><th>{name}</th><td class="m">{_text(value, 16384)}</td></tr>' for name, value in facts.items() if value]
+    rows += [
+        f'<tr><th>{_text(role)}</th><td class="m">{_text(", ".join(addresses), 16384)}</td></tr>'
+        for role, addresses in plan.cluster.items()
+        if addresses
+    ]
+    memory = {host: machine.memory for host, machine in report.machines.items()}
+    rows += [
+        f'<tr><th>{_text(host)}</th><td class="m">{machine.cores} cores{_of_memory(memory[host])}</td></tr>'
+        for host, machine in report.machines.items()
+    ]
+    return _table([], rows)
+
+
+def _of_memory(memory: int | None) -> str:
+    return f", {in_bytes(memory)}" if memory else ""
+
+
+def _versions(versions: Mapping[str, Mapping[str, str]]) -> str:
+    programs = list(dict.fromkeys(name for said in versions.values() for name in said))
+    rows = (
+        f"<tr><td>{_text(host)}</td>{''.join(f'<td>{_text(said.get(name, str()))}</td>' for name in programs)}</tr>"
+        for host, said in versions.items()
+    )
+    return _table(["host", *programs], rows) if versions else ""
+
+
+def _table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = ()) -> str:
+    head = "".join(f"<th{' class=n' if name in numbers else ''}>{_text(name, 128)}</th>" for name in heads)
+    return f'<div class="wide"><table>{f"<tr>{head}</tr>" if head else ""}{"".join(rows)}</table></div>'
+
+
+def _text(text: str | None, limit: int = 4096) -> str:
+    return escape(clean(text or "", limit))
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.gmtime(seconds))
