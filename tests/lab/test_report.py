@@ -1,0 +1,88 @@
+"""`tfdeploy report` of real runs: as a file, and served while the run lasts."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import write_job
+from support.waiting import wait_for
+from tfdeploy.lab import Lab
+
+SAYS = {"told": r"says (\d+)"}
+
+
+@pytest.fixture(scope="module")
+def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tfdeploy]:
+    made = Tfdeploy(loopback_lab, tmp_path_factory.mktemp("report") / "operator")
+    yield made
+    made.end_all()
+
+
+def ask(url: str, host: str | None = None) -> str:
+    request = urllib.request.Request(url, headers={"Host": host} if host else {})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_run_that_failed_and_what_its_page_has(operator: Tfdeploy) -> None:
+    write_job(operator, "broken", "crash.py", "--code=7", "--after=0.5", "--only=worker:1", metrics=SAYS)
+    operator.run("launch", "--wait", "-q", "--name", "broken-1", exit_code=1)
+    done = operator.run("report", "broken-1", exit_code=0)
+    assert done.stdout == "broken-1.html\n"
+    text = (operator.cwd / "broken-1.html").read_text()
+    assert "worker:1 on n3 failed with exit code 7" in text and 'class="bar bad"' in text
+    assert "The last lines of worker:1" in text and "tfdeploy launch --mode async" in text
+    again = operator.run("report", "broken-1", exit_code=2)
+    assert "is there already" in again.stderr and "--overwrite" in again.stderr
+    operator.run("report", "broken-1", "--overwrite", exit_code=0)
+    said = operator.json("report", "broken-1", "--to", str(operator.cwd / "other.html"))
+    assert said == {"run": "broken-1", "file": str(operator.cwd / "other.html")}
+    assert not [path for path in operator.cwd.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--to", "/no/such/folder/x.html"], "there is no folder"),
+        (["--to", "."], "is a folder"),
+        (["--port", "1234"], "--port is for a page that is served"),
+        (["--serve", "--to", "x.html"], "--serve writes no file"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(operator: Tfdeploy, words: list[str], why: str) -> None:
+    write_job(operator, "quick", "talk.py", "--lines=1")
+    if not (operator.cwd / "talked").exists():
+        operator.run("launch", "--wait", "-q", "--name", "quick-1", exit_code=0)
+        (operator.cwd / "talked").touch()
+    before = set(operator.cwd.iterdir())
+    refused = operator.run("report", *words, "quick-1", exit_code=2)
+    assert why in refused.stderr and "next:" in refused.stderr and "Traceback" not in refused.stderr
+    assert set(operator.cwd.iterdir()) == before
+
+
+def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operator: Tfdeploy) -> None:
+    write_job(operator, "live", "stubborn.py", metrics={"told": r"(\d+)"})
+    operator.run("launch", "--detach", "-q", "--name", "live-1", exit_code=0)
+    process = operator.start("report", "live-1", "--serve", "-q")
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/[0-9a-f]{32}/", url)
+    assert found, url
+    assert 'http-equiv="refresh"' in ask(url) and "live-1" in ask(url)
+    for wrong, host in ((url[:-5] + "0000/", None), (f"http://127.0.0.1:{found[1]}/", None), (url, "evil.example.org")):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            ask(wrong, host)
+    wait_for(lambda: "hosts: CPU" in ask(url) or ">CPU<" in ask(url), 60, "samples reach the page")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", int(found[1])), timeout=2):
+        pass
+    operator.run("stop", "live-1", "--now", exit_code=0)
