@@ -43,6 +43,7 @@ def add(subparsers: Any) -> None:
 
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
+    from tfdeploy.cli.written_page import check_target, write_page
     from tfdeploy.errors import worst
 
     if flags.serve and (flags.to or flags.overwrite):
@@ -53,7 +54,7 @@ def run(flags: Flags) -> int:
         plan, only, plan_code = context.chosen_run(flags, fleet)
         target = Path(flags.to) if flags.to else Path(f"{plan.run}.html")
         if not flags.serve:
-            _check(target, flags.overwrite)
+            check_target(target, flags.overwrite)
 
         def make(live: bool) -> tuple[str, Status]:
             from tfdeploy.operations.report import report
@@ -65,40 +66,13 @@ def run(flags: Flags) -> int:
         if flags.serve:
             return _serve(flags, plan.run, lambda: make(True)[0])
         text, found = make(False)
-        _write(target, text, flags.overwrite)
+        write_page(target, text, flags.overwrite)
         print(json.dumps({"run": plan.run, "file": str(target)}) if flags.json else target)
         context.show_errors(flags, found.errors, "not in the report: ")
         context.show_unasked(flags, found.view.unasked)
         if flags.open:
             _open(target.resolve().as_uri())
         return worst([plan_code, *(error.exit_code for error in found.errors.values())])
-
-
-def _check(target: Path, overwrite: bool) -> None:
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder", where="--to", next=f"--to {target / 'report.html'}")
-    if not target.parent.is_dir():
-        raise UsageError(f"there is no folder {target.parent}", where="--to", next=f"mkdir -p {target.parent}")
-    if target.exists() and not overwrite:
-        raise UsageError(
-            f"{target} is there already", where=str(target), next="--overwrite replaces it, --to FILE writes another"
-        )
-
-
-def _write(target: Path, text: str, overwrite: bool) -> None:
-    """Whole or not at all; a file that came meanwhile stays, unless it may be replaced."""
-    import os
-
-    half = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}")
-    try:
-        try:
-            half.write_text(text, encoding="utf-8")
-            _check(target, overwrite)
-            half.replace(target)
-        finally:
-            half.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}", where="--to", next="--to names another file") from error
 
 
 def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:

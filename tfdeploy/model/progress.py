@@ -21,6 +21,7 @@ from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patter
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.transfers import Transfer
+from tfdeploy.model.typed import convert
 from tfdeploy.model.verdict import FINAL_STATES
 from tfdeploy.model.words import stall_words
 
@@ -300,7 +301,7 @@ class RunProgress:
         self._task(event).apply(cast("TaskFields", event.data))
 
     def _fold_sample(self, event: Event) -> None:
-        seen = msgspec.convert(event.data, NewestSamples)
+        seen = convert(event.data, NewestSamples)
         self.host(event.host or "?").gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
         for task in self.tasks.values():
             if task.host == event.host:

@@ -90,8 +90,7 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     with ExitStack() as undo:
         steps.lock(undo)
         renewal = undo.enter_context(Renewal(fleet))
-        prepared = _prepared(steps, renewal, undo)
-        store.save(prepared.plan)
+        prepared = _prepared(steps, store, renewal, undo)
         steps.start(prepared)
         steps.commit(prepared)
         held = undo.pop_all()
@@ -114,15 +113,17 @@ def _checked(asked: Launch) -> Launch:
     return replace(asked, inventory=inventory, unused=unused, setup=recipe.digest if recipe else None)
 
 
-def _prepared(steps: Steps, renewal: Renewal, undo: ExitStack) -> Prepared:
-    """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile."""
+def _prepared(steps: Steps, store: RunStore, renewal: Renewal, undo: ExitStack) -> Prepared:
+    """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile. Then the run is in the store."""
     asked = steps.asked
     for tries_left in reversed(range(TRIES)):
         plan, shipment = steps.plan(steps.read(), steps.probe())
         try:
             if asked.sync:
                 steps.sync(plan, shipment)
-            return steps.prepare(plan, renewal, undo)
+            prepared = steps.prepare(plan, renewal, undo)
+            store.save(plan, shipment.manifest)
+            return prepared
         except (PortTaken, TreeChanged) as error:
             if not tries_left:
                 raise

@@ -32,7 +32,7 @@ def report(fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | Non
         events=tuple(store.events(plan.run)),
         last_lines=_last_lines(fleet, plan, found),
         silent={host: error.what for host, error in taken.errors.items()},
-        versions=_versions(fleet, plan, only),
+        versions=versions(fleet, plan, only),
     )
     return said, found
 
@@ -46,7 +46,7 @@ def _last_lines(fleet: Fleet, plan: Plan, found: Status) -> tuple[LastLine, ...]
     return tuple(LastLine(line.time, line.line.decode("utf-8", "replace")) for line in lines)
 
 
-def _versions(fleet: Fleet, plan: Plan, only: frozenset[str] | None) -> dict[str, dict[str, str]]:
+def versions(fleet: Fleet, plan: Plan, only: frozenset[str] | None) -> dict[str, dict[str, str]]:
     hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
     good, _ = split(fleet.each(hosts, _versions_of))
     return good

@@ -12,6 +12,7 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.typed import decode
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
@@ -69,7 +70,7 @@ def _read(content: bytes, kind: type[S]) -> Iterator[S]:
     last = float("-inf")
     for line in content.splitlines():
         try:
-            sample = msgspec.json.decode(line, type=kind)
+            sample = decode(line, kind)
         except (msgspec.DecodeError, RecursionError):
             continue
         if sample.time >= last:

@@ -1,4 +1,4 @@
-"""The run store: one folder a run, with plan.json and events.jsonl.
+"""The run store: one folder a run, with plan.json, events.jsonl and files.json: what its code was.
 
 A failed write returns False and raises nothing: launch and stop must also work with a full or read-only home.
 A corrupt file counts as missing.
@@ -17,8 +17,10 @@ import msgspec
 
 from tfdeploy.model.allowed import is_run
 from tfdeploy.model.events import Event, event_from_json, event_to_json
+from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.model.typed import decode
 
 EVENTS_KEPT = 50_000
 
@@ -27,14 +29,15 @@ class RunStore:
     def __init__(self, root: Path) -> None:
         self.root = root / "runs"
 
-    def save(self, plan: Plan) -> bool:
-        """Stores the plan; True if it is on disk."""
+    def save(self, plan: Plan, manifest: Manifest | None = None) -> bool:
+        """Stores the plan, and the names and sums of its code where that is `manifest`; True if they are on disk."""
         folder = self.root / plan.run
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temporary = folder / f".plan.{os.getpid()}"
-            temporary.write_text(json.dumps(plan_to_file(plan)))
-            temporary.rename(folder / "plan.json")
+            if manifest is not None and manifest.release == plan.release:
+                sums = {entry.path: [entry.kind, entry.sha256 or entry.target] for entry in manifest.entries}
+                _place(folder / "files.json", json.dumps(sums))
+            _place(folder / "plan.json", json.dumps(plan_to_file(plan)))
         except OSError:
             return False
         return True
@@ -49,6 +52,15 @@ class RunStore:
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.ValidationError):
             return None
         return plan if job in (None, plan.job) else None
+
+    def files(self, run: str) -> dict[str, tuple[str, str]] | None:
+        """path -> (kind, sha256, or the target of a link) of the run's code; None: not known here."""
+        if not is_run(run):
+            return None
+        try:
+            return decode((self.root / run / "files.json").read_bytes(), dict[str, tuple[str, str]])
+        except (OSError, ValueError, RecursionError):
+            return None
 
     def runs(self) -> list[str]:
         """Run ids, newest first by the time of their plan."""
@@ -83,6 +95,12 @@ class RunStore:
 
     def recorder(self, run: str) -> Recorder:
         return Recorder(self.root / run / "events.jsonl")
+
+
+def _place(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.rename(path)
 
 
 class Recorder:

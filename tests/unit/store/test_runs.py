@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfdeploy.cli.context import new_run_id
 from tfdeploy.model.events import Event
+from tfdeploy.model.manifest import Entry, Manifest
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.store.places import state_root
 from tfdeploy.store.runs import RunStore
@@ -82,3 +83,15 @@ def test_lines_of_tasks_are_not_recorded(tmp_path: Path) -> None:
 def test_where_the_state_is() -> None:
     assert state_root({"XDG_STATE_HOME": "/s"}) == Path("/s/tfdeploy")
     assert state_root({"XDG_STATE_HOME": "relative", "HOME": "/home/ml"}) == Path("/home/ml/.local/state/tfdeploy")
+
+
+def test_the_sums_of_a_runs_code_are_kept_where_they_are_of_its_release(tmp_path: Path) -> None:
+    store, one = RunStore(tmp_path), plan("digits-1")
+    file = Entry(path="t.py", kind="file", size=3, sha256="a" * 64)
+    link = Entry(path="l", kind="link", target="t.py")
+    assert store.save(one, Manifest(root="/c", release=one.release, entries=(file, link)))
+    assert store.files(one.run) == {"t.py": ("file", "a" * 64), "l": ("link", "t.py")}
+    assert store.save(plan("other-1"), Manifest(root="/c", release="another", entries=(file,)))
+    assert store.files("other-1") is None
+    (tmp_path / "runs" / one.run / "files.json").write_text("[1]")
+    assert store.files(one.run) is None and store.files("../x") is None

@@ -54,22 +54,25 @@ def page(report: RunReport, *, live: bool = False) -> str:
     body = [
         _header(report),
         _cause(report),
-        _section("Tasks", _tasks(report)),
-        _section("Curves", _curves(report)),
-        _section("Timeline", timeline(attempts(report), view.started, view.ended or report.made)),
-        _section("Events", _events(report.events, view.started)),
-        _section("Plan", _plan(report)),
-        _section("Versions", _versions(report.versions)),
-        _section("To run it again", f"<pre>{escape(again(report))}</pre>"),
+        section("Tasks", _tasks(report)),
+        section("Curves", _curves(report)),
+        section("Timeline", timeline(attempts(report), view.started, view.ended or report.made)),
+        section("Events", _events(report.events, view.started)),
+        section("Plan", _plan(report)),
+        section("Versions", _versions(report.versions)),
+        section("To run it again", f"<pre>{escape(again(report))}</pre>"),
         f'<p class="dim">made by tfdeploy {escape(__version__)}, {_utc(report.made)}</p>',
     ]
+    return document(f"{clean(plan.run, 128)}: {view.state}", "".join(body), refresh)
+
+
+def document(title: str, body: str, head: str = "") -> str:
+    """`body` as a whole page; `head`: more elements of its head."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{refresh}'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{head}'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">'
-        f"<title>{escape(clean(plan.run, 128))}: {escape(view.state)}</title><style>{_STYLE}</style></head><body>"
-        + "".join(body)
-        + "</body></html>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
     )
 
 
@@ -80,7 +83,7 @@ def again(report: RunReport) -> str:
     return f"tfdeploy launch --mode {plan.mode}" + (f" -- {words}" if words else "")
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
     return f"<section><h2>{title}</h2>{content}</section>" if content else ""
 
 
@@ -91,13 +94,15 @@ def _header(report: RunReport) -> str:
     facts = [
         f'<b class="{_STATES.get(view.state, "")}">{escape(view.state)}</b>',
         f"{'' if view.final else 'for '}{in_seconds(lasted)}",
-        f"job {_text(plan.job)}, mode {_text(plan.mode)}",
+        f"job {text_of(plan.job)}, mode {text_of(plan.mode)}",
         f"{len(plan.tasks)} tasks on {hosts} host{'s' if hosts != 1 else ''}",
         f"began {_utc(view.started)}",
-        f"by {_text(plan.operator)}",
+        f"by {text_of(plan.operator)}",
     ]
-    silent = "".join(f'<p class="warn">{_text(host)} gave no samples: {_text(why)}</p>' for host, why in report.silent.items())
-    return f"<header><h1>{_text(plan.run)}</h1><p>{' &middot; '.join(facts)}</p>{silent}</header>"
+    silent = "".join(
+        f'<p class="warn">{text_of(host)} gave no samples: {text_of(why)}</p>' for host, why in report.silent.items()
+    )
+    return f"<header><h1>{text_of(plan.run)}</h1><p>{' &middot; '.join(facts)}</p>{silent}</header>"
 
 
 def _cause(report: RunReport) -> str:
@@ -105,15 +110,17 @@ def _cause(report: RunReport) -> str:
     if not view.cause:
         return ""
     lines = "\n".join(f"{_clock(line.time)} {clean(line.text)}" for line in report.last_lines)
-    shown = f"<p>The last lines of {_text(view.first_death)}:</p><pre>{escape(lines)}</pre>" if lines and view.first_death else ""
-    return f'<section><h2 class="bad">{_text(view.cause)}</h2>{shown}</section>'
+    shown = (
+        f"<p>The last lines of {text_of(view.first_death)}:</p><pre>{escape(lines)}</pre>" if lines and view.first_death else ""
+    )
+    return f'<section><h2 class="bad">{text_of(view.cause)}</h2>{shown}</section>'
 
 
 def _tasks(report: RunReport) -> str:
     names = list(dict.fromkeys(name for task in report.view.tasks for name in task.metrics))[:8]
     heads = ["task", "host", "state", "attempts", "lasted", "step", "loss", *names, "GPUs", "address"]
     rows = (_task(report, task, names) for task in report.view.tasks)
-    return _table(heads, rows, numbers=heads[3:-2])
+    return table(heads, rows, numbers=heads[3:-2])
 
 
 def _task(report: RunReport, task: TaskView, names: Iterable[str]) -> str:
@@ -126,17 +133,17 @@ def _task(report: RunReport, task: TaskView, names: Iterable[str]) -> str:
         else ""
     )
     lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
-    why = f'<br><span class="dim">{_text(task.reason)}</span>' if task.reason else ""
+    why = f'<br><span class="dim">{text_of(task.reason)}</span>' if task.reason else ""
     numbers = [task.attempt or "", lasted, figure(task.step, 9), figure(task.loss), *(figure(task.metrics.get(n)) for n in names)]
-    cells = [f"<td>{_text(task.task)}</td><td>{_text(task.host)}</td>", f'<td class="{kind}">{_text(state)}{why}</td>']
+    cells = [f"<td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>", f'<td class="{kind}">{text_of(state)}{why}</td>']
     cells += [f'<td class="n">{escape(str(each))}</td>' for each in numbers]
-    cells.append(f'<td>{",".join(map(str, task.gpus))}</td><td class="m">{_text(task.address)}</td>')
+    cells.append(f'<td>{",".join(map(str, task.gpus))}</td><td class="m">{text_of(task.address)}</td>')
     return f"<tr>{''.join(cells)}</tr>"
 
 
 def _curves(report: RunReport) -> str:
     length = (report.view.ended or report.made) - report.view.started
-    drawn = (f'<div class="chart"><h3>{_text(each.name)}</h3>{chart(each, length)}</div>' for each in curves(report))
+    drawn = (f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>' for each in curves(report))
     charts = "".join(drawn)
     return f'<div class="charts">{charts}</div>' if charts else ""
 
@@ -155,7 +162,7 @@ def _events(events: tuple[Event, ...], began: float) -> str:
             rows.append(f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>')
     left_out = len(rows) - MOST_EVENTS
     more = f'<p class="dim">{left_out:,} events before these are left out</p>' if left_out > 0 else ""
-    return more + _table([], rows[-MOST_EVENTS:]) if rows else ""
+    return more + table([], rows[-MOST_EVENTS:]) if rows else ""
 
 
 def _plan(report: RunReport) -> str:
@@ -169,18 +176,18 @@ def _plan(report: RunReport) -> str:
         "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
         "ports": f"protect: {report.view.protect.used}",
     }
-    rows = [f'<tr><th>{name}</th><td class="m">{_text(value, 16384)}</td></tr>' for name, value in facts.items() if value]
+    rows = [f'<tr><th>{name}</th><td class="m">{text_of(value, 16384)}</td></tr>' for name, value in facts.items() if value]
     rows += [
-        f'<tr><th>{_text(role)}</th><td class="m">{_text(", ".join(addresses), 16384)}</td></tr>'
+        f'<tr><th>{text_of(role)}</th><td class="m">{text_of(", ".join(addresses), 16384)}</td></tr>'
         for role, addresses in plan.cluster.items()
         if addresses
     ]
     memory = {host: machine.memory for host, machine in report.machines.items()}
     rows += [
-        f'<tr><th>{_text(host)}</th><td class="m">{machine.cores} cores{_of_memory(memory[host])}</td></tr>'
+        f'<tr><th>{text_of(host)}</th><td class="m">{machine.cores} cores{_of_memory(memory[host])}</td></tr>'
         for host, machine in report.machines.items()
     ]
-    return _table([], rows)
+    return table([], rows)
 
 
 def _of_memory(memory: int | None) -> str:
@@ -190,18 +197,18 @@ def _of_memory(memory: int | None) -> str:
 def _versions(versions: Mapping[str, Mapping[str, str]]) -> str:
     programs = list(dict.fromkeys(name for said in versions.values() for name in said))
     rows = (
-        f"<tr><td>{_text(host)}</td>{''.join(f'<td>{_text(said.get(name, str()))}</td>' for name in programs)}</tr>"
+        f"<tr><td>{text_of(host)}</td>{''.join(f'<td>{text_of(said.get(name, str()))}</td>' for name in programs)}</tr>"
         for host, said in versions.items()
     )
-    return _table(["host", *programs], rows) if versions else ""
+    return table(["host", *programs], rows) if versions else ""
 
 
-def _table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = ()) -> str:
-    head = "".join(f"<th{' class=n' if name in numbers else ''}>{_text(name, 128)}</th>" for name in heads)
+def table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = ()) -> str:
+    head = "".join(f"<th{' class=n' if name in numbers else ''}>{text_of(name, 128)}</th>" for name in heads)
     return f'<div class="wide"><table>{f"<tr>{head}</tr>" if head else ""}{"".join(rows)}</table></div>'
 
 
-def _text(text: str | None, limit: int = 4096) -> str:
+def text_of(text: str | None, limit: int = 4096) -> str:
     return escape(clean(text or "", limit))
 
 

@@ -39,9 +39,9 @@ def test_each_attempt_is_a_piece_and_many_curves_are_one_colour() -> None:
 def test_a_bar_for_each_attempt() -> None:
     bars = timeline(
         [
-            Attempt("worker:0", 1, 1000.0, 1010.0, "failed", "out of memory"),
-            Attempt("worker:0", 2, 1012.0, None, None),
-            Attempt("ps:0", 1, 1000.0, 1020.0, "stopped"),
+            Attempt(task="worker:0", number=1, start=1000.0, end=1010.0, outcome="failed", reason="out of memory"),
+            Attempt(task="worker:0", number=2, start=1012.0, end=None, outcome=None),
+            Attempt(task="ps:0", number=1, start=1000.0, end=1020.0, outcome="stopped"),
         ],
         1000.0,
         1020.0,

@@ -1,0 +1,176 @@
+"""What differs between runs, and what each of them reached. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.report import Curves, Line
+
+What = Literal["command", "env", "code", "plan", "versions"]
+MOST_FILES = 1000
+_OF_THE_PLAN = frozenset(  # variables that tfdeploy sets: they differ with hosts and ports
+    (
+        *("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTHONUNBUFFERED", "TF_GRPC_REUSE_PORT"),
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("no_grpc_proxy", "no_proxy", "NO_PROXY"),
+    )
+)
+
+
+class Difference(TypedDict):
+    """`values`: one for each run, in their order; None: that run has none, or it is not known."""
+
+    what: What
+    key: str
+    values: list[str | None]
+
+
+class Final(TypedDict):
+    run: str
+    metric: str
+    value: float
+    step: int | None
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """`files`: path -> (kind, sum) of its code; None: not known here. `versions`: host -> program -> version."""
+
+    plan: Plan
+    started: float
+    tasks: Mapping[str, Sequence[TaskSample]] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, str]] | None = None
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def speaker(self) -> str | None:
+        """The task whose metrics stand for the run: a deciding one that printed some, else the one that printed most."""
+        printed = {task: sum(bool(row.printed) for row in rows) for task, rows in self.tasks.items()}
+        deciding = [task for task in self.plan.deciding if printed.get(task)]
+        return (
+            deciding[0] if deciding else max((task for task in printed if printed[task]), key=printed.__getitem__, default=None)
+        )
+
+
+def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
+    found: list[Difference] = []
+    for what, told in (
+        ("command", [_command(run.plan) for run in runs]),
+        ("env", [_env(run.plan) for run in runs]),
+        ("code", _code(runs)),
+        ("plan", [_plan(run.plan) for run in runs]),
+        ("versions", [_versions(run) for run in runs]),
+    ):
+        for key in dict.fromkeys(key for each in told for key in each):
+            values = [each.get(key) for each in told]
+            if len(set(values)) > 1:
+                found.append({"what": what, "key": key, "values": values})  # type: ignore[typeddict-item]
+    return found
+
+
+def finals(runs: Sequence[ComparedRun]) -> list[Final]:
+    """The last value of each metric that the run's speaker printed, and the step it had reached by then."""
+    found: list[Final] = []
+    for run in runs:
+        last: dict[str, tuple[float, int | None]] = {}
+        step: int | None = None
+        for row in run.tasks.get(run.speaker or "", ()):
+            step = int(row.printed["step"]) if "step" in row.printed else step
+            last.update({name: (value, step) for name, value in row.printed.items()})
+        for metric, (value, at) in last.items():
+            if metric in ("step", "loss") or metric not in NOT_OWN:
+                found.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
+    return found
+
+
+def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
+    """Each metric of all runs in one chart, over the time since each began."""
+    names = dict.fromkeys(name for run in runs for row in run.tasks.get(run.speaker or "", ()) for name in row.printed)
+    shown = [name for name in names if name in ("step", "loss") or name not in NOT_OWN]
+    return [Curves(name, "", tuple(line for run in runs if (line := _line(run, name)) is not None)) for name in shown]
+
+
+def _line(run: ComparedRun, name: str) -> Line | None:
+    pieces: dict[int, list[tuple[float, float]]] = {}
+    for row in run.tasks.get(run.speaker or "", ()):
+        if name in row.printed:
+            pieces.setdefault(row.attempt, []).append((row.time - run.started, row.printed[name]))
+    return Line(run.plan.run, tuple(tuple(piece) for piece in pieces.values())) if pieces else None
+
+
+def _command(plan: Plan) -> dict[str, str]:
+    """Flags by their names, `--lr=0.1` as `--lr 0.1`; the words that are none as one."""
+    found: dict[str, str] = {}
+    words: list[str] = []
+    rest = list(plan.command)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--") or word == "--":
+            words.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        if not equals and rest and not rest[0].startswith("-"):
+            value = rest.pop(0)
+        found[name] = f"{found[name]} {value}" if name in found else value
+    return {"command": shlex.join(words), **found}
+
+
+def _env(plan: Plan) -> dict[str, str]:
+    """Of the job: the variables that all tasks have with one value, or how many have which."""
+    values: dict[str, Counter[str]] = {}
+    for task in plan.tasks:
+        for name, value in task.env.items():
+            if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_"):
+                values.setdefault(name, Counter())[value] += 1
+    return {name: _counted(counts) for name, counts in values.items()}
+
+
+def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
+    if any(run.files is None for run in runs):
+        return [{"release": run.plan.release} for run in runs]
+    found: list[dict[str, str]] = []
+    for run in runs:
+        assert run.files is not None
+        found.append({path: f"{kind} {total[:12]}" for path, (kind, total) in run.files.items()})
+    changed = sorted(path for path in {path for each in found for path in each} if len({each.get(path) for each in found}) > 1)
+    kept = set(changed[:MOST_FILES])
+    return [{path: said for path, said in each.items() if path in kept} for each in found]
+
+
+def _plan(plan: Plan) -> dict[str, str]:
+    roles = Counter(task.role for task in plan.tasks)
+    gpus = Counter(f"{task.role}: {len(task.gpus)}" for task in plan.tasks if task.gpus)
+    return {
+        "job": plan.job,
+        "mode": plan.mode,
+        "tasks": ", ".join(f"{count} {role}" for role, count in roles.items()),
+        "hosts": ", ".join(dict.fromkeys(task.host for task in plan.tasks)),
+        "GPUs of a task": _counted(gpus) if gpus else "",
+        "keep": ", ".join(plan.keep),
+        "data": ", ".join(plan.data),
+        "began from": plan.resume or "zero",
+        "restart": plan.restart,
+        "protect": plan.protect.used,
+    }
+
+
+def _versions(run: ComparedRun) -> dict[str, str]:
+    found: dict[str, Counter[str]] = {}
+    for said in run.versions.values():
+        for program, version in said.items():
+            found.setdefault(program, Counter())[version] += 1
+    return {program: _counted(counts) for program, counts in found.items()}
+
+
+def _counted(counts: Counter[str]) -> str:
+    """The one value, or `3 x this, 1 x that`."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count} x {value}" for value, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

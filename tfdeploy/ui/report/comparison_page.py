@@ -1,0 +1,54 @@
+"""Several runs as one HTML page: what differs, what each reached, and their curves in one chart for each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfdeploy.model.compare import ComparedRun, Difference, Final, curves
+from tfdeploy.ui.amounts import figure
+from tfdeploy.ui.report.charts import chart
+from tfdeploy.ui.report.page import document, section, table, text_of
+
+
+def comparison_page(runs: Sequence[ComparedRun], differs: Sequence[Difference], final: Sequence[Final]) -> str:
+    names = [run.plan.run for run in runs]
+    body = [
+        f"<header><h1>{text_of(', '.join(names), 2000)}</h1></header>",
+        section("Differs", _differences(names, differs)),
+        section("Final values", _finals(names, final)),
+        section("Curves", _curves(runs)),
+    ]
+    return document(f"{len(names)} runs compared", "".join(body))
+
+
+def _differences(names: Sequence[str], differs: Sequence[Difference]) -> str:
+    if not differs:
+        return "<p>command, env, code, plan and versions are the same</p>"
+    rows = (
+        f"<tr><td>{text_of(row['what'])}</td><td>{text_of(row['key'])}</td>"
+        + "".join(f'<td class="m">{"-" if value is None else text_of(value)}</td>' for value in row["values"])
+        + "</tr>"
+        for row in differs
+    )
+    return table(["in", "", *names], rows)
+
+
+def _finals(names: Sequence[str], final: Sequence[Final]) -> str:
+    values = {(row["run"], row["metric"]): row for row in final}
+    metrics = dict.fromkeys(row["metric"] for row in final)
+    rows = (
+        f"<tr><td>{text_of(metric)}</td>"
+        + "".join(
+            f'<td class="n">{figure(found["value"]) if (found := values.get((run, metric))) else "-"}</td>' for run in names
+        )
+        + "</tr>"
+        for metric in metrics
+    )
+    return table(["metric", *names], rows, numbers=names) if metrics else ""
+
+
+def _curves(runs: Sequence[ComparedRun]) -> str:
+    found = curves(runs)
+    ends = [piece[-1][0] for each in found for line in each.lines for piece in line.pieces]
+    charts = (f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, max(ends))}</div>' for each in found)
+    return f'<div class="charts">{"".join(charts)}</div>' if ends else ""
