@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class LogLine(NamedTuple):
-    """`line` is raw bytes without its end; time is UTC seconds on the host."""
+    """`line` is raw bytes without its end; time is UTC seconds of the run's clock."""
 
     time: float
     task: str
