@@ -93,7 +93,7 @@ def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -
     for words, what in (
         (("nothing-like-it",), "nothing-like-it"),
         (("--task", "worker:7"), "no task"),
-        (("--host", "n7"), "no task"),
+        (("--host", "n7"), "matches no host"),
         (("--grep", "("), "not a regular expression"),
         (("-n", "-3"), "-3"),
     ):

@@ -87,6 +87,18 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def moment(text: str) -> float:
+    """UTC seconds from 1h30m (ago), a time of RFC 3339, or a date."""
+    import time
+
+    from tfdeploy.model.moments import moment_of
+
+    try:
+        return moment_of(text, time.time())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def size(text: str) -> int:
     """Bytes from 500, 20GB, 1.5GiB."""
     from tfdeploy.model.units import BYTES

@@ -14,6 +14,7 @@ from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.tasklogs.line_filter import filtered
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -43,7 +44,7 @@ def stored_lines(
 
 def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError], gone: Gone) -> Iterator[list[LogLine]]:
     """One task's lines in their order, in batches of one time. A time before the last one is raised to it."""
-    batches = _pieces(log, session, lost)
+    batches = filtered(log.query, log.task, _whole_log(log, session, lost))
     if log.query.last is not None:
         batches = iter(last_lines(batches, log.query.last))
     latest = 0.0
@@ -75,28 +76,33 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
     return list(kept)
 
 
-def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
-    """The lines stored at the first request. The next piece is requested while one is read.
+def _whole_log(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
+    """`stored_pieces` and the unfinished lines.
 
     A host in `lost` is not asked for its other logs: each request would time out again.
     """
     if isinstance(lost.get(session.host.name), (HostUnreachable, BadAnswer)):
         return
     try:
-        agent = session.agent()
-        stream, end, read = log.ask(agent, follow=False), None, 0
-        while parts := list(log.take(stream)):
-            read += sum(len(blob) for _, blob in parts)
-            if read > log.plan.logs_max_bytes + SLACK_BYTES:
-                raise BadAnswer(f"the log of {log.task} is longer than a log can be", where=session.host.name)
-            end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
-            more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
-            if more:
-                stream = log.ask(agent, follow=False)
-            for part in parts:
-                yield from log.lines(part)
-            if not more:
-                break
+        yield from stored_pieces(log, session)
     except TfdeployError as error:
         lost[session.host.name] = error
     yield from log.rest()
+
+
+def stored_pieces(log: TaskLog, session: Session) -> Iterator[list[LogLine]]:
+    """The lines stored at the first request, all of them. The next piece is requested while one is read. Raises TfdeployError."""
+    agent = session.agent()
+    stream, end, read = log.ask(agent, follow=False), None, 0
+    while parts := list(log.take(stream)):
+        read += sum(len(blob) for _, blob in parts)
+        if read > log.plan.logs_max_bytes + SLACK_BYTES:
+            raise BadAnswer(f"the log of {log.task} is longer than a log can be", where=session.host.name)
+        end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
+        more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
+        if more:
+            stream = log.ask(agent, follow=False)
+        for part in parts:
+            yield from log.lines(part)
+        if not more:
+            break
