@@ -93,7 +93,7 @@ class LinePrinter:
             rest, waiting = iter(lines), 0
             while batch := list(islice(rest, 1 if follow else _FEW_LINES)):
                 if self._highlight:
-                    batch = [self._painted(line) for line in batch]
+                    batch = [self._painted(line) for line in self._without_pieces(batch)]
                 self._pending.extend(batch)
                 waiting += sum(map(len, map(_BYTES, batch)))
                 if len(self._pending) >= _BATCH_LINES or waiting >= _BATCH_BYTES:
@@ -134,7 +134,7 @@ class LinePrinter:
         if self._folds is None and not self._holding and len(joined) < LINE_CHARS and HEAD not in joined:
             return self._rows(batch, bodies, plain=is_plain(joined))
         now = monotonic() if self._follow else None
-        batch = self._blocks.arrange(self._without_pieces(batch), now)
+        batch = self._blocks.arrange(batch if self._highlight else self._without_pieces(batch), now)
         if self._folds is not None:
             batch = self._folds.arrange(batch, now)
         return self._plain_text(batch)
