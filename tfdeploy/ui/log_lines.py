@@ -131,7 +131,8 @@ class LinePrinter:
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
         joined = b"".join(bodies)
-        if self._folds is None and not self._holding and len(joined) < LINE_CHARS and HEAD not in joined:
+        calls = b"(" in joined and HEAD in joined  # one byte is looked for ten times as quickly
+        if not calls and self._folds is None and not self._holding and len(joined) < LINE_CHARS:
             return self._rows(batch, bodies, plain=is_plain(joined))
         now = monotonic() if self._follow else None
         batch = self._blocks.arrange(batch if self._highlight else self._without_pieces(batch), now)
