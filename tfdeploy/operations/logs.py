@@ -72,10 +72,16 @@ def followed_lines(
         yield from _last_stored(fleet, plan, query, filters, begun)
     lines = _LineQueue()
     stop = threading.Event()
-    follower = Follower(fleet, plan, query, lines.put, stop=stop, begun=begun)
+    until = query.until
+
+    def put(line: LogLine) -> None:
+        if until is None or line.time <= until:  # lines after it are no sign that others before it may still come
+            lines.put(line)
+
+    follower = Follower(fleet, plan, query, put, stop=stop, begun=begun)
 
     def wait() -> None:
-        _join(follower, lines, query.until)
+        _join(follower, lines, until)
         lines.put(None)
 
     follower.start()
