@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from tfdeploy.lab import Lab
 
@@ -223,6 +224,23 @@ def test_following_ends_with_the_run_and_misses_nothing(talked: Tfdeploy, tfdepl
         numbers = [int(row["line"].split()[-1]) for row in found if row["task"] == task]
         assert sorted(numbers) == list(range(1, 41)), task
     assert operator.state("follow-1") == "succeeded"
+
+
+def test_lines_that_a_host_no_longer_has_come_from_what_was_fetched(
+    talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
+    operator = tfdeploy(talked.lab)
+    write_job(operator, "kept", "talk.py")
+    operator.run("launch", "--wait", "--name", "kept-1", exit_code=0)
+    before = rows(operator, "kept-1")
+    operator.run("fetch", "kept-1", "--logs", exit_code=0)
+    on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/kept/runs/kept-1")
+    done = operator.run("logs", "kept-1", "--json", exit_code=0)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == before and len(before) == 9
+    assert done.stderr.startswith("n2: the lines are those in fetched/kept-1/logs") and done.stderr.count("\n") == 1
+    assert lines(operator, "kept-1", "--stderr", "--attempt", "1", "--task", "worker:0") == ["worker:0 says 3"]
+    (operator.cwd / "fetched").rename(operator.cwd / "elsewhere")
+    assert "[n2] no lines from here: " in operator.run("logs", "kept-1", exit_code=1).stderr
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, AnyStr, Literal
 
 from tfdeploy.cli.flags import OfRun, finish_parser
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.loglines import LogLine
     from tfdeploy.model.plan import Plan
+    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
     from tfdeploy.operations.tasklogs.task_log import LogQuery
     from tfdeploy.transport.protocols import Fleet
     from tfdeploy.ui.log_lines import LinePrinter
@@ -117,7 +119,9 @@ def run(flags: Flags) -> int:
         query, follow = _of_attempt(flags, fleet, plan, query, lost)
         context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         gone: dict[str, int] = {}
-        complete = _printer(flags, plan, query).write_all(_lines(fleet, plan, query, follow, lost, gone), follow=follow)
+        lines, fetched = _lines(fleet, plan, query, follow, lost, gone)
+        complete = _printer(flags, plan, query).write_all(lines, follow=follow)
+        _show_fetched(flags, fetched)
         context.show_errors(flags, lost, "no lines from here: ")
         _show_gone(gone if complete else {})
         return worst([plan_code, *(error.exit_code for error in lost.values())]) if complete else 0
@@ -128,11 +132,16 @@ RAW = "What programs print may hold codes that a terminal obeys: they can change
 
 def _lines(
     fleet: Fleet, plan: Plan, query: LogQuery, follow: bool, lost: dict[str, TfdeployError], gone: dict[str, int]
-) -> Iterator[LogLine]:
+) -> tuple[Iterator[LogLine], FetchedLogs]:
+    """The lines, and the logs that `tfdeploy fetch` brought here, which hosts without an answer are read from."""
     from tfdeploy.operations.logs import followed_lines
+    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
     from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 
-    return (followed_lines if follow else stored_lines)(fleet, plan, query, lost, gone)
+    fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
+    if follow:
+        return followed_lines(fleet, plan, query, lost, gone), fetched
+    return stored_lines(fleet, plan, query, lost, gone, fetched), fetched
 
 
 def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
@@ -149,6 +158,17 @@ def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
         highlight=[_pattern(text, "--highlight", flags.ignore_case) for text in flags.highlight or ()],
         fold=flags.fold,
     )
+
+
+def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
+    from tfdeploy.model.folding import fold_names
+    from tfdeploy.ui.sanitise import clean
+
+    if fetched.used and not flags.quiet:
+        why = clean(next(iter(fetched.used.values())).what)
+        print(
+            f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the last fetch: {why}", file=sys.stderr
+        )
 
 
 def _show_gone(gone: Mapping[str, int]) -> None:
@@ -237,6 +257,7 @@ def _of_attempt(flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: d
         what = "has had an attempt before its newest" if flags.previous else f"has had {flags.attempt} attempts"
         raise UsageError(f"no task {what}: {task} is in its {_nth(newest[task])}", where=where, next="--attempt 1")
     follow = follow and any(attempt == newest[task] for task, attempt in had.items())
+    had |= {task: flags.attempt for task in query.tasks if flags.attempt and task not in newest}  # their hosts gave no answer
     return replace(query, tasks=tuple(had), attempts=had), follow
 
 

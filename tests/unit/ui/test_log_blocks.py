@@ -21,7 +21,7 @@ AGAIN = ["", HEAD, '  File "train.py", line 5', "    ^^^^", "KeyError: 1"]
 
 
 def line(text: str, task: str = "worker:0", time: float = 0.0, stream: str = "err", attempt: int = 1) -> LogLine:
-    return LogLine(time, task, "n1", attempt, stream, text.encode())
+    return LogLine(time=time, task=task, host="n1", attempt=attempt, stream=stream, line=text.encode())
 
 
 def texts(lines: list[LogLine]) -> list[str]:

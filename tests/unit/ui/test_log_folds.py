@@ -11,7 +11,7 @@ from tfdeploy.ui.log_folds import MOST_LINES, WINDOW_S, Folds
 
 
 def line(text: str, worker: int = 0, time: float = 0.0) -> LogLine:
-    return LogLine(time, f"worker:{worker}", f"n{worker + 1}", 1, "out", text.encode())
+    return LogLine(time=time, task=f"worker:{worker}", host=f"n{worker + 1}", attempt=1, stream="out", line=text.encode())
 
 
 def rows(lines: list[LogLine]) -> list[tuple[str, str, str]]:

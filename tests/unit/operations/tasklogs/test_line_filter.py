@@ -24,7 +24,7 @@ def line(text: bytes, **fields: Any) -> LogLine:
 
 
 def kept(batches: list[list[LogLine]], **query: Any) -> list[bytes]:
-    return [each.line for batch in filtered(LogQuery(("w:0",), **query), "w:0", iter(batches)) for each in batch]
+    return [each.line for batch in filtered(LogQuery(tasks=("w:0",), **query), "w:0", iter(batches)) for each in batch]
 
 
 def any_of(*texts: bytes) -> tuple[re.Pattern[bytes], ...]:
@@ -33,7 +33,7 @@ def any_of(*texts: bytes) -> tuple[re.Pattern[bytes], ...]:
 
 def test_what_is_not_asked_for_costs_nothing() -> None:
     batches = iter([[line(b"a")]])
-    assert filtered(LogQuery(("w:0",), last=3, context=2, gaps=True), "w:0", batches) is batches
+    assert filtered(LogQuery(tasks=("w:0",), last=3, context=2, gaps=True), "w:0", batches) is batches
 
 
 def test_by_time_attempt_and_stream() -> None:
@@ -64,7 +64,7 @@ TEXTS = some.lists(some.sampled_from([b"hit", b"a", b"b"]), max_size=60)
 def test_lines_around_matches_are_those_within_reach(texts: list[bytes], count: int, size: int) -> None:
     lines = [line(text, offset=number) for number, text in enumerate(texts)]
     batches = [lines[at : at + size] for at in range(0, len(lines), size)]
-    query = LogQuery(("w:0",), grep=any_of(b"hit"), context=count, gaps=True)
+    query = LogQuery(tasks=("w:0",), grep=any_of(b"hit"), context=count, gaps=True)
     shown = [each for batch in filtered(query, "w:0", iter(batches)) for each in batch]
     hits = [number for number, text in enumerate(texts) if text == b"hit"]
     near = [number for number in range(len(texts)) if any(abs(number - hit) <= count for hit in hits)]
@@ -84,7 +84,7 @@ from tfdeploy.operations.tasklogs.line_filter import filtered
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 batch = [LogLine(1.0, "w:0", "n1", 1, "out", b"a" * 60 + b"!")]
 print("looking", flush=True)
-list(filtered(LogQuery(("w:0",), grep=(re.compile(rb"(a+)+$"),)), "w:0", iter([batch])))
+list(filtered(LogQuery(tasks=("w:0",), grep=(re.compile(rb"(a+)+$"),)), "w:0", iter([batch])))
 """
 
 
