@@ -79,6 +79,8 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
                 break
     if kept:
         kept[0] = kept[0][max(0, held - count) :]
+        if kept[0] and not kept[0][0].stream:
+            del kept[0][0]  # between a group that is left out and the first one
     return list(kept)
 
 
