@@ -86,13 +86,5 @@ def test_flags_have_the_names_that_other_tools_gave_them() -> None:
 
 
 def test_which_attempt_it_is_in_words() -> None:
-    assert [logs._nth(number) for number in (1, 2, 3, 4, 11, 12, 21, 112)] == [
-        "1st",
-        "2nd",
-        "3rd",
-        "4th",
-        "11th",
-        "12th",
-        "21st",
-        "112th",
-    ]
+    words = {1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 21: "21st", 112: "112th"}
+    assert {number: logs._nth(number) for number in words} == words

@@ -47,7 +47,8 @@ def test_lines_of_the_same_task_on_the_other_stream_come_after_it() -> None:
 def test_a_logger_s_prefix_may_stand_before_each_line() -> None:
     blocks = TracebackBlocks()
     text = [f"[0] {each}" for each in DEATH[:4]]
-    assert texts(blocks.arrange([*map(line, text[:2]), line("x", "ps:0"), *map(line, text[2:])], None)) == ["x"]
+    lines = [line(each, time=number / 100) for number, each in enumerate(text)]
+    assert texts(blocks.arrange([*lines[:2], line("x", "ps:0"), *lines[2:]], None)) == ["x"]
     assert texts(blocks.rest()) == text
 
 

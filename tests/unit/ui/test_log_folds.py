@@ -43,7 +43,8 @@ def test_what_one_task_says_twice_is_two_lines() -> None:
 def test_memory_is_bounded() -> None:
     folds = Folds(2)
     assert len(folds.arrange([line(str(number)) for number in range(2 * MOST_LINES)], 1.0)) == MOST_LINES
-    assert len(folds.arrange([line("x" * (1 << 20), time=number) for number in range(20)], 1.0)) > 15
+    folds = Folds(2)
+    assert len(folds.arrange([line(str(number) * (1 << 20)) for number in range(10)], 1.0)) > 5
 
 
 SPOKEN = some.lists(some.tuples(some.integers(0, 3), some.sampled_from("abc"), some.floats(0, 1)), max_size=40)

@@ -26,8 +26,9 @@ def read(folder: Path) -> list[LogLine]:
 
 def test_lines_have_the_times_of_their_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [(0, [(0, 1.0, 0, 1), (6, 2.0, 1, 1)], b"out 1\nerr 1\n"), (12, [(0, 3.0, 0, 2)], b"out 2\nnot end")]
+    again = packed(0, [(0, 1.0, 0, 1)], 6)  # its log was removed here, and a fetch of it again was cut off
     times = b"".join(packed(offset, records, len(blob)) for offset, records, blob in pieces)
-    (tmp_path / times_name("worker:0", "n1")).write_bytes(times + times + b"half")  # its log was removed here and fetched again
+    (tmp_path / times_name("worker:0", "n1")).write_bytes(times + again + b"half")
     (tmp_path / "worker-0@n1.log").write_bytes(b"".join(blob for *_, blob in pieces))
     (tmp_path / "worker-0@n1.from-1000.log").write_bytes(b"after a gap\n")
     (tmp_path / "worker-0@n12.log").write_bytes(b"of another host\n")
@@ -40,7 +41,14 @@ def test_lines_have_the_times_of_their_pieces(tmp_path: Path, monkeypatch: pytes
 
 def test_damaged_times_are_no_bug(tmp_path: Path) -> None:
     (tmp_path / "worker-0@n1.log").write_bytes(b"a\nb\n" * 100)
-    for times in (os.urandom(4000), b"\xff" * 4000, b"x", packed(0, [(0, 1.0, 0, 1)], 9)[:7] + packed(0, [(2, 5.0, 0, 1)], 9)):
+    odd = RECORD.pack(0, float("nan"), 0, 1), RECORD.pack(2, 1e300, 0, 1), RECORD.pack(2, 1.0, 7, 1)
+    for times in (
+        *odd,
+        os.urandom(4000),
+        b"\xff" * 4000,
+        b"x",
+        packed(0, [(0, 1.0, 0, 1)], 9)[:7] + packed(0, [(2, 5.0, 0, 1)], 9),
+    ):
         (tmp_path / times_name("worker:0", "n1")).write_bytes(times)
         found = read(tmp_path)
         assert [line.line for line in found] == [b"a", b"b"] * 100
