@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -135,6 +136,17 @@ def test_the_attempt_before_the_newest(talked: Tfdeploy, tfdeploy: Callable[[Lab
     done = operator.run("logs", "again-1", "--task", "worker:0", "--previous", exit_code=2)
     assert "worker:0 is in its 1st" in done.stderr
     assert "has had 3 attempts" in operator.run("logs", "again-1", "--attempt", "3", exit_code=2).stderr
+
+
+def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c(talked: Tfdeploy) -> None:
+    endless = "((.|.|.)*)*!"
+    for words in (("--grep", endless), ("-f", "--grep", endless), ("-f", "--highlight", endless, "--color", "always")):
+        looking = talked.start("logs", *words)
+        with pytest.raises(subprocess.TimeoutExpired):
+            looking.wait(2)
+        os.killpg(looking.pid, signal.SIGINT)
+        looking.communicate(timeout=10)
+        assert looking.returncode == 130, words
 
 
 def test_raw_bytes_go_to_a_terminal_only_when_that_is_agreed(talked: Tfdeploy) -> None:
