@@ -234,7 +234,7 @@ WORDS = {
     **{verb: ((verb, "n1"), f"`tfdeploy {verb}` is not built yet", "tfdeploy --help") for verb in NOT_BUILT},
     "no such mode": (("launch", "--mode", "asnyc"), "asnyc", ""),
     "bad number": (("exec", "--parallel", "0", "--", "true"), "not 1 or more", ""),
-    "bad duration": (("logs", "--since", "soon"), "not a duration", ""),
+    "bad duration": (("logs", "--since", "soon"), "neither a duration nor a time", ""),
     "no command": (("exec",), "no command", "tfdeploy exec -- "),
     "bad expression": (("logs", "--output", "xml"), "xml", ""),
 }

@@ -106,9 +106,12 @@ def test_expressions_streams_and_aliases(talked: Tfdeploy) -> None:
 def test_until_is_a_time_too(talked: Tfdeploy) -> None:
     found = rows(talked, "--task", "worker:0")
     times = [str(row["time"]) for row in found]
-    later = datetime.fromisoformat(times[3].replace("Z", "+00:00")).astimezone(timezone(timedelta(hours=5)))
-    assert rows(talked, "--task", "worker:0", "--until", times[3].replace("Z", "999Z"), "--since", times[1]) == found[1:4]
-    assert rows(talked, "--task", "worker:0", "--until", (later + timedelta(milliseconds=1)).isoformat(), "-f") == found[:4]
+    shown = timedelta(milliseconds=1)  # times are shown rounded
+    first, last = (datetime.fromisoformat(times[at].replace("Z", "+00:00")) for at in (1, 3))
+    until = (last + shown).astimezone(timezone(timedelta(hours=5))).isoformat()
+    since = (first - shown).isoformat().replace("+00:00", "Z")
+    assert rows(talked, "--task", "worker:0", "--until", until, "--since", since) == found[1:4]
+    assert rows(talked, "--task", "worker:0", "--until", until, "-f") == found[:4]
     ahead = talked.run("logs", "--since", "2999-01-01", exit_code=0)
     assert ahead.stdout == "" and "still to come" in ahead.stderr
 
