@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 
 import pytest
 
@@ -74,6 +76,18 @@ def test_a_clock_that_jumps_ends_nothing_early_and_nothing_late(operator: Tfdepl
     tasks = [task_status(operator, "jumps-1", "jumps", host, task) for host, task in (("n2", "worker:0"), ("n3", "worker:1"))]
     assert all(task["outcome"] == "succeeded" and 0 < task["lived_s"] < time.monotonic() - began for task in tasks), tasks
     assert_nothing_left(operator, "jumps-1", "jumps")
+
+
+def test_lines_of_a_host_whose_clock_is_ahead_have_the_time_of_the_others(operator: Tfdeploy) -> None:
+    write_job(operator, "merged", "talk.py", "--lines=5")
+    with jumping_clocks(operator) as jump:
+        jump(30, "n2")
+        operator.run("launch", "--wait", "--name", "merged-1", exit_code=0)
+        said = operator.run("logs", "merged-1", "--json", exit_code=0).stdout
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert rows == sorted(rows, key=lambda row: str(row["time"])) and len(rows) == 15
+    times = [datetime.fromisoformat(row["time"].replace("Z", "+00:00")).timestamp() for row in rows]
+    assert max(times) - min(times) < 10, rows
 
 
 @pytest.mark.fault("43 a clock three seconds ahead names no wrong cause")

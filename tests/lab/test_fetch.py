@@ -76,7 +76,7 @@ def test_all_of_a_run_comes_back_and_then_nothing_more(operator: Tfdeploy, ended
 
 def test_only_what_is_asked_for_comes_to_where_it_shall(operator: Tfdeploy, ended: str) -> None:
     operator.run("fetch", ended, "--logs", "--to", "logs here", "--limit", "n2", exit_code=0)
-    assert files(operator.cwd / "logs here") == {"logs/worker-0@n2.log"}
+    assert files(operator.cwd / "logs here") == {"logs/worker-0@n2.log", "logs/worker-0@n2.times"}
     assert operator.run("fetch", ended, "--keep", "--to", "k", exit_code=0).stdout.strip() == "k"
     assert files(operator.cwd / "k") == {"keep/ckpt/checkpoint", "keep/ckpt/model.ckpt-7.index"}
 
@@ -185,7 +185,7 @@ def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tf
     write_job(operator, "fetch-rotated", "flood.py", "--lines=4000", logs={"max": "100KiB"})
     run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
     operator.run("fetch", run, "--logs", "--to", "r", exit_code=0)
-    log = next((operator.cwd / "r/logs").glob("worker-1@n3*"))
+    log = next((operator.cwd / "r/logs").glob("worker-1@n3*.log"))
     offset = int(log.name.partition(".from-")[2].removesuffix(".log"))
     assert offset > 100 << 10
     content = log.read_bytes()

@@ -106,7 +106,7 @@ INVENTORIES: dict[str, tuple[str | bytes, str, str]] = {
     "4 300 characters": (f"hosts: {{{LONG}: {{}}}}", "a name of letters", "bad.yaml:1"),
     "5 a role without hosts": ("hosts: {n1: {}}\nroles: {worker: []}", "names no host", "bad.yaml:2:roles.worker"),
     "5 an unknown role": ("hosts: {n1: {}}\nroles: {wroker: [n1]}", "unknown role 'wroker'", "bad.yaml:2:roles.wroker"),
-    "6 a million hosts": ("hosts: {'n[1-1000000]': {}}", "1,000,000 hosts; at most 10,000", "bad.yaml:1"),
+    "6 a million hosts": ("hosts: {'n[1-1000000]': {}}", "1,000,000 names; at most 10,000", "bad.yaml:1"),
     "7 an unknown placeholder": ("hosts: {n1: {workdir: '/x/{nmae}'}}", "unknown placeholder {nmae}", "bad.yaml:1"),
     "7 an open brace": ("hosts: {n1: {workdir: '/x/{name'}}", "unclosed brace", "bad.yaml:1"),
 }
@@ -234,7 +234,7 @@ WORDS = {
     **{verb: ((verb, "n1"), f"`tfdeploy {verb}` is not built yet", "tfdeploy --help") for verb in NOT_BUILT},
     "no such mode": (("launch", "--mode", "asnyc"), "asnyc", ""),
     "bad number": (("exec", "--parallel", "0", "--", "true"), "not 1 or more", ""),
-    "bad duration": (("logs", "--since", "soon"), "not a duration", ""),
+    "bad duration": (("logs", "--since", "soon"), "neither a duration nor a time", ""),
     "no command": (("exec",), "no command", "tfdeploy exec -- "),
     "bad expression": (("logs", "--output", "xml"), "xml", ""),
 }

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from tfdeploy.lab import Lab
 
@@ -64,6 +69,107 @@ def test_only_what_is_asked_for(talked: Tfdeploy) -> None:
     assert [row["line"] for row in rows(talked, RUN[:3], "--task", "ps", "-n", "1")] == [f"ps:0 says {LINES}"]
 
 
+def lines(operator: Tfdeploy, *words: str) -> list[object]:
+    return [row["line"] for row in rows(operator, *words)]
+
+
+def test_names_are_ranges_and_globs(talked: Tfdeploy) -> None:
+    for words, tasks in (
+        (("--task", "worker:[0-1]"), {"worker:0", "worker:1"}),
+        (("--task", "worker:[1-9,0]", "--host", "n[3-4]"), {"worker:1"}),
+        (("--task", "p*,worker:[1]"), {"ps:0", "worker:1"}),
+        (("--host", "n?", "--exclude", "n[2-3]"), {"ps:0"}),
+        (("--limit", "*[1-2]"), {"ps:0", "worker:0"}),
+    ):
+        assert {row["task"] for row in rows(talked, "-n1", *words)} == tasks, words
+
+
+def test_expressions_streams_and_aliases(talked: Tfdeploy) -> None:
+    one = ("--task", "worker:0")
+    say = "worker:0 says {}".format
+    assert lines(talked, *one, "--grep", "1$", "--grep", "5$") == [say(1), say(5)]
+    assert lines(talked, *one, "--grep", "SAYS", "--ignore-case", "--exclude-grep", "[2-6]") == [say(1)]
+    assert lines(talked, *one, "--stderr") == [say(3), say(6)]
+    assert lines(talked, *one, "--stderr", "--tail", "1") == [say(6)]
+    assert lines(talked, *one, "--grep", "[12]$", "-n", "1") == [say(2)]
+    assert lines(talked, *one, "-f", "--grep", "[12]$", "-n", "1") == [say(2)]
+    assert sorted(map(str, lines(talked, *one, "--grep", "4$", "-C", "1"))) == [say(3), say(4), say(5)]
+    assert lines(talked, "--tail", "all", "--attempt", "1", *one) == lines(talked, *one)
+    text = talked.run("logs", "-t", "-o", "text", "--no-color", "--highlight", "says", "--tail", "1", *one, exit_code=0).stdout
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z worker:0@n2 \| worker:0 says 6\n", text), text
+    shown = talked.run("logs", "--highlight", "says", "--color", "always", "-n1", *one, exit_code=0).stdout
+    assert "\x1b[1;31msays\x1b[0m 6" in shown
+    text = talked.run("logs", *one, "--grep", "1$|6$", "-C", "1", "--exclude-grep", "[3]", exit_code=0).stdout
+    assert [row.split(" | ")[1].removeprefix("worker:0 says ") for row in text.splitlines()] == ["1", "2", "--", "5", "6"]
+
+
+def test_until_is_a_time_too(talked: Tfdeploy) -> None:
+    found = rows(talked, "--task", "worker:0")
+    times = [str(row["time"]) for row in found]
+    shown = timedelta(milliseconds=1)  # times are shown rounded
+    first, last = (datetime.fromisoformat(times[at].replace("Z", "+00:00")) for at in (1, 3))
+    until = (last + shown).astimezone(timezone(timedelta(hours=5))).isoformat()
+    since = (first - shown).isoformat().replace("+00:00", "Z")
+    assert rows(talked, "--task", "worker:0", "--until", until, "--since", since) == found[1:4]
+    assert rows(talked, "--task", "worker:0", "--until", until, "-f") == found[:4]
+    ahead = talked.run("logs", "--since", "2999-01-01", exit_code=0)
+    assert ahead.stdout == "" and "still to come" in ahead.stderr
+
+
+def test_until_ends_what_is_followed(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    operator = tfdeploy(talked.lab)
+    write_job(operator, "endless", "talk.py", "--lines=10000", "--pause=0.1")
+    operator.run("launch", "--detach", "--name", "endless-1", exit_code=0)
+    until = datetime.now(timezone.utc) + timedelta(seconds=3)
+    found = rows(operator, "-f", "endless-1", "--until", until.isoformat())
+    took = (datetime.now(timezone.utc) - until).total_seconds()
+    operator.run("stop", "endless-1", "--now", exit_code=0)
+    last = max(datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")) for row in found)
+    assert timedelta(0) <= until - last < timedelta(seconds=1.5) and took < 20, (until, last, took)
+
+
+def test_the_attempt_before_the_newest(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    operator = tfdeploy(talked.lab)
+    write_job(operator, "again", "crash.py", "--only=worker:1", "--after=1", restart={"max": 1, "backoff": ["10ms", "10ms"]})
+    operator.run("launch", "--detach", "--name", "again-1", exit_code=0)
+    operator.wait_until("failed", "again-1")
+    for words, attempt in ((("-p",), 1), (("--attempt", "2"), 2), (("--previous", "-f"), 1)):
+        found = rows(operator, "again-1", "--task", "worker:1", *words)
+        assert {row["attempt"] for row in found} == {attempt} and found[0]["line"] == "worker:1 started", words
+    done = operator.run("logs", "again-1", "--task", "worker:0", "--previous", exit_code=2)
+    assert "worker:0 is in its 1st" in done.stderr
+    assert "has had 3 attempts" in operator.run("logs", "again-1", "--attempt", "3", exit_code=2).stderr
+
+
+def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c(talked: Tfdeploy) -> None:
+    endless = "((.|.|.)*)*!"
+    for words in (("--grep", endless), ("-f", "--grep", endless), ("-f", "--highlight", endless, "--color", "always")):
+        looking = talked.start("logs", *words)
+        with pytest.raises(subprocess.TimeoutExpired):
+            looking.wait(2)
+        os.killpg(looking.pid, signal.SIGINT)
+        looking.communicate(timeout=10)
+        assert looking.returncode == 130, words
+
+
+def test_raw_bytes_go_to_a_terminal_only_when_that_is_agreed(talked: Tfdeploy) -> None:
+    for words, code in (((), 3), (("-y",), 0)):
+        ours, theirs = pty.openpty()
+        argv = talked.argv("logs", "-oraw", "--task", "ps", *words)
+        done = subprocess.run(
+            argv, env=talked.env, cwd=talked.cwd, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, check=False
+        )
+        os.close(theirs)
+        assert done.returncode == code, done.stderr
+        shown = b""
+        with suppress(OSError):  # all is read
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+        assert (b"ps:0 says 1" in shown) == (code == 0)
+        assert code == 0 or b"next: -y" in done.stderr
+
+
 AT = """import sys, time
 now = float(sys.argv.pop(1))
 time.time = lambda: now
@@ -93,9 +199,17 @@ def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -
     for words, what in (
         (("nothing-like-it",), "nothing-like-it"),
         (("--task", "worker:7"), "no task"),
-        (("--host", "n7"), "no task"),
+        (("--host", "n7"), "matches no host"),
         (("--grep", "("), "not a regular expression"),
         (("-n", "-3"), "-3"),
+        (("--task", "worker:[2-1]"), "runs backwards"),
+        (("--task", "wrker"), "did you mean worker?"),
+        (("--exclude-grep", "["), "not a regular expression"),
+        (("-C", "3"), "--grep"),
+        (("--since", "1h", "--until", "2h"), "--since is later"),
+        (("--since", "yesterday"), "neither a duration nor a time"),
+        (("--attempt", "1", "-p"), "each name an attempt"),
+        (("--fold", "-o", "raw"), "--fold is for text"),
     ):
         done = talked.run("logs", *words, exit_code=2)
         assert what in done.stderr and "next: " in done.stderr and done.stdout == "", done.stderr
@@ -125,6 +239,23 @@ def test_following_ends_with_the_run_and_misses_nothing(talked: Tfdeploy, tfdepl
         numbers = [int(row["line"].split()[-1]) for row in found if row["task"] == task]
         assert sorted(numbers) == list(range(1, 41)), task
     assert operator.state("follow-1") == "succeeded"
+
+
+def test_lines_that_a_host_no_longer_has_come_from_what_was_fetched(
+    talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
+    operator = tfdeploy(talked.lab)
+    write_job(operator, "kept", "talk.py")
+    operator.run("launch", "--wait", "--name", "kept-1", exit_code=0)
+    before = rows(operator, "kept-1")
+    operator.run("fetch", "kept-1", "--logs", exit_code=0)
+    on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/kept/runs/kept-1")
+    done = operator.run("logs", "kept-1", "--json", exit_code=0)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == before and len(before) == 9
+    assert done.stderr.startswith("n2: the lines are those in fetched/kept-1/logs") and done.stderr.count("\n") == 1
+    assert lines(operator, "kept-1", "--stderr", "--attempt", "1", "--task", "worker:0") == ["worker:0 says 3"]
+    (operator.cwd / "fetched").rename(operator.cwd / "elsewhere")
+    assert "[n2] no lines from here: " in operator.run("logs", "kept-1", exit_code=1).stderr
 
 
 @pytest.mark.long

@@ -6,19 +6,30 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, AnyStr, Literal
 
 from tfdeploy.cli.flags import OfRun, finish_parser
-from tfdeploy.cli.options import duration
-from tfdeploy.errors import UsageError
+from tfdeploy.cli.options import moment, positive
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.model.name_patterns import matched
 from tfdeploy.model.patterns import compiled
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.loglines import LogLine
     from tfdeploy.model.plan import Plan
+    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
     from tfdeploy.operations.tasklogs.task_log import LogQuery
+    from tfdeploy.transport.protocols import Fleet
+    from tfdeploy.ui.log_lines import LinePrinter
+
+MOST_CONTEXT = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,96 +37,243 @@ class Flags(OfRun):
     follow: bool = False
     lines: int | None = None
     since: float | None = None
+    until: float | None = None
     task: Sequence[str] | None = None
     host: Sequence[str] | None = None
-    grep: str | None = None
+    grep: Sequence[str] | None = None
+    exclude_grep: Sequence[str] | None = None
+    ignore_case: bool = False
+    context: int = 0
+    highlight: Sequence[str] | None = None
+    attempt: int | None = None
+    previous: bool = False
+    stderr: bool = False
     timestamps: bool = False
+    fold: bool = False
     output: Literal["text", "json", "raw"] = "text"
+
+    @property
+    def format(self) -> Literal["text", "json", "raw"]:
+        return "json" if self.json else self.output
 
 
 def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("logs", help="merged logs of a run", description="The merged logs of a run: task@host | line.")
-    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until all tasks have ended")
-    parser.add_argument("-n", "--lines", type=_count, metavar="N", help="only the last N lines of each task")
-    parser.add_argument("--since", type=duration, metavar="5m", help="only lines of the last so long")
-    parser.add_argument(
-        "--task", action="append", metavar="TASK", help="only this task or role: worker:0, worker (again for more)"
+    parser = subparsers.add_parser(
+        "logs",
+        help="merged logs of a run",
+        description="The merged logs of a run: task@host | line. A Python traceback comes as one block.",
     )
-    parser.add_argument("--host", action="append", metavar="HOST", help="only tasks on this host (again for more)")
-    parser.add_argument("--grep", metavar="RE", help="only lines that this regular expression finds")
-    parser.add_argument("--timestamps", action="store_true", help="with the time (UTC) at which the host saw each line")
-    parser.add_argument("--output", choices=("text", "json", "raw"), default="text", help="--json is the same as --output json")
+    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
+    _add_which(parser)
+    _add_how(parser)
     finish_parser(parser, Flags, run)
+
+
+def _add_which(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("which lines")
+    group.add_argument("-f", "--follow", action="store_true", help="go on until all tasks have ended, or until --until")
+    tail = "only the last N of the wanted lines of each task; all: every line"
+    group.add_argument("-n", "--lines", "--tail", type=_count, metavar="N", help=tail)
+    what = (
+        "not older than that: 1h30m ago, a time as 2026-11-22T10:00:00Z (local without Z or offset), a date (its local midnight)"
+    )
+    group.add_argument("--since", type=moment, metavar="WHEN", help=what)
+    group.add_argument("--until", type=moment, metavar="WHEN", help="not newer than that, written as for --since")
+    names = "of these tasks or roles: worker:0, worker, worker:[0-2,5], w*; several with commas, or again"
+    group.add_argument("--task", action="append", metavar="TASKS", help=names)
+    group.add_argument("--host", action="append", metavar="HOSTS", help="of tasks on these hosts: n2, gpu[03-10], n*")
+    group.add_argument("--grep", action="append", metavar="RE", help="that this regular expression finds; again: or this one")
+    group.add_argument("--exclude-grep", action="append", metavar="RE", help="that this one does not find; again: nor this one")
+    group.add_argument("--ignore-case", action="store_true", help="of letters in these expressions and in --highlight")
+    what = "with N lines of the same task before and after each that --grep finds; -- stands between groups"
+    group.add_argument("-C", "--context", type=_context, default=0, metavar="N", help=what)
+    group.add_argument("--attempt", type=positive, metavar="N", help="of each task's Nth start")
+    group.add_argument("-p", "--previous", action="store_true", help="of the attempt before each task's newest")
+    group.add_argument("--stderr", action="store_true", help="of standard error")
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how they are shown")
+    group.add_argument(
+        "-t", "--timestamps", action="store_true", help="with the time (UTC) of each line; hosts' clocks are corrected"
+    )
+    group.add_argument("--highlight", action="append", metavar="RE", help="colour what this finds, where there is colour; again")
+    what = "show equal lines that several tasks write within half a second once: worker:[0-7]@n[1-8] | line (default: every line)"
+    group.add_argument("--fold", action="store_true", help=what)
+    what = "raw: the bytes of the programs, which a terminal may obey: there it is asked first. --json is the same as -o json"
+    group.add_argument("-o", "--output", choices=("text", "json", "raw"), default="text", help=what)
 
 
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.errors import worst
-    from tfdeploy.operations.logs import followed_lines
-    from tfdeploy.operations.tasklogs.stored_lines import stored_lines
-    from tfdeploy.ui.amounts import in_bytes
-    from tfdeploy.ui.log_lines import LinePrinter
-    from tfdeploy.ui.terminal import terminal_of
 
+    patterns = _patterns(flags)
+    _refuse_senseless(flags)
+    if flags.format == "raw" and sys.stdout.isatty() and not context.consent_of(flags)(RAW):
+        raise Refused("raw bytes of programs do not go to a terminal unasked", where="--output raw", next="-y, or a file or pipe")
     with context.open_fleet(flags) as fleet:
         plan, only, plan_code = context.chosen_run(flags, fleet)
-        query = _query(flags, plan, only)
-        context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         lost: dict[str, TfdeployError] = {}
+        query = replace(patterns, tasks=_wanted_tasks(flags, plan, only))
+        query, follow = _of_attempt(flags, fleet, plan, query, lost)
+        context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         gone: dict[str, int] = {}
-        writer = LinePrinter(
-            1,
-            "json" if flags.json else flags.output,
-            run=plan.run,
-            labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
-            timestamps=flags.timestamps,
-            color=terminal_of(sys.stdout, flags.color).color,
-        )
-        lines = (followed_lines if flags.follow else stored_lines)(fleet, plan, query, lost, gone)
-        complete = writer.write_all(lines, follow=flags.follow)
+        lines, fetched = _lines(fleet, plan, query, follow, lost, gone)
+        complete = _printer(flags, plan, query).write_all(lines, follow=follow)
+        _show_fetched(flags, fetched)
         context.show_errors(flags, lost, "no lines from here: ")
-        for label, count in gone.items() if complete else ():
-            print(
-                f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)",
-                file=sys.stderr,
-            )
+        _show_gone(gone if complete else {})
         return worst([plan_code, *(error.exit_code for error in lost.values())]) if complete else 0
 
 
-def _query(flags: Flags, plan: Plan, only: Collection[str] | None) -> LogQuery:
+RAW = "What programs print may hold codes that a terminal obeys: they can change its title, its keys, what you see"
+
+
+def _lines(
+    fleet: Fleet, plan: Plan, query: LogQuery, follow: bool, lost: dict[str, TfdeployError], gone: dict[str, int]
+) -> tuple[Iterator[LogLine], FetchedLogs]:
+    """The lines, and the logs that `tfdeploy fetch` brought here, which hosts without an answer are read from."""
+    from tfdeploy.operations.logs import followed_lines
+    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+    from tfdeploy.operations.tasklogs.stored_lines import stored_lines
+
+    fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
+    if follow:
+        return followed_lines(fleet, plan, query, lost, gone), fetched
+    return stored_lines(fleet, plan, query, lost, gone, fetched), fetched
+
+
+def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
+    from tfdeploy.ui.log_lines import LinePrinter
+    from tfdeploy.ui.terminal import terminal_of
+
+    return LinePrinter(
+        1,
+        flags.format,
+        run=plan.run,
+        labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
+        timestamps=flags.timestamps,
+        color=terminal_of(sys.stdout, flags.color).color,
+        highlight=[_pattern(text, "--highlight", flags.ignore_case) for text in flags.highlight or ()],
+        fold=flags.fold,
+    )
+
+
+def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
+    from tfdeploy.model.folding import fold_names
+    from tfdeploy.ui.sanitise import clean
+
+    if fetched.used and not flags.quiet:
+        why = clean(next(iter(fetched.used.values())).what)
+        print(
+            f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the last fetch: {why}", file=sys.stderr
+        )
+
+
+def _show_gone(gone: Mapping[str, int]) -> None:
+    from tfdeploy.ui.amounts import in_bytes
+
+    for label, count in gone.items():
+        print(
+            f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)", file=sys.stderr
+        )
+
+
+def _refuse_senseless(flags: Flags) -> None:
+    """Raises UsageError on flags that exclude each other. A moment that is still to come is only said."""
+    if flags.context and not flags.grep:
+        raise UsageError("-C shows lines around those that --grep finds", where=f"-C {flags.context}", next="--grep RE")
+    if flags.previous and flags.attempt is not None:
+        raise UsageError("--previous and --attempt each name an attempt", where="tfdeploy logs", next="give one of them")
+    if flags.fold and flags.format != "text":
+        raise UsageError(f"--fold is for text, not for {flags.format}", where="tfdeploy logs", next="leave --fold out")
+    if flags.since is not None and flags.until is not None and flags.since > flags.until:
+        raise UsageError("--since is later than --until", where="tfdeploy logs", next="--since WHEN --until A-LATER-ONE")
+    if flags.since is not None and flags.since > time.time() and not flags.quiet:
+        print("--since is still to come: no line is so new", file=sys.stderr)
+
+
+def _patterns(flags: Flags) -> LogQuery:
+    """The query without its tasks."""
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
-    hosts = set(flags.host or (task.host for task in plan.tasks))
-    if only is not None:
-        hosts &= set(only)
-    wanted = [task for task in plan.tasks if task.host in hosts and _is_wanted(task.task, task.role, flags.task)]
-    if not wanted:
-        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=_offer(plan, flags))
+    return LogQuery(
+        (),
+        since=flags.since,
+        until=flags.until,
+        last=flags.lines,
+        grep=tuple(_pattern(os.fsencode(text), "--grep", flags.ignore_case) for text in flags.grep or ()),
+        exclude=tuple(_pattern(os.fsencode(text), "--exclude-grep", flags.ignore_case) for text in flags.exclude_grep or ()),
+        context=flags.context,
+        gaps=flags.format == "text",
+        stream="err" if flags.stderr else None,
+    )
+
+
+def _pattern(text: AnyStr, flag: str, ignore_case: bool) -> re.Pattern[AnyStr]:
+    import re
+
     try:
-        grep = compiled(os.fsencode(flags.grep)) if flags.grep else None
+        return compiled(text, re.IGNORECASE if ignore_case else 0)
     except ValueError as error:
-        raise UsageError(f"not a regular expression: {error}", where="--grep", next="see Python's re") from error
-    since = time.time() - flags.since if flags.since is not None else None
-    return LogQuery(tuple(task.task for task in wanted), since=since, last=flags.lines, grep=grep)
+        raise UsageError(f"not a regular expression: {error}", where=flag, next="see Python's re") from error
 
 
-def _offer(plan: Plan, flags: Flags) -> str:
-    """The nearest task, role or host that there is, and what there is."""
-    import difflib
+def _wanted_tasks(flags: Flags, plan: Plan, only: Collection[str] | None) -> tuple[str, ...]:
+    tasks = {task.task: task for task in plan.tasks}
+    of = f" of {plan.run}"
+    if flags.task is not None:
+        roles: dict[str, list[str]] = {}
+        for task in plan.tasks:
+            roles.setdefault(task.role, []).append(task.task)
+        named = matched(",".join(flags.task), list(tasks), roles, flag="--task", kind="task", of=of)
+        tasks = {name: task for name, task in tasks.items() if name in named}
+    if flags.host is not None:
+        hosts = [host.host for host in plan.hosts]
+        meant = matched(",".join(flags.host), hosts, {}, flag="--host", kind="host", of=of)
+        tasks = {name: task for name, task in tasks.items() if task.host in meant}
+    wanted = tuple(name for name, task in tasks.items() if only is None or task.host in only)
+    if not wanted:
+        known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
+        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}")
+    return wanted
 
-    names = {name: None for task in plan.tasks for name in (task.role, task.task, task.host)}
-    asked = [name for words in flags.task or () for name in words.split(",")] + list(flags.host or ())
-    near = [match for name in asked if name not in names for match in difflib.get_close_matches(name, names, n=1)]
-    known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
-    return (f"did you mean {near[0]}? " if near else "") + f"there are {known}"
+
+def _of_attempt(flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]) -> tuple[LogQuery, bool]:
+    """The query bound to the attempt that is wanted, and whether there is something to follow. Raises UsageError where no task
+    has had that attempt."""
+    from tfdeploy.operations.tasklogs.attempts import newest_attempts
+
+    follow = flags.follow and (flags.until is None or flags.until > time.time())
+    if flags.attempt is None and not flags.previous:
+        return query, follow
+    newest = newest_attempts(fleet, plan, query.tasks, lost)
+    wanted = {task: flags.attempt or last - 1 for task, last in newest.items()}
+    had = {task: attempt for task, attempt in wanted.items() if 0 < attempt <= newest[task]}
+    if newest and not had:
+        task = max(newest, key=newest.__getitem__)
+        where = "--previous" if flags.previous else f"--attempt {flags.attempt}"
+        what = "has had an attempt before its newest" if flags.previous else f"has had {flags.attempt} attempts"
+        raise UsageError(f"no task {what}: {task} is in its {_nth(newest[task])}", where=where, next="--attempt 1")
+    follow = follow and any(attempt == newest[task] for task, attempt in had.items())
+    had |= {task: flags.attempt for task in query.tasks if flags.attempt and task not in newest}  # their hosts gave no answer
+    return replace(query, tasks=tuple(had), attempts=had), follow
 
 
-def _is_wanted(task: str, role: str, names: Sequence[str] | None) -> bool:
-    return not names or any(task == name or role == name for words in names for name in words.split(","))
+def _nth(number: int) -> str:
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def _count(text: str) -> int:
-    if not text.isdigit():
+def _count(text: str) -> int | None:
+    if text in ("all", "-1"):
+        return None
+    if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)
+
+
+def _context(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > MOST_CONTEXT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, at most {MOST_CONTEXT}")
     return int(text)

@@ -159,7 +159,11 @@ def _wants_json(words: list[str]) -> bool:
 
     from tfdeploy.cli.options import env_true
 
-    return "--json" in words or "--output=json" in words or ("--output", "json") in pairwise(words) or env_true("json")
+    return (
+        any(word in words for word in ("--json", "--output=json", "-ojson"))
+        or any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
+        or env_true("json")
+    )
 
 
 def _silence_stdout() -> None:

@@ -61,7 +61,7 @@ def env_true(flag: str) -> bool:
 
 def _env_color() -> str:
     """TFDEPLOY_COLOR, checked here because argparse does not check defaults."""
-    color = env_default("color") or "auto"
+    color = env_default("color") or ("never" if env_true("no-color") else "auto")
     if color not in COLORS:
         raise UsageError(f"there is no {color!r}", where="TFDEPLOY_COLOR", next=f"one of: {', '.join(COLORS)}")
     return color
@@ -78,17 +78,25 @@ def positive(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Seconds from 20, 20s, 5m, 1h, 2d."""
-    from tfdeploy.model.units import SECONDS
+    """Seconds from 20, 20s, 5m, 1h30m, 2d."""
+    from tfdeploy.model.units import seconds_of
 
-    number, unit = (text[:-1], SECONDS[text[-1]]) if text[-1:] in SECONDS else (text, 1.0)
     try:
-        value = float(number) * unit
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 20s, 5m, 1h")
-    return value
+        return seconds_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def moment(text: str) -> float:
+    """UTC seconds from 1h30m (ago), a time of RFC 3339, or a date."""
+    import time
+
+    from tfdeploy.model.moments import moment_of
+
+    try:
+        return moment_of(text, time.time())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def size(text: str) -> int:
@@ -133,7 +141,10 @@ def common(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-i", "--inventory", metavar="FILE", default=env_default("inventory"), help="which inventory")
     group.add_argument("-j", "--job", metavar="FILE", default=env_default("job"), help="which job file (default tfdeploy.yaml)")
     group.add_argument(
-        "--limit", metavar="PATTERN", default=env_default("limit"), help="only these hosts: n1,gpu[03-10],worker,n*"
+        "--limit",
+        metavar="PATTERN",
+        default=env_default("limit"),
+        help="only these hosts: n1,gpu[03-10],worker,n*; brackets are ranges",
     )
     group.add_argument("--exclude", metavar="PATTERN", default=env_default("exclude"), help="not these hosts")
     group.add_argument(
@@ -143,6 +154,9 @@ def common(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-v", "--verbose", action="store_true", default=env_true("verbose"), help="say more")
     group.add_argument("-q", "--quiet", action="store_true", default=env_true("quiet"), help="say only what went wrong")
     group.add_argument("--color", choices=COLORS, default=_env_color(), help="colours (and NO_COLOR)")
+    group.add_argument(
+        "--no-color", dest="color", action="store_const", const="never", default=argparse.SUPPRESS, help="as --color never"
+    )
     group.add_argument("-y", "--yes", action="store_true", default=env_true("yes"), help="answer yes to every question")
 
 

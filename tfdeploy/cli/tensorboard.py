@@ -7,9 +7,12 @@ import json
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, finish_parser
+
+if TYPE_CHECKING:
+    from tfdeploy.model.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ def add(subparsers: Any) -> None:
         description="Starts TensorBoard on the host of the run's deciding task and prints where it is seen here. Ctrl-C ends it.",
     )
     parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
-    parser.add_argument("--host", metavar="HOST", help="another host of the run")
+    parser.add_argument("--host", metavar="HOST", help="another host of the run, as a name or a pattern that fits one")
     parser.add_argument("--port", type=_port, metavar="N", help="the port here (default: 6006, or any that is free)")
     parser.add_argument("--open", action="store_true", help="open it in the browser")
     finish_parser(parser, Flags, run)
@@ -39,11 +42,12 @@ def run(flags: Flags) -> int:
 
     with context.open_fleet(flags) as fleet:
         plan, only, _ = context.chosen_run(flags, fleet)
-        _refuse_outside(only, flags.host or deciding_host(plan))
+        host = _one_host(plan, flags.host) if flags.host else deciding_host(plan)
+        _refuse_outside(only, host)
         if not flags.quiet:
             print(f"starting TensorBoard for {plan.run} ...", file=sys.stderr)
         try:
-            with tensorboard(fleet, plan, host=flags.host, port=flags.port) as board:
+            with tensorboard(fleet, plan, host=host, port=flags.port) as board:
                 print(
                     json.dumps({"run": plan.run, "host": board.host, "url": board.url}) if flags.json else board.url, flush=True
                 )
@@ -55,6 +59,19 @@ def run(flags: Flags) -> int:
         except KeyboardInterrupt:
             return 0
     return 0
+
+
+def _one_host(plan: Plan, pattern: str) -> str:
+    from tfdeploy.errors import UsageError
+    from tfdeploy.model.folding import fold_names
+    from tfdeploy.model.name_patterns import matched
+
+    names = [host.host for host in plan.hosts]
+    found = matched(pattern, names, {}, flag="--host", kind="host", of=f" of {plan.run}")
+    if len(found) > 1:
+        named = fold_names(name for name in names if name in found)
+        raise UsageError(f"TensorBoard runs on one host, not on {named}", where=f"--host {pattern}", next="name one of them")
+    return found.pop()
 
 
 def _refuse_outside(only: Collection[str] | None, host: str | None) -> None:

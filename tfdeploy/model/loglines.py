@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+def more_bytes(count: int) -> str:
+    """What stands at the end of a line that is cut."""
+    return f"... ({count:,} more bytes)"
+
+
 class LogLine(NamedTuple):
-    """`line` is raw bytes without its end; time is UTC seconds on the host."""
+    """`line` is raw bytes without its end; time is UTC seconds of the run's clock."""
 
     time: float
     task: str

@@ -15,11 +15,6 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 
 
-def is_range(text: str) -> bool:
-    """Whether brackets hold numbers, as opposed to a shell pattern like n[ab]."""
-    return any(all(_SPAN.match(span) for span in inner.split(",")) for inner in _BRACKETS.findall(text))
-
-
 def unfold(text: str, cap: int = MAX_NAMES) -> tuple[str, ...]:
     """All names of the text, in order. Raises UsageError: malformed, backwards, more than `cap` names."""
     pieces = _BRACKETS.split(text)
@@ -30,7 +25,7 @@ def unfold(text: str, cap: int = MAX_NAMES) -> tuple[str, ...]:
     for choices in spans:
         count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))  # Python writes no number of 5,000 digits
     if count > cap:
-        raise UsageError(f"{text!r:.200} names {count:,} hosts; at most {cap:,} are read", next="write a smaller range")
+        raise UsageError(f"{text!r:.200} stands for {count:,} names; at most {cap:,} are read", next="write a smaller range")
     numbers = [[f"{n:0{width}}" for low, high, width in choices for n in range(low, high + 1)] for choices in spans]
     literals = pieces[::2]
     return tuple(

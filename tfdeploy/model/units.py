@@ -12,9 +12,20 @@ BYTES = (
     | {p + "iB": 1024**n for n, p in enumerate("KMGT", 1)}
 )
 
+_DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|[smhd]|\Z)", re.ASCII)
+_DURATION = re.compile(r"\d{1,12}(?:\.\d{1,9})?|(?:\d{1,12}(?:\.\d{1,9})?(?:ms|[smhd])){1,9}", re.ASCII)
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
+
+
+def seconds_of(text: str) -> float:
+    """Seconds from 20, 20s, 5m, 1h30m, 2d. Raises ValueError."""
+    parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
+    value = sum(float(number) * SECONDS[unit or "s"] for number, unit in parts)
+    if not parts or value >= 1e9:
+        raise ValueError(f"{text!r} is not a duration like 20s, 5m, 1h30m")
+    return value
 
 
 def rate_of(text: str) -> int:

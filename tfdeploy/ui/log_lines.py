@@ -1,6 +1,6 @@
 """Stored lines of tasks to text, JSON or raw bytes, in big batches: `tfdeploy logs`.
 
-In text every line is sanitised; one check passes a whole batch that is printable ASCII, as nearly all are.
+In text every line is sanitised; one check passes a whole batch that is printable ASCII and needs nothing else, as nearly all do.
 When the reader closes the pipe, printing ends without an error.
 """
 
@@ -8,30 +8,45 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
-from typing import Literal
+from time import monotonic
+from typing import Literal, NamedTuple
 
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import LogLine, more_bytes
 from tfdeploy.model.words import iso_z
-from tfdeploy.ui.sanitise import clean, is_plain
+from tfdeploy.ui.log_blocks import HEAD, TracebackBlocks
+from tfdeploy.ui.log_folds import Folds
+from tfdeploy.ui.sanitise import clean, clean_line, is_plain
 from tfdeploy.ui.terminal import task_color
 
 Output = Literal["text", "json", "raw"]
-LINE_CHARS = 1 << 20
+LINE_CHARS = 1 << 20  # longer lines come in pieces of this size: see operations/tasklogs/split_lines.py
+_MOST_PREFIXES = 4096
 _BATCH_LINES = 1000
 _BATCH_BYTES = 4 << 20  # lines may be a megabyte each
 _FEW_LINES = 16  # between two checks of how many bytes are pending
 _FLUSH_S = 0.03
 _BYTES = attrgetter("line")
+_PAINT, _UNPAINT = "\x1b[1;31m", "\x1b[0m"
+
+
+class _Painted(LogLine):
+    """Its `line` is sanitised already, and has colours."""
+
+    __slots__ = ()
 
 
 class LinePrinter:
-    """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned prefixes."""
+    """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned prefixes.
+
+    Of text: `highlight` colours what these find, where there is colour; `fold`: equal lines of several tasks become one.
+    """
 
     def __init__(
         self,
@@ -43,7 +58,10 @@ class LinePrinter:
         timestamps: bool = False,
         color: bool = False,
         encoding: str = "utf-8",
+        highlight: Sequence[re.Pattern[str]] = (),
+        fold: bool = False,
     ) -> None:
+        labels = tuple(labels)
         self._fd = fd
         formats: dict[Output, Callable[[list[LogLine]], bytes]] = {"text": self._text, "json": self._json, "raw": _raw}
         self._format = formats[output]
@@ -51,6 +69,12 @@ class LinePrinter:
         self._timestamps, self._color, self._encoding = timestamps, color, encoding
         self._width = max((len(label) for label in labels), default=0)
         self._prefixes: dict[tuple[str, str], bytes] = {}
+        self._highlight = tuple(highlight) if color and output == "text" else ()
+        self._blocks = TracebackBlocks()
+        self._folds = Folds(len(labels)) if fold else None
+        self._cuts: dict[tuple[str, str, str], _Cut] = {}
+        self._is_text = output == "text"
+        self._follow = False
         self._stamp = (-1.0, "")
         self._pending: deque[LogLine] = deque()
         self._writing = threading.Lock()
@@ -60,6 +84,7 @@ class LinePrinter:
     def write_all(self, lines: Iterable[LogLine], *, follow: bool = False) -> bool:
         """False when the reader closed the pipe before the end. `follow`: each line is written within 30 ms, however
         slowly lines come. Raises OSError."""
+        self._follow = follow
         stop = threading.Event()
         flusher = threading.Thread(target=self._flush_every, args=(stop,), daemon=True, name="log flush") if follow else None
         if flusher:
@@ -67,6 +92,8 @@ class LinePrinter:
         try:
             rest, waiting = iter(lines), 0
             while batch := list(islice(rest, 1 if follow else _FEW_LINES)):
+                if self._highlight:
+                    batch = [self._painted(line) for line in self._without_pieces(batch)]
                 self._pending.extend(batch)
                 waiting += sum(map(len, map(_BYTES, batch)))
                 if len(self._pending) >= _BATCH_LINES or waiting >= _BATCH_BYTES:
@@ -78,7 +105,7 @@ class LinePrinter:
             stop.set()
             if flusher:
                 flusher.join()
-            self._flush()
+            self._flush(end=True)
         if self._failed is not None:
             raise self._failed
         return not self._gone
@@ -87,12 +114,15 @@ class LinePrinter:
         while not stop.wait(_FLUSH_S) and not self._gone:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, *, end: bool = False) -> None:
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]
-            if batch and not self._gone:
+            formatted = self._format(batch) if batch or self._holding else b""
+            if end and self._is_text:
+                formatted += self._plain_text(self._rest())
+            if formatted and not self._gone:
                 try:
-                    _write_all(self._fd, self._format(batch))
+                    _write_all(self._fd, formatted)
                 except BrokenPipeError:
                     self._gone = True
                 except OSError as error:  # a full disk; raised where the lines are handed in
@@ -100,8 +130,71 @@ class LinePrinter:
 
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
-        if not is_plain(b"".join(bodies)):
-            bodies = [body if is_plain(body) else clean(body, LINE_CHARS).encode(self._encoding, "replace") for body in bodies]
+        joined = b"".join(bodies)
+        calls = b"(" in joined and HEAD in joined  # one byte is looked for ten times as quickly
+        if not calls and self._folds is None and not self._holding and len(joined) < LINE_CHARS:
+            return self._rows(batch, bodies, plain=is_plain(joined))
+        now = monotonic() if self._follow else None
+        batch = self._blocks.arrange(batch if self._highlight else self._without_pieces(batch), now)
+        if self._folds is not None:
+            batch = self._folds.arrange(batch, now)
+        return self._plain_text(batch)
+
+    @property
+    def _holding(self) -> bool:
+        return self._blocks.holding or bool(self._cuts) or (self._folds is not None and self._folds.holding)
+
+    def _rest(self) -> list[LogLine]:
+        """What is held back, once nothing more can come."""
+        batch = self._blocks.rest()
+        if self._folds is not None:
+            batch = [*self._folds.arrange(batch, None), *self._folds.rest()]
+        return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
+
+    def _without_pieces(self, batch: list[LogLine]) -> list[LogLine]:
+        """Of a line that came in pieces the first one, and how much more there was."""
+        shown = []
+        for line in batch:
+            key = (line.task, line.host, line.stream)
+            cut = self._cuts.pop(key, None)
+            if cut is not None and (line.attempt, line.offset) == (cut.last.attempt, cut.last.offset + LINE_CHARS):
+                cut = _Cut(line, cut.more + len(line.line))
+            else:
+                if cut is not None and cut.more:
+                    shown.append(cut.mark())
+                cut = _Cut(line, 0)
+                shown.append(line)
+            if not line.ended and len(line.line) >= LINE_CHARS:
+                self._cuts[key] = cut
+            elif cut.more:
+                shown.append(cut.mark())
+        return shown
+
+    def _painted(self, line: LogLine) -> LogLine:
+        """In the main thread: an expression that takes for ever holds up all threads, and Ctrl-C ends it only here."""
+        text = clean_line(line.line, LINE_CHARS)
+        spans = sorted(match.span() for pattern in self._highlight for match in pattern.finditer(text) if match[0])
+        if not spans or not line.stream:
+            return line
+        parts, at = [], 0
+        for begin, end in spans:
+            begin = max(begin, at)
+            if end > begin:
+                parts += [text[at:begin], _PAINT, text[begin:end], _UNPAINT]
+                at = end
+        return _Painted(*line._replace(line="".join([*parts, text[at:]]).encode(self._encoding, "replace")))
+
+    def _plain_text(self, batch: list[LogLine]) -> bytes:
+        return self._rows(batch, [line.line for line in batch], plain=False) if batch else b""
+
+    def _shown(self, line: LogLine) -> bytes:
+        if type(line) is _Painted or (is_plain(line.line) and len(line.line) <= LINE_CHARS):
+            return line.line
+        return clean_line(line.line, LINE_CHARS).encode(self._encoding, "replace")
+
+    def _rows(self, batch: list[LogLine], bodies: list[bytes], *, plain: bool) -> bytes:
+        if not plain:
+            bodies = [self._shown(line) for line in batch]
         parts = []
         task, host, prefix = "", "", b""
         for line, body in zip(batch, bodies, strict=True):
@@ -114,8 +207,10 @@ class LinePrinter:
 
     def _prefix(self, task: str, host: str) -> bytes:
         label = f"{clean(task, 80)}@{clean(host, 80)}"
-        if len(label) > self._width:
+        if len(label) > self._width and "[" not in label and "," not in label:  # folded ones may be of any length
             self._width = len(label)
+            self._prefixes.clear()
+        if len(self._prefixes) > _MOST_PREFIXES:
             self._prefixes.clear()
         text = label.ljust(self._width)
         if self._color:
@@ -139,6 +234,16 @@ class LinePrinter:
                 f'"attempt": {attempt}, "stream": "{stream}", "line": {quoted(line.decode("utf-8", "replace"))}}}\n'
             )
         return "".join(parts).encode("ascii")
+
+
+class _Cut(NamedTuple):
+    """A line of which only the first piece is shown: its last piece so far, and how many bytes came after the first."""
+
+    last: LogLine
+    more: int
+
+    def mark(self) -> LogLine:
+        return self.last._replace(line=more_bytes(self.more).encode())
 
 
 def _raw(batch: list[LogLine]) -> bytes:

@@ -24,7 +24,7 @@ from tfdeploy.model.events import (
     TransferFields,
 )
 from tfdeploy.ui.amounts import count, in_bytes, in_seconds
-from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow"}
@@ -76,7 +76,7 @@ class PlainView:
         label = label.ljust(self._label_width)
         if self.lines.color:
             label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
-        self._write(self.lines, f"{label} | {clean(event.data['line'])}\n")
+        self._write(self.lines, f"{label} | {clean_line(event.data['line'])}\n")
 
     def _words(self, event: Event) -> tuple[str, str]:
         """The text to print and its style; "" where it repeats the last text or is not to be shown."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from tfdeploy.model.loglines import more_bytes
 from tfdeploy.model.measures import last_state
 
 LIMIT = 4096  # characters of a line that are worth showing
@@ -51,6 +52,12 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
     text = _SEQUENCE.sub("", last_state(text)[: 8 * limit])
     text = text.expandtabs(8).translate(_TABLE)
     return text if len(text) <= limit else _cut(text, limit)
+
+
+def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
+    """`clean`, for a line of a log: one that is cut ends with how many bytes of it are not shown."""
+    text = clean(line, max(8 * len(line), limit))
+    return text if len(text) <= limit else text[:limit] + more_bytes(len(text[limit:].encode("utf-8", "replace")))
 
 
 def is_plain(line: bytes) -> bool:

@@ -89,6 +89,20 @@ def test_the_verb_sends_what_is_there_and_where_it_ended(host: Host) -> None:
     assert host.logs(tasks=["worker:0"])[0]["ended"] is True
 
 
+def test_times_are_sent_by_the_run_s_clock(host: Host) -> None:
+    """A host 3 s ahead stores a line at 5.0 by its own clock: that is 2.0 of the run's, also for `since`."""
+    part = json.loads((host.folder / "part.json").read_text())
+    (host.folder / "part.json").write_text(json.dumps({**part, "ahead_s": 3.0}))
+    writer = LogWriter(str(host.task_dir("worker:0")), 1 << 20)
+    writer.append(b"early\n", 0, 1, 1.0)
+    writer.append(b"hello\n", 0, 1, 5.0)
+    sent: list[Any] = []
+    host.logs(lambda header, blob: sent.append((header["records"], blob)), tasks=["worker:0"])
+    assert sent == [([[0, 0.0, 0, 1], [6, 2.0, 0, 1]], b"early\nhello\n")]
+    assert host.logs(tasks=["worker:0"], since=2.0)[1] == b"hello\n"
+    assert host.logs(tasks=["worker:0"], since=2.1)[1] == b""
+
+
 def test_a_follower_gets_everything_and_ends_with_the_tasks(host: Host) -> None:
     got: list[bytes] = []
     seen, answer = threading.Event(), []

@@ -19,7 +19,8 @@ CASES = [
     ("gpu[01-99]", None, "gpu01 gpu02 gpu10"),
     ("n*, gpu10", None, "n1 n2 gpu10"),
     ("gpu0?", None, "gpu01 gpu02"),
-    ("n[!1]", None, "n2"),
+    ("n[2]*", None, "n2"),
+    ("g*[01-02]", None, "gpu01 gpu02"),
     ("worker", None, "n2 gpu01 gpu02 gpu10"),
     ("ps", None, "ps"),
     (None, "worker", "n1 ps"),
@@ -48,6 +49,9 @@ def test_roles_keep_only_hosts_that_stay():
         (None, " , ", "an empty pattern", "--exclude"),
         ("n[1-1000000]", None, "at most 10,000", "smaller"),
         ("n[2-1]", None, "runs backwards", "[1-2]"),
+        ("n[!1]", None, "[!1] in 'n[!1]' is not a range", "[01-16]"),
+        ("n[13]", None, "matches no host", "the hosts are n[1-2]"),
+        ("n[]", None, "[] in 'n[]' is not a range", "[01-16]"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(limit, exclude, what, next):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -140,3 +141,82 @@ def test_speed() -> None:
     LinePrinter(null).write_all(lines)
     os.close(null)
     assert 200_000 / (time.process_time() - began) > 400_000, "lines per second of CPU"
+
+
+def pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
+    """A line of `count` pieces and `last`, as the splitter makes them."""
+    common = {"time": 1.0, "task": "worker:0", "host": "n2", "attempt": 1, "stream": "out", **fields}
+    whole = [LogLine(**common, line=b"x" * MAX_LINE_BYTES, offset=at * MAX_LINE_BYTES, ended=False) for at in range(count)]
+    return [*whole, LogLine(**common, line=last, offset=count * MAX_LINE_BYTES)]
+
+
+@pytest.mark.parametrize("highlight", [(), ("x{3}$",)])
+def test_a_line_that_is_too_long_is_shown_once_with_how_much_more_there_is(highlight: tuple[str, ...]) -> None:
+    lines = [*pieces(3, b"end"), LINES[0]._replace(offset=MAX_LINE_BYTES * 3 + 4)]
+    text = written(lines, color=bool(highlight), highlight=[re.compile(each) for each in highlight]).decode().splitlines()
+    assert len(text) == 3 and "x" * 1000 in text[0] and text[2].endswith("step 1")
+    assert text[1].endswith(" | ... (2,097,155 more bytes)")
+    assert written(lines, "raw") == b"x" * (3 * MAX_LINE_BYTES) + b"end\nstep 1\n"
+
+
+def test_a_line_of_more_than_a_piece_is_cut_with_the_count_and_one_without_an_end_is_counted_too() -> None:
+    long = LINES[0]._replace(line=b"y" * (MAX_LINE_BYTES + 12345))
+    assert written([long]).decode().endswith("yyy... (12,345 more bytes)\n")
+    assert written(pieces(3, b"")[:3]).decode().endswith(" | ... (2,097,152 more bytes)\n")
+
+
+def test_pieces_are_not_taken_for_one_line_where_lines_between_them_are_missing() -> None:
+    shown = written([*pieces(1, b"")[:1], LINES[0]._replace(offset=99 << 20)]).decode()
+    assert "more bytes" not in shown and shown.endswith("step 1\n")
+
+
+def test_what_is_highlighted_is_coloured_and_nothing_else_changes() -> None:
+    lines = [LINES[0]._replace(line=text) for text in (b"loss 3.5 \x1b[2J step 1", b"\xff\xfe caf\xc3\xa9 loss 4", b"none", b"")]
+    patterns = [re.compile("loss [0-9.]+"), re.compile("3|1$"), re.compile("x*"), re.compile("é")]
+    plain = written(lines, color=True).decode()
+    shown = written(lines, color=True, highlight=patterns).decode()
+    assert re.sub("\x1b\\[(1;31)?m", "", shown.replace("\x1b[1;31m", "").replace("\x1b[0m", "")) == plain.replace("\x1b[0m", "")
+    assert "\x1b[1;31mloss 3.5\x1b[0m  step \x1b[1;31m1\x1b[0m\n" in shown and "caf\x1b[1;31mé\x1b[0m" in shown
+    assert written(lines, highlight=patterns) == written(lines)  # without colour
+    assert written(lines, "json", highlight=patterns, color=True) == written(lines, "json")
+
+
+HEAD = b"Traceback (most recent call last):"
+
+
+def test_a_traceback_is_not_torn_apart() -> None:
+    torn = [
+        LINES[0]._replace(line=HEAD),
+        LINES[1]._replace(time=0.5),
+        LINES[0]._replace(line=b"  File"),
+        LINES[0]._replace(line=b"E: x"),
+    ]
+    assert [row.split(" | ")[0].strip() for row in written(torn).decode().splitlines()] == ["ps:0@n1", *["worker:0@n2"] * 3]
+    assert [json.loads(row)["task"] for row in written(torn, "json").splitlines()] == [each.task for each in torn]
+
+
+def test_equal_lines_are_folded_when_asked() -> None:
+    lines = [LINES[0]._replace(task=f"worker:{number}", host=f"n{number}", line=b"epoch 1") for number in range(3)]
+    labels = [f"{each.task}@{each.host}" for each in lines]
+    assert written(lines, labels=labels, fold=True) == b"worker:[0-2]@n[0-2] | epoch 1\n"
+    assert len(written(lines, labels=labels).splitlines()) == 3
+
+
+def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
+    reader, writer = os.pipe()
+    go_on = threading.Event()
+
+    def slow() -> Iterator[LogLine]:
+        yield LINES[0]._replace(line=HEAD)
+        go_on.wait(10)
+
+    printer = LinePrinter(writer, fold=True, labels=["worker:0@n2", "ps:0@n1"])
+    thread = threading.Thread(target=printer.write_all, args=(slow(),), kwargs={"follow": True})
+    began = time.monotonic()
+    thread.start()
+    assert HEAD in os.read(reader, 1000)
+    assert time.monotonic() - began < 1.2  # 1.0, and what a busy machine takes
+    go_on.set()
+    thread.join(10)
+    os.close(reader)
+    os.close(writer)

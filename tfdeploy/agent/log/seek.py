@@ -50,7 +50,7 @@ def _nth_last(block: bytes, count: int) -> int:
 
 
 def start_of_since(task_dir: str, since: float) -> int:
-    """The offset of the line in which the first byte at or after `since` (UTC seconds, this host's clock) lies."""
+    """The offset of the line in which the first byte at or after `since` (UTC seconds of this host's clock) lies."""
     segments = open_segments(task_dir)
     try:
         for segment in segments:

@@ -1,6 +1,7 @@
 """The run's own clock: which of two tasks died first is a question of milliseconds, and hosts' clocks differ by seconds.
 
-Every time in the files of a run and between minders is of this clock. Log lines carry the time of the host's clock.
+Every time in the files of a run and between minders is of this clock. Logs are stored by the host's clock
+and sent by the run's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The `logs` verb: the logs of several tasks, piece by piece, in turn, from cursors, last lines or a time on.
 
-Bytes are sent as they are on disk; the control side splits and searches them.
+Bytes are sent as they are on disk; the control side splits and searches them. Times are sent as the run's clock has them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ def logs(call: Call) -> LogEnd:
     `limit_bytes` ends the stream early once that much is sent. Raises VerbError unknown_run, bad_argument.
     """
     paths = paths_of(call)
-    here = [spec.task for spec in paths.part().tasks]
+    part = paths.part()
+    here, ahead_s = [spec.task for spec in part.tasks], part.ahead_s
     wanted = None if call.args.get("tasks") is None else call.rows("tasks")
     tasks = [task for task in here if wanted is None or task in wanted]
-    readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task)) for task in tasks}
+    readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task, ahead_s)) for task in tasks}
     ends = {} if call.flag("follow") else {task: reader.end() for task, reader in readers.items()}
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED)
     try:
-        ended = _send(call, paths, readers, watcher)
+        ended = _send(call, paths, readers, watcher, ahead_s)
         cursors = {task: reader.offset for task, reader in readers.items()}
         return {"ended": ended, "left": ended and is_abandoned(paths), "cursors": cursors, "ends": ends}
     finally:
@@ -44,7 +45,7 @@ def logs(call: Call) -> LogEnd:
             reader.close()
 
 
-def _start(call: Call, paths: RunPaths, task: str) -> int:
+def _start(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int:
     cursor = call.table("cursors").get(task)
     if cursor is not None:
         if not isinstance(cursor, int) or cursor < 0:
@@ -55,11 +56,11 @@ def _start(call: Call, paths: RunPaths, task: str) -> int:
     if call.args.get("last") is not None:
         start = start_of_last(folder, call.integer("last"))
     if since is not None:
-        start = max(start, start_of_since(folder, since))
+        start = max(start, start_of_since(folder, since + ahead_s))
     return start
 
 
-def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: inotify.Watcher) -> bool:
+def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: inotify.Watcher, ahead_s: float) -> bool:
     follow, limit = call.flag("follow"), call.number("limit_bytes")
     open_tasks = list(readers)
     changed = changes.of_run(paths, open_tasks)
@@ -72,7 +73,7 @@ def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: i
         for task in list(open_tasks):
             piece = readers[task].read(PIECE_BYTES)
             if piece is not None:
-                _send_piece(call, task, piece)
+                _send_piece(call, task, piece, ahead_s)
                 read_bytes += len(piece.blob)
             elif task in finished:
                 open_tasks.remove(task)
@@ -86,7 +87,10 @@ def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: i
     return False
 
 
-def _send_piece(call: Call, task: str, piece: Piece) -> None:
+def _send_piece(call: Call, task: str, piece: Piece, ahead_s: float) -> None:
+    if ahead_s:
+        for record in piece.records:
+            record[1] = max(0.0, record[1] - ahead_s)
     header: LogPiece = {"task": task, "offset": piece.offset, "records": piece.records}
     if piece.gone:
         header["gone"] = piece.gone

@@ -2,6 +2,7 @@
 
 Where the beginning was rotated away before it was fetched, the rest is in `worker-0@n3.from-OFFSET.log`; offsets count from
 the run's beginning, and no byte is stored twice. The bytes here are checked by the host's hash of the same bytes.
+`worker-0@n3.times` says when they were written: see tasklogs/log_times.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.copy.room import Room
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.emit import emit_transfer
+from tfdeploy.operations.tasklogs.log_times import packed, times_name
 from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # while the host hashes a whole log
@@ -117,6 +119,7 @@ def _append_new(agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, 
     """Appends what was written since the last fetch. Returns how many bytes."""
     args = {"run": plan.run, "job": plan.job, "tasks": [task], "cursors": {task: here.end}, "follow": False}
     name, end, received, weight, gaps, began = here.name, here.end, 0, 0, 0, time.monotonic()
+    times_bytes = 0
     with closing(agent.stream(LOGS, args, silence_s=SILENCE_S)) as stream:
         for item, blob in stream:
             offset = item.offset
@@ -127,6 +130,10 @@ def _append_new(agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, 
             if offset > end:  # bytes before it were rotated away
                 name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
             _append(folder, name, blob)
+            if times_bytes < plan.logs_max_bytes + SLACK_BYTES:  # a host may say far more about its bytes than it has
+                times = packed(offset, item.records, len(blob))
+                _append(folder, times_name(task, progress.host), times)
+                times_bytes += len(times)
             end, received = offset + len(blob), received + len(blob)
             weight += len(blob) + ITEM_BYTES
             if weight > plan.logs_max_bytes + SLACK_BYTES:

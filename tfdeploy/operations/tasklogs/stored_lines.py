@@ -14,6 +14,8 @@ from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.tasklogs.line_filter import filtered
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -22,9 +24,15 @@ Gone = dict[str, int]  # "task@host" -> bytes of its log that were rotated away 
 
 
 def stored_lines(
-    fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError], gone: Gone | None = None
+    fleet: Fleet,
+    plan: Plan,
+    query: LogQuery,
+    lost: dict[str, TfdeployError],
+    gone: Gone | None = None,
+    fetched: FetchedLogs | None = None,
 ) -> Iterator[LogLine]:
-    """All lines stored now, merged by time. Adds hosts without an answer to `lost`, and rotated bytes to `gone`."""
+    """All lines stored now, merged by time. Adds hosts without an answer to `lost`, and rotated bytes to `gone`. `fetched`:
+    the logs that are taken where a host gives none; such hosts are not in `lost`."""
     hosts = {host.name: host for host in hosts_of(plan)}
     needed = tuple(hosts[name] for name in dict.fromkeys(task.host for task in plan.tasks if task.task in query.tasks))
     sessions = fleet.connect(needed)
@@ -33,17 +41,16 @@ def stored_lines(
         session = sessions.get(task.host)
         if task.task not in query.tasks or session is None:
             continue
-        if isinstance(session, TfdeployError):
-            lost[task.host] = session
-            continue
-        readers.append(_whole(TaskLog(plan, task.task, task.host, query), session, lost, {} if gone is None else gone))
+        log = TaskLog(plan, task.task, task.host, query)
+        batches = _whole_log(log, session, lost, fetched)
+        readers.append(_whole(log, batches, {} if gone is None else gone))
     merged = heapq.merge(*readers, key=lambda batch: batch[0].time)
     return chain.from_iterable(merged)
 
 
-def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError], gone: Gone) -> Iterator[list[LogLine]]:
+def _whole(log: TaskLog, batches: Iterator[list[LogLine]], gone: Gone) -> Iterator[list[LogLine]]:
     """One task's lines in their order, in batches of one time. A time before the last one is raised to it."""
-    batches = _pieces(log, session, lost)
+    batches = filtered(log.query, log.task, batches)
     if log.query.last is not None:
         batches = iter(last_lines(batches, log.query.last))
     latest = 0.0
@@ -51,7 +58,7 @@ def _whole(log: TaskLog, session: Session, lost: dict[str, TfdeployError], gone:
         if batch:
             latest = max(latest, batch[0].time)
             yield batch if batch[0].time == latest else [line._replace(time=latest) for line in batch]
-    count_gone(log, session.host.name, gone)
+    count_gone(log, log.host, gone)
 
 
 def count_gone(log: TaskLog, host: str, gone: Gone) -> None:
@@ -72,31 +79,48 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
                 break
     if kept:
         kept[0] = kept[0][max(0, held - count) :]
+        if kept[0] and not kept[0][0].stream:
+            del kept[0][0]  # between a group that is left out and the first one
     return list(kept)
 
 
-def _pieces(log: TaskLog, session: Session, lost: dict[str, TfdeployError]) -> Iterator[list[LogLine]]:
-    """The lines stored at the first request. The next piece is requested while one is read.
+def _whole_log(
+    log: TaskLog, session: Session | TfdeployError, lost: dict[str, TfdeployError], fetched: FetchedLogs | None
+) -> Iterator[list[LogLine]]:
+    """`stored_pieces` and the unfinished lines; what was fetched where the host gives nothing.
 
     A host in `lost` is not asked for its other logs: each request would time out again.
     """
-    if isinstance(lost.get(session.host.name), (HostUnreachable, BadAnswer)):
-        return
+    failed = lost.get(log.host) or (fetched.used.get(log.host) if fetched is not None else None)
     try:
-        agent = session.agent()
-        stream, end, read = log.ask(agent, follow=False), None, 0
-        while parts := list(log.take(stream)):
-            read += sum(len(blob) for _, blob in parts)
-            if read > log.plan.logs_max_bytes + SLACK_BYTES:
-                raise BadAnswer(f"the log of {log.task} is longer than a log can be", where=session.host.name)
-            end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
-            more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
-            if more:
-                stream = log.ask(agent, follow=False)
-            for part in parts:
-                yield from log.lines(part)
-            if not more:
-                break
+        if isinstance(session, TfdeployError):
+            raise session
+        if isinstance(failed, (HostUnreachable, BadAnswer)):
+            raise failed
+        yield from stored_pieces(log, session)
     except TfdeployError as error:
-        lost[session.host.name] = error
+        copy = fetched.instead(log.task, log.host, error) if fetched is not None and log.cursor is None else None
+        if copy is not None:
+            lost.pop(log.host, None)
+            yield from copy
+            return
+        lost[log.host] = error
     yield from log.rest()
+
+
+def stored_pieces(log: TaskLog, session: Session) -> Iterator[list[LogLine]]:
+    """The lines stored at the first request, all of them. The next piece is requested while one is read. Raises TfdeployError."""
+    agent = session.agent()
+    stream, end, read = log.ask(agent, follow=False), None, 0
+    while parts := list(log.take(stream)):
+        read += sum(len(blob) for _, blob in parts)
+        if read > log.plan.logs_max_bytes + SLACK_BYTES:
+            raise BadAnswer(f"the log of {log.task} is longer than a log can be", where=session.host.name)
+        end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
+        more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
+        if more:
+            stream = log.ask(agent, follow=False)
+        for part in parts:
+            yield from log.lines(part)
+        if not more:
+            break

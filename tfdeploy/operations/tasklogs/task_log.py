@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from tfdeploy.errors import BadAnswer, HostUnreachable
 from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
@@ -24,13 +25,28 @@ LogStream = Stream[LogPiece, LogEnd]
 
 @dataclass(frozen=True)
 class LogQuery:
-    """What is wanted. `since`: UTC seconds; `last`: lines per task; `within_s`: the time limit for one task's log."""
+    """What is wanted. `since`, `until`: UTC seconds, both included; `last`: lines per task, of those that are wanted.
+
+    `grep`: lines that any of these finds, with `context` lines around each and, with `gaps`, a line between two groups.
+    `exclude`: not what any of these finds. `attempts`: task -> the one wanted. `within_s`: the time limit for one task's log.
+    """
 
     tasks: tuple[str, ...]
     since: float | None = None
     last: int | None = None
-    grep: re.Pattern[bytes] | None = None
+    grep: tuple[re.Pattern[bytes], ...] = ()
     within_s: float | None = None
+    until: float | None = None
+    exclude: tuple[re.Pattern[bytes], ...] = ()
+    context: int = 0
+    gaps: bool = False
+    attempts: Mapping[str, int] | None = None
+    stream: Literal["out", "err"] | None = None
+
+    @property
+    def drops(self) -> bool:
+        """Whether lines behind the first wanted one may be dropped. Then no host can count the last ones."""
+        return bool(self.grep or self.exclude or self.stream) or self.until is not None or self.attempts is not None
 
 
 class TaskLog:
@@ -55,7 +71,7 @@ class TaskLog:
             self._give_up = time.monotonic() + self.query.within_s
         if self.cursor is not None:
             args["cursors"] = {self.task: self.cursor}
-        elif self.query.last is not None:
+        elif self.query.last is not None and not self.query.drops:
             args["last"] = self.query.last
         elif self.query.since is not None:
             args["since"] = self.query.since
@@ -84,9 +100,9 @@ class TaskLog:
             raise HostUnreachable(f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host)
 
     def lines(self, part: Part) -> Iterator[list[LogLine]]:
-        """The wanted lines, in batches of one time."""
+        """All lines, in batches of one time: see line_filter.py for which are wanted."""
         item, blob = part
-        return map(self._wanted, self.splitter.batches(item.offset, item.records, blob))
+        return self.splitter.batches(item.offset, item.records, blob)
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """The lines of the next piece of a log that may still grow. Sets `ended` once it is complete and read."""
@@ -105,10 +121,4 @@ class TaskLog:
     def rest(self) -> Iterator[list[LogLine]]:
         """The unfinished lines."""
         for line in self.splitter.rest():
-            yield self._wanted([line])
-
-    def _wanted(self, batch: list[LogLine]) -> list[LogLine]:
-        since, grep = self.query.since, self.query.grep
-        if since is not None and batch[0].time < since:
-            return []
-        return batch if grep is None else [line for line in batch if grep.search(line.line)]
+            yield [line]

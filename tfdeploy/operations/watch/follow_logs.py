@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
+from types import MappingProxyType
 
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
@@ -21,12 +22,21 @@ RECONNECT_S = 0.5  # a try without an answer takes 10 s already
 
 
 class Follower:
-    """Passes live lines of many tasks to one function. One thread per task; a reconnect continues from the last offset."""
+    """Passes live lines of many tasks to one function, also those that the query would drop. One thread per task; a reconnect
+    continues from the last offset. `begun`: task -> its log, where it has been read to a place already."""
 
     def __init__(
-        self, fleet: Fleet, plan: Plan, query: LogQuery, deliver: Callable[[LogLine], None], *, stop: threading.Event
+        self,
+        fleet: Fleet,
+        plan: Plan,
+        query: LogQuery,
+        deliver: Callable[[LogLine], None],
+        *,
+        stop: threading.Event,
+        begun: Mapping[str, TaskLog] = MappingProxyType({}),
     ) -> None:
         self.fleet, self.plan, self.query, self.deliver, self.stop = fleet, plan, query, deliver, stop
+        self.begun = begun
         self.lost: dict[str, TfdeployError] = {}
         self.gone: Gone = {}
         hosts = {host.name: host for host in hosts_of(plan)}
@@ -52,7 +62,7 @@ class Follower:
         return not any(thread.is_alive() for thread in self.threads)
 
     def _follow(self, task: str, host: Host) -> None:
-        log = TaskLog(self.plan, task, host.name, self.query)
+        log = self.begun.get(task) or TaskLog(self.plan, task, host.name, self.query)
         reached = False
         while not self.stop.is_set() and not log.ended:
             try:

@@ -28,6 +28,13 @@ def test_the_last_lines_are_the_last_ones_however_they_arrive(sizes: list[int], 
     assert kept == (every[-count:] if count else [])
 
 
+def test_the_last_lines_do_not_begin_with_a_gap() -> None:
+    line = LogLine(time=0.0, task="worker:0", host="n1", attempt=1, stream="out", line=b"1")
+    gap, two = line._replace(stream="", line=b"--"), line._replace(line=b"2")
+    assert last_lines(iter([[line], [gap, two]]), 2) == [[two]]
+    assert last_lines(iter([[line], [gap, two]]), 3) == [[line], [gap, two]]
+
+
 class Growing:
     """A host whose task prints `grows` bytes between any two questions. An old agent does not say where a log ends."""
 

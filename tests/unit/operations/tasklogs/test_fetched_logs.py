@@ -1,0 +1,79 @@
+"""Logs that were fetched are read as those of hosts: with times, streams and attempts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.operations.tasklogs import fetched_logs
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.tasklogs.log_times import RECORD, packed, times_name
+
+OFF = HostUnreachable("gives no answer", where="n1")
+
+
+def read(folder: Path) -> list[LogLine]:
+    batches = FetchedLogs(folder).instead("worker:0", "n1", OFF)
+    assert batches is not None
+    return [line for batch in batches for line in batch]
+
+
+def test_lines_have_the_times_of_their_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [(0, [(0, 1.0, 0, 1), (6, 2.0, 1, 1)], b"out 1\nerr 1\n"), (12, [(0, 3.0, 0, 2)], b"out 2\nnot end")]
+    again = packed(0, [(0, 1.0, 0, 1)], 6)  # its log was removed here, and a fetch of it again was cut off
+    times = b"".join(packed(offset, records, len(blob)) for offset, records, blob in pieces)
+    (tmp_path / times_name("worker:0", "n1")).write_bytes(times + again + b"half")
+    (tmp_path / "worker-0@n1.log").write_bytes(b"".join(blob for *_, blob in pieces))
+    (tmp_path / "worker-0@n1.from-1000.log").write_bytes(b"after a gap\n")
+    (tmp_path / "worker-0@n12.log").write_bytes(b"of another host\n")
+    wanted = [(1.0, "out", 1, b"out 1"), (2.0, "err", 1, b"err 1"), (3.0, "out", 2, b"out 2"), (3.0, "out", 2, b"not end")]
+    for block in (1 << 18, 5, 1):
+        monkeypatch.setattr(fetched_logs, "_BLOCK_BYTES", block)
+        found = [(line.time, line.stream, line.attempt, line.line) for line in read(tmp_path)]
+        assert found == [*wanted, (3.0, "out", 2, b"after a gap")], block
+
+
+def test_damaged_times_are_no_bug(tmp_path: Path) -> None:
+    (tmp_path / "worker-0@n1.log").write_bytes(b"a\nb\n" * 100)
+    odd = RECORD.pack(0, float("nan"), 0, 1), RECORD.pack(2, 1e300, 0, 1), RECORD.pack(2, 1.0, 7, 1)
+    for times in (
+        *odd,
+        os.urandom(4000),
+        b"\xff" * 4000,
+        b"x",
+        packed(0, [(0, 1.0, 0, 1)], 9)[:7] + packed(0, [(2, 5.0, 0, 1)], 9),
+    ):
+        (tmp_path / times_name("worker:0", "n1")).write_bytes(times)
+        found = read(tmp_path)
+        assert [line.line for line in found] == [b"a", b"b"] * 100
+        assert all(0 <= line.time < 1e11 for line in found)
+
+
+def test_a_log_without_times_has_that_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "worker-0@n1.log").write_bytes(b"a\nb\n")
+    os.utime(tmp_path / "worker-0@n1.log", (7.0, 7.0))
+    assert [(line.time, line.line) for line in read(tmp_path)] == [(7.0, b"a"), (7.0, b"b")]
+
+
+def test_only_what_a_host_cannot_give_is_taken_from_here(tmp_path: Path) -> None:
+    (tmp_path / "worker-0@n1.log").write_bytes(b"a\n")
+    fetched = FetchedLogs(tmp_path)
+    assert fetched.instead("worker:0", "n1", BadAnswer("lies", where="n1")) is None
+    assert fetched.instead("worker:1", "n1", OFF) is None and fetched.used == {}
+    assert FetchedLogs(tmp_path / "none").instead("worker:0", "n1", OFF) is None
+    gone = AgentError("this host knows no run r1", code="unknown_run")
+    assert fetched.instead("worker:0", "n1", gone) is not None and fetched.used == {"n1": gone}
+
+
+@given(some.lists(some.tuples(some.integers(0, 50), some.floats(0, 1e10), some.integers(0, 1), some.integers(0, 1 << 40))))
+def test_whatever_a_host_says_there_is_at_most_one_record_for_each_byte(records: list[tuple[int, float, int, int]]) -> None:
+    times = packed(100, records, 20)
+    assert len(times) <= 20 * RECORD.size
+    offsets = [record[0] for record in RECORD.iter_unpack(times)]
+    assert offsets == sorted(set(offsets)) and all(100 <= offset < 120 for offset in offsets)

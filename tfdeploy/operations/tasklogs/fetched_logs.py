@@ -1,0 +1,76 @@
+"""The logs that `tfdeploy fetch` brought here, for hosts that give no answer or no longer have the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.model.answers.runs import Record
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.operations.tasklogs.log_times import read_records, times_name
+from tfdeploy.operations.tasklogs.split_lines import LineSplitter
+
+_BLOCK_BYTES = 256 << 10
+
+
+@dataclass
+class FetchedLogs:
+    """`folder`: that of one run, as fetch_logs fills it. `used`: host -> why its own logs were not read."""
+
+    folder: Path
+    used: dict[str, TfdeployError] = field(default_factory=dict)
+
+    def instead(self, task: str, host: str, error: TfdeployError) -> Iterator[list[LogLine]] | None:
+        """The lines of the task that are here; None: there are none, or `error` is no reason to take them."""
+        if not (isinstance(error, HostUnreachable) or (isinstance(error, AgentError) and error.code == "unknown_run")):
+            return None
+        files = self._files(task, host)
+        if not files:
+            return None
+        self.used[host] = error
+        return self._lines(task, host, files)
+
+    def _files(self, task: str, host: str) -> list[tuple[int, Path]]:
+        """(offset of the first byte, file), in their order."""
+        named = re.compile(re.escape(f"{task.replace(':', '-')}@{host}") + r"(?:\.from-(\d+))?\.log")
+        try:
+            return sorted((int(hit[1] or 0), path) for path in self.folder.iterdir() if (hit := named.fullmatch(path.name)))
+        except OSError:
+            return []
+
+    def _lines(self, task: str, host: str, files: list[tuple[int, Path]]) -> Iterator[list[LogLine]]:
+        splitter = LineSplitter(task, host)
+        times = _Times(self.folder / times_name(task, host))
+        for base, path in files:
+            with path.open("rb") as log:
+                written = path.stat().st_mtime  # of what was fetched by a version that kept no times
+                at = base
+                while block := log.read(_BLOCK_BYTES):
+                    yield from splitter.batches(at, times.of(at, at + len(block), written), block)
+                    at += len(block)
+            yield list(splitter.rest())  # what follows was rotated away
+
+
+class _Times:
+    """The records of one log, read from its beginning to its end once."""
+
+    def __init__(self, path: Path) -> None:
+        self._records = read_records(path)
+        self._next = next(self._records, None)
+        self._before: Record | None = None  # the latest one that was passed
+
+    def of(self, at: int, end: int, otherwise: float) -> list[Record]:
+        """The records of the bytes from `at` to `end`, with offsets from `at` on. `otherwise`: the time of bytes without any."""
+        found: list[Record] = [(0, *(self._before or (0, otherwise, 0, 1))[1:])]
+        while self._next is not None and self._next[0] < end:
+            record, self._next = self._next, next(self._records, None)
+            if self._before is not None and record[0] < self._before[0]:
+                continue  # fetched a second time
+            self._before = record
+            if record[0] <= at:
+                found.clear()
+            found.append((max(0, record[0] - at), *record[1:]))
+        return found

@@ -1,0 +1,104 @@
+"""Which lines of one task a LogQuery wants: by time, attempt, stream and regular expressions, with lines around a match.
+
+A slow expression holds up the whole interpreter, and only in the main thread does Ctrl-C end it: filters belong there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tfdeploy.model.loglines import LogLine
+
+if TYPE_CHECKING:
+    from tfdeploy.operations.tasklogs.task_log import LogQuery
+
+GAP = b"--"  # as grep has it between two groups of lines
+_MOST_CONTEXT_BYTES = 8 << 20  # lines may be a megabyte each
+Patterns = tuple[re.Pattern[bytes], ...]
+
+
+def filtered(query: LogQuery, task: str, batches: Iterator[list[LogLine]]) -> Iterator[list[LogLine]]:
+    """The wanted lines of whole batches; `batches` itself where all are wanted."""
+    if not query.drops and query.since is None:
+        return batches
+    return map(LineFilter(query, task), batches)
+
+
+class LineFilter:
+    """Called with one batch after another of one task. All lines of a batch have one time, attempt and stream."""
+
+    def __init__(self, query: LogQuery, task: str) -> None:
+        self._query = query
+        self._attempt = None if query.attempts is None else query.attempts.get(task)
+        self._excluded = _search(query.exclude) if query.exclude else None
+        found = _search(query.grep) if query.grep else None
+        self._context = _Context(found, query.context, query.gaps) if found and query.context else None
+        self._found = found if self._context is None else None
+
+    def __call__(self, batch: list[LogLine]) -> list[LogLine]:
+        if not batch or not self._fits(batch[0]):
+            return []
+        if (excluded := self._excluded) is not None:
+            batch = [line for line in batch if not excluded(line.line)]
+        if (found := self._found) is not None:
+            return [line for line in batch if found(line.line)]
+        return batch if self._context is None else self._context.around(batch)
+
+    def forget(self) -> None:
+        """The log is read from its beginning again."""
+        if self._context is not None:
+            self._context = _Context(self._context.found, self._query.context, self._query.gaps)
+
+    def _fits(self, line: LogLine) -> bool:
+        query = self._query
+        return (
+            (query.since is None or line.time >= query.since)
+            and (query.until is None or line.time <= query.until)
+            and self._attempt in (None, line.attempt)
+            and query.stream in (None, line.stream)
+        )
+
+
+def _search(patterns: Patterns) -> Callable[[bytes], object]:
+    """Whether any of the patterns is found."""
+    if len(patterns) == 1:
+        return patterns[0].search
+    return lambda text: any(pattern.search(text) for pattern in patterns)
+
+
+class _Context:
+    """Lines that are found, `count` lines before and after them, and between two groups a line GAP of no stream."""
+
+    def __init__(self, found: Callable[[bytes], object], count: int, gaps: bool) -> None:
+        self.found, self._count, self._gaps = found, count, gaps
+        self._before: deque[LogLine] = deque()
+        self._before_bytes = 0
+        self._after = 0  # so many lines are still shown
+        self._skipped = self._shown = False
+
+    def around(self, batch: list[LogLine]) -> list[LogLine]:
+        shown: list[LogLine] = []
+        for line in batch:
+            if self.found(line.line):
+                group = [*self._before, line]
+                if self._gaps and self._skipped and self._shown:
+                    shown.append(group[0]._replace(stream="", line=GAP, ended=True))
+                shown += group
+                self._before.clear()
+                self._before_bytes, self._after, self._skipped, self._shown = 0, self._count, False, True
+            elif self._after:
+                self._after -= 1
+                shown.append(line)
+            else:
+                self._keep(line)
+        return shown
+
+    def _keep(self, line: LogLine) -> None:
+        self._before.append(line)
+        self._before_bytes += len(line.line)
+        while len(self._before) > self._count or self._before_bytes > _MOST_CONTEXT_BYTES:
+            self._before_bytes -= len(self._before.popleft().line)
+            self._skipped = True
