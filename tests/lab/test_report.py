@@ -86,3 +86,20 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operato
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", int(found[1])), timeout=2):
         pass
     operator.run("stop", "live-1", "--now", exit_code=0)
+
+
+def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -> None:
+    write_job(operator, "pair", "talk.py", "--lines=2", metrics={"told": r"says (\d+)"})
+    operator.run("launch", "--wait", "-q", "--name", "pair-1", exit_code=0)
+    (operator.cwd / "talk.py").write_text((operator.cwd / "talk.py").read_text() + "\n")
+    operator.run("launch", "--wait", "-q", "--name", "pair-2", "--", "python", "talk.py", "--lines=4", exit_code=0)
+    said = operator.json("compare", "pair-1", "pair-2", "--to", str(operator.cwd / "pair.html"))
+    found = {(row["what"], row["key"]): row["values"] for row in said["differs"]}
+    assert said["runs"] == ["pair-1", "pair-2"] and found["command", "--lines"] == ["2", "4"] and ("code", "talk.py") in found
+    assert not {what for what, _ in found} & {"env", "versions"}
+    assert {row["run"]: row["value"] for row in said["final"] if row["metric"] == "told"} == {"pair-1": 2, "pair-2": 4}
+    assert "pair-1" in (operator.cwd / "pair.html").read_text()
+    shown = operator.run("compare", "pair-1", "pair-2", exit_code=0).stdout
+    assert "--lines" in shown and "told" in shown
+    for words, why in ((["pair-1"], "1 run cannot"), (["pair-1", "pair-1"], "named twice"), (["pair-1", "no-such"], "no run")):
+        assert why in operator.run("compare", *words, exit_code=2).stderr

@@ -45,9 +45,8 @@ def run(flags: Flags) -> int:
     from tfdeploy.ui.terminal import terminal_of
 
     if not 2 <= len(flags.runs) <= MOST_RUNS:
-        raise UsageError(
-            f"{len(flags.runs)} runs cannot be compared", where="RUN", next=f"name two to {MOST_RUNS}: tfdeploy runs"
-        )
+        what = f"{len(flags.runs)} run{'s' if len(flags.runs) > 1 else ''} cannot be compared"
+        raise UsageError(what, where="RUN", next=f"name two to {MOST_RUNS}: tfdeploy runs")
     target = Path(flags.to) if flags.to else None
     if target is not None:
         check_target(target, flags.overwrite)
