@@ -17,6 +17,8 @@ MOST_RUNS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OfRun):
+    unbounded = "runs are compared whole"
+
     runs: Sequence[str] = ()
     to: str | None = None
     overwrite: bool = False

@@ -35,14 +35,20 @@ HONOUR = (
     "logs",
     "status",
     "runs",
+    "report",
     "audit",
     "fetch",
     "tensorboard",
     "exec",
     "ssh",
 )
-REFUSE = ("stop", "docs", "init", "lab")
-WORDS = {"ssh": ["n1"], "lab": ["up", "3"], "exec": ["--", "true"]}  # what a verb cannot do without
+REFUSE = ("stop", "compare", "docs", "init", "lab")
+WORDS = {  # what a verb cannot do without
+    "ssh": ["n1"],
+    "lab": ["up", "3"],
+    "exec": ["--", "true"],
+    "compare": ["digits-1", "digits-2"],
+}
 PLAN = Plan(
     run="digits-1",
     job="digits",
