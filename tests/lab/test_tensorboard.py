@@ -108,5 +108,5 @@ def test_a_host_without_tensorboard_says_what_to_type(operator: Tfdeploy) -> Non
 
 
 def test_a_host_that_is_not_of_the_run_is_refused(operator: Tfdeploy) -> None:
-    assert "n9 is no host" in operator.run("tensorboard", "--host", "n9", exit_code=2).stderr
+    assert "'n9' matches no host of" in operator.run("tensorboard", "--host", "n9", exit_code=2).stderr
     assert "not a port" in operator.run("tensorboard", "--port", "x", exit_code=2).stderr
