@@ -185,7 +185,8 @@ def _show_plan(flags: Flags, plan: Any) -> int:
 
 
 def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any, record: Any) -> int:
-    from tfdeploy.cli.views import dashboard, on_terminal, wait_plainly
+    from tfdeploy.cli.dashboard import dashboard
+    from tfdeploy.cli.views import on_terminal, wait_plainly
     from tfdeploy.model.status import exit_code, run_view_json
     from tfdeploy.operations.status import status
 

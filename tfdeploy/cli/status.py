@@ -33,7 +33,8 @@ def add(subparsers: Any) -> None:
 
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
-    from tfdeploy.cli.views import dashboard, on_terminal
+    from tfdeploy.cli.dashboard import dashboard
+    from tfdeploy.cli.views import on_terminal
     from tfdeploy.errors import worst
     from tfdeploy.operations.status import status
     from tfdeploy.operations.watch.relay import in_words, relay_end

@@ -55,13 +55,14 @@ def own_metrics(metrics: Iterable[str]) -> list[str]:
 class Measures:
     """The fold over one task's lines."""
 
-    __slots__ = ("_bucket", "_patterns", "_pending", "_samples", "_settled")
+    __slots__ = ("_bucket", "_found", "_patterns", "_pending", "_samples", "_settled")
 
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
         self._pending: deque[str] = deque(maxlen=_LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
+        self._found: dict[str, float] | None = None  # in the lines of this bucket; None: to be looked for
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in _RATED if name in patterns
         }
@@ -74,6 +75,7 @@ class Measures:
             self._settle()
             self._bucket = bucket
         self._pending.append(line)
+        self._found = None
 
     def restart(self) -> None:
         """A new attempt: its steps are not compared with those of the one before."""
@@ -112,6 +114,7 @@ class Measures:
     def _settle(self) -> None:
         found = self._match()
         self._pending.clear()
+        self._found = {}
         self._settled.update(found)
         for name, samples in self._samples.items():
             if name in found:
@@ -128,6 +131,11 @@ class Measures:
         return step - last <= MOST_STEPS_PER_S * max(1.0, self._bucket / _BUCKETS_PER_S - time)
 
     def _match(self) -> dict[str, float]:
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> dict[str, float]:
         if not self._patterns or not self._pending:
             return {}
         found = find(reversed(self._pending), self._patterns, self._is_possible)

@@ -14,8 +14,10 @@ import msgspec
 
 from tfdeploy.model import deaths
 from tfdeploy.model.answers.samples import NewestSamples
+from tfdeploy.model.attempts import Attempt, attempt_of
 from tfdeploy.model.deaths import DEATHS, Death
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
+from tfdeploy.model.goal import goal_of
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, own_metrics
 from tfdeploy.model.modes import rules
@@ -123,6 +125,7 @@ class HostProgress:
         self.transfers: dict[str, Transfer] = {}
         self.synced = False  # code and data are complete there
         self.gpus: dict[int, tuple[float | None, int | None]] = {}  # number -> percent busy, bytes in use
+        self.traffic: int | None = None  # bytes a second that it receives and sends
 
     def transfer(self, what: str) -> Transfer:
         return self.transfers.setdefault(what, Transfer(what))
@@ -137,6 +140,7 @@ class RunProgress:
         self.state = "starting"
         self.first_time: float | None = None
         self.now: float | None = None  # the latest time in the control machine's events
+        self.latest: float | None = None  # the latest time in all events
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
@@ -144,6 +148,9 @@ class RunProgress:
         self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
+        self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
+        self.goal: int | None = None  # steps, where the command names them
+        self.addresses: dict[str, str] = {}  # task -> where the others reach it
         self.lines = 0
         self.shares_step = False  # several tasks share one step counter, each at its own pace: the step in a line is the run's
         self._cause: str | None = None
@@ -152,6 +159,8 @@ class RunProgress:
             self.take_plan(plan)
 
     def apply(self, event: Event) -> None:
+        if self.latest is None or event.time > self.latest:
+            self.latest = event.time
         if event.kind == "line":
             self._line(event)
             return
@@ -178,6 +187,9 @@ class RunProgress:
             self.tasks[planned.task] = task
         for host in plan.hosts:
             self.host(host.host)
+        self.addresses = {task.task: task.address for task in plan.tasks}
+        deciding = next((task.argv for task in plan.tasks if task.deciding), ())
+        self.goal = goal_of(deciding or plan.command)
 
     def host(self, name: str) -> HostProgress:
         """The host of that name, added if it is new."""
@@ -207,6 +219,24 @@ class RunProgress:
         reporting = [task for task in self.tasks.values() if not self.health(task)]
         rates = [0.0 if task.task in silent else task.rate_of("global_step") or task.rate for task in reporting]
         return max((rate for rate in rates if rate is not None), default=None)
+
+    @property
+    def lead(self) -> TaskProgress | None:
+        """The first task that decides how the run ends; None before there is a plan."""
+        return next((task for task in self.tasks.values() if task.deciding), None)
+
+    @property
+    def highest_step(self) -> int | None:
+        """Of all tasks that train."""
+        steps = (task.step for task in self.tasks.values() if task.task.partition(":")[0] in TRAINERS)
+        return max((step for step in steps if step is not None), default=None)
+
+    def run_rate(self, silent: Collection[str] = ()) -> float | None:
+        """Steps per second of the run: of the shared counter, else of the leading task."""
+        if self.shares_step:
+            return self.shared_rate(silent)
+        lead = self.lead
+        return None if lead is None or self.health(lead) or lead.state != "running" else 0.0 if lead.task in silent else lead.rate
 
     @property
     def own_metrics(self) -> list[str]:
@@ -298,11 +328,19 @@ class RunProgress:
             self.broadcasts.pop(fields["what"], None)
 
     def _fold_task(self, event: Event) -> None:
+        attempt = attempt_of(event, self.attempts)
+        if attempt is not None:
+            self.attempts[attempt.task, attempt.number] = attempt
         self._task(event).apply(cast("TaskFields", event.data))
+
+    def attempts_of(self, task: str) -> list[Attempt]:
+        return [each for (name, _), each in sorted(self.attempts.items()) if name == task]
 
     def _fold_sample(self, event: Event) -> None:
         seen = convert(event.data, NewestSamples)
-        self.host(event.host or "?").gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
+        host, moved = self.host(event.host or "?"), seen.host.rates
+        host.gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
+        host.traffic = moved.get("received", 0) + moved.get("sent", 0) if moved else None
         for task in self.tasks.values():
             if task.host == event.host:
                 sample = seen.tasks.get(task.task)

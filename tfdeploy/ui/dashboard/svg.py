@@ -42,7 +42,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         dashboard(event)
         dashboard.take()
         dashboard.ring.tick(clock[0])
-    dashboard.scene.rule = "─"
+    dashboard.scene.unicode = True
     console.print(Picture(compose(dashboard.scene, width, height, (first or 0.0) + clock[0])), end="")
     return _FOREIGN.sub("", console.export_svg(title=title))
 
