@@ -21,12 +21,15 @@ class Attempt:
     reason: str | None = None
     exit_code: int | None = None
     signal: int | None = None
+    last_line: str = ""  # known once the next attempt has begun
 
     @property
     def words(self) -> str:
-        """How it ended: 'failed: 1, ValueError'; '' while it goes on."""
-        how = outcome_words(self.outcome, self.exit_code, self.signal) if self.outcome else ""
-        return ", ".join(part for part in (how, self.reason or "") if part)
+        """How it ended: 'failed: 1, ValueError: bad shard'; '' while it goes on."""
+        if not self.outcome:
+            return ""
+        how = outcome_words(self.outcome, self.exit_code, self.signal)
+        return ", ".join(part for part in (how, self.reason or "", self.last_line) if part)
 
 
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import cast
 
 import msgspec
@@ -227,9 +228,14 @@ class RunProgress:
 
     @property
     def highest_step(self) -> int | None:
-        """Of all tasks that train."""
-        steps = (task.step for task in self.tasks.values() if task.task.partition(":")[0] in TRAINERS)
-        return max((step for step in steps if step is not None), default=None)
+        """Of all tasks that train; of a shared counter, where they print it beside their own."""
+        steps = []
+        for task in self.tasks.values():
+            if task.task.partition(":")[0] in TRAINERS:
+                values = task.measures.values()
+                step = values.get("global_step", values.get("step"))
+                steps += [] if step is None else [int(step)]
+        return max(steps, default=None)
 
     def run_rate(self, silent: Collection[str] = ()) -> float | None:
         """Steps per second of the run: of the shared counter, else of the leading task."""
@@ -243,7 +249,8 @@ class RunProgress:
         """The job's own metrics, then those that its tasks print beside them."""
         asked = self.plan.metrics if self.plan else {}
         printed = (name for task in self.tasks.values() for name in task.measures.names())
-        return own_metrics(dict.fromkeys((*asked, *printed)))
+        names = own_metrics(dict.fromkeys((*asked, *printed)))
+        return sorted(names, key=lambda name: "/" in name and name not in asked)  # `ms/step` and the like last
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
         """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or it has none."""
@@ -328,10 +335,13 @@ class RunProgress:
             self.broadcasts.pop(fields["what"], None)
 
     def _fold_task(self, event: Event) -> None:
-        attempt = attempt_of(event, self.attempts)
+        attempt, task = attempt_of(event, self.attempts), self._task(event)
         if attempt is not None:
+            before = self.attempts.get((task.task, task.attempt))
+            if before is not None and attempt.number > before.number:
+                self.attempts[task.task, task.attempt] = replace(before, last_line=task.last_line)
             self.attempts[attempt.task, attempt.number] = attempt
-        self._task(event).apply(cast("TaskFields", event.data))
+        task.apply(cast("TaskFields", event.data))
 
     def attempts_of(self, task: str) -> list[Attempt]:
         return [each for (name, _), each in sorted(self.attempts.items()) if name == task]

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.model.answers.samples import HostSample, TaskSample
-from tfdeploy.model.goal import headway
+from tfdeploy.model.headway import headway
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.progress import RunProgress, TaskProgress
 

@@ -14,6 +14,10 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille
 _LABEL = 9  # columns of the axis
 
 
+TITLES = {"cpu": "CPU", "memory": "memory", "gpu": "GPU", "gpu memory": "GPU memory", "steps/s": "steps/s of the run"}
+UNITS = {"cpu": "cores", "memory": "bytes", "gpu": "%", "gpu memory": "bytes", "steps/s": "/s"}
+
+
 class Curve(NamedTuple):
     """`points`: (seconds, value), by time."""
 
@@ -66,10 +70,9 @@ def plot(
     if rows >= 5:
         labels[(rows - 1) // 2] = _value((high + low) / 2, unit)
     bar = "│" if unicode else "|"
-    drawn = [[Span(f"{labels.get(at, ''):>{_LABEL}}{bar}", "dim"), *grid.row(at)] for at in range(rows)]
-    last = in_seconds(end - begin)
-    axis = "0 s"
-    return [*drawn, [Span(" " * (_LABEL + 1) + axis + last.rjust(columns - len(axis)), "dim")]]
+    drawn = [[Span(f"{labels.get(at, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(at)] for at in range(rows)]
+    axis = f"0 s{in_seconds(end - begin).rjust(columns - 3)}"
+    return [*drawn, [Span(" " * (_LABEL + 1) + axis[:columns], "dim")]]
 
 
 class _Grid:

@@ -9,19 +9,10 @@ from tfdeploy.model.trends import LOSS, RATE, RUN, STEP, USES, Trends
 from tfdeploy.ui.amounts import figure
 from tfdeploy.ui.cells import Row, Span, task_style
 from tfdeploy.ui.dashboard.task_page import side_by_side
-from tfdeploy.ui.plots import Curve, plot
+from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
 from tfdeploy.ui.sanitise import clean
 
 MOST_CURVES = 8  # in one plot
-_UNITS = {"cpu": "cores", "memory": "bytes", "gpu": "%", "gpu memory": "bytes", RATE: "/s"}
-_TITLES = {
-    "cpu": "CPU",
-    "memory": "memory",
-    "gpu": "GPU",
-    "gpu memory": "GPU memory",
-    STEP: "step of the run",
-    RATE: "steps/s of the run",
-}
 
 
 def curves_page(
@@ -36,7 +27,7 @@ def curves_page(
             continue
 
         def box(wide: int, name: str = name, curves: list[Curve] = curves, left_out: int = left_out) -> list[Row]:
-            return [_title(name, curves, left_out), *plot(curves, wide, rows, unit=_UNITS.get(name, ""), unicode=unicode)]
+            return [_title(name, curves, left_out), *plot(curves, wide, rows, unit=UNITS.get(name, ""), unicode=unicode)]
 
         boxes.append(box)
     return side_by_side(boxes, width) or [[Span("no curves yet: no task has printed a figure", "dim")]]
@@ -64,7 +55,7 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
 
 
 def _title(name: str, curves: Sequence[Curve], left_out: int) -> Row:
-    row = [Span(clean(_TITLES.get(name, name), 60), "bold")]
+    row = [Span(clean(TITLES.get(name, name), 60), "bold")]
     for curve in curves:
         last = figure(curve.points[-1][1], 3) if name not in ("memory", "gpu memory") else ""
         row.append(Span(f"  {clean(curve.name, 40)} {last}".rstrip(), curve.style))

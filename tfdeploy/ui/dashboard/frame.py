@@ -167,7 +167,8 @@ def _strip(scene: Scene, rows: int) -> list[Row]:
     began = scene.progress.started or 0.0
     cause = [each for each in passing if each.first]
     newest = [each for each in passing if not each.first]
-    kept = [*cause, *newest[len(newest) - max(0, rows - len(cause)) :]] if len(cause) < rows else cause[:rows]
+    others = rows - len(cause)
+    kept = [*cause, *(newest[-others:] if others > 0 else [])][: max(0, rows)]
     return [happening_row(each, began) for each in kept]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from tfdeploy.ui.plain import event_words
 
 KEPT = 500
 _TOGETHER_S = 10.0  # equal ones within that are one
+_PID = re.compile(r" pid \d+")
 _LOOKED_AT = 8  # of the newest ones
 
 
@@ -63,16 +65,14 @@ class Happenings:
 
     def forget_cause(self) -> None:
         """The run goes on: its first death was no cause."""
+        if self.cause is not None:
+            self.cause.first = False
         self.cause = None
 
     def _kind(self, event: Event, text: str) -> tuple[str, str]:
-        data = event.data
-        if event.kind == "task":
-            word = str(data.get("outcome") or data.get("health") or data.get("state") or "")
-            again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
-            return event.task or "", word.replace("_", " ") + again
-        if event.kind == "host":
-            return event.host or "", str(data.get("state") or "")
-        if event.kind == "transfer" and event.host:
+        """Of whom it tells, and what: equal for all of whom the same is told."""
+        if event.kind == "task" and event.task:
+            return event.task, _PID.sub("", text.partition(" ")[2])
+        if event.kind in ("host", "transfer") and event.host:
             return event.host, text.partition("] ")[2]
         return "", ""

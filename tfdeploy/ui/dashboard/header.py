@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
-from tfdeploy.model.goal import headway
+from tfdeploy.model.headway import headway
 from tfdeploy.model.progress import STEPS, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.model.trends import DONE, RUN, Trends
@@ -40,7 +40,7 @@ def head_row(
         (7, Span(f"  {clean(progress.mode)}" if progress.mode else "")),
         (8, Span(f"  {clean(progress.run or '')}", "dim")),
         (2, Span(_counts(marks), "bold yellow" if any(mark.trouble for mark in marks.values()) else "dim")),
-        (6, Span(_hosts(progress), "bold yellow" if _away(progress) else "dim")),
+        (2 if _away(progress) else 6, Span(_hosts(progress), "bold yellow" if _away(progress) else "dim")),
         (4, Span(_rate(progress, silent), "dim")),
         (5, Span(_headway(progress), "dim")),
         (3, Span(_left(progress, trends), "bold")),

@@ -10,12 +10,13 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.progress import RunProgress, TaskProgress
 from tfdeploy.model.trouble import FIRST, SLOW, STARTING, Mark
 
+LONGEST = 24  # characters of the names of a folded row
 SORTS = ("trouble", "task", "host", "pace")  # the first is the usual one
 
 
 @dataclass(frozen=True)
 class Item:
-    """A row: one task, or several that are alike. `name`: the task's, or "worker:[0-63]"."""
+    """A row: one task, or several that are alike. `name`: the task's, or "worker:[0-63]", or "worker x250"."""
 
     name: str
     tasks: tuple[str, ...]
@@ -55,7 +56,12 @@ def _folded(tasks: Sequence[str], marks: Mapping[str, Mark], may: Callable[[Mark
         mark, role = marks[task], task.partition(":")[0]
         key = (role, _kind(mark)) if may(mark) and role != open_ else (task, "")
         groups.setdefault(key, []).append(task)
-    return [Item(names[0] if len(names) == 1 else fold_names(names), tuple(names), marks[names[0]]) for names in groups.values()]
+    return [Item(names[0] if len(names) == 1 else _short(names), tuple(names), marks[names[0]]) for names in groups.values()]
+
+
+def _short(names: Sequence[str]) -> str:
+    folded = fold_names(names)
+    return folded if len(folded) <= LONGEST else f"{names[0].partition(':')[0]} x{len(names)}"
 
 
 def _kind(mark: Mark) -> str:
@@ -65,7 +71,8 @@ def _kind(mark: Mark) -> str:
 def _key(progress: RunProgress, marks: Mapping[str, Mark], sort: str) -> Callable[[str], Any] | None:
     """Sorting keeps the plan's order among equals."""
     if sort == "trouble":
-        return lambda task: min(marks[task].rank, STARTING)  # tasks that are well keep their order
+        # tasks that are well keep their order; the one that others wait for stands before them
+        return lambda task: (min(marks[task].rank, STARTING), marks[task].why.startswith("waits for "))
     if sort == "host":
         return lambda task: progress.tasks[task].host
     if sort == "pace":

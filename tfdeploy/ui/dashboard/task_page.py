@@ -13,14 +13,13 @@ from tfdeploy.model.trends import USES, Trends
 from tfdeploy.model.trouble import Mark, last_cause
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, task_style
-from tfdeploy.ui.plots import Curve, plot
+from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
 from tfdeploy.ui.sanitise import clean
 
 LOG_ROWS = 10
 _MOST_ATTEMPTS = 8
 _PLOT_ROWS, _BESIDE = 7, 100  # rows of a plot; columns from which on two stand side by side
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
-_UNITS = {"cpu": "cores", "memory": "bytes", "gpu": "%", "gpu memory": "bytes"}
 
 
 def task_page(
@@ -102,11 +101,11 @@ def _attempt(each: Attempt, began: float | None, now: float) -> Row:
 
 def _plots(trends: Trends, task: TaskProgress, width: int, unicode: bool) -> list[Row]:
     found = [(name, "", trend) for name, trend in trends.printed.get(task.task, {}).items() if name != "step"]
-    found += [(name, _UNITS[name], trend) for name in USES if (trend := trends.used.get(task.task, {}).get(name))]
+    found += [(name, UNITS[name], trend) for name in USES if (trend := trends.used.get(task.task, {}).get(name))]
     drawn = [(name, unit, trend) for name, unit, trend in found if len(trend.times) >= 2]
     boxes = [
         lambda wide, name=name, unit=unit, trend=trend: [
-            [Span(f"{clean(name, 40)}", "bold")],
+            [Span(clean(TITLES.get(name, name), 40), "bold")],
             *plot([Curve(name, trend.points, task_style(task.task))], wide, _PLOT_ROWS, unit=unit, unicode=unicode),
         ]
         for name, unit, trend in drawn

@@ -21,7 +21,7 @@ LAST_LINE = "last line"
 _LAST_LINE_WIDTH = 20  # the least
 METRICS = "metrics"
 TREND = "trend"  # of the loss
-_METRICS_WIDTH, _FIGURE_WIDTH, _SPARK = 60, 9, 8  # of the job's own metrics; of each value with its separators; of a curve
+_METRICS_WIDTH, _FIGURE_WIDTH, _SPARK = 26, 9, 8  # of all metrics, at least; of a value with its separators; of a curve
 _RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"})
 _BEFORE = ("task", "state", "host", "gpu", "cpu", "memory", "net", "step", "steps/s", "loss", TREND, METRICS)
 ORDER = (*_BEFORE, "restarts", "age", "address", "pid", LAST_LINE)
@@ -83,7 +83,8 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     wide["host"] = _widest([*(_host(progress, item) for item in items), *(() if items else progress.hosts), "host"], 16)
     wide["address"] = _widest([_address(progress, task.task) for task in tasks] + ["address"], 21)
     own = progress.own_metrics
-    wide[METRICS] = min(_METRICS_WIDTH, sum(len(name) + _FIGURE_WIDTH + _SPARK for name in own))
+    need = sum(len(name) + _FIGURE_WIDTH + _SPARK for name in own)
+    wide[METRICS] = min(_METRICS_WIDTH, need)
     wide[LAST_LINE] = _LAST_LINE_WIDTH
     names = [name for name in ORDER if name not in _missing(table)]
     for name in (None, LAST_LINE, *_FALL_FIRST):
@@ -92,8 +93,12 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
         used = sum(wide[n] + 1 for n in names) - 1
         if used <= width:
             break
+    left = max(0, width - used)
+    if METRICS in names:
+        more = min(left, need - wide[METRICS])
+        wide[METRICS], left = wide[METRICS] + more, left - more
     if LAST_LINE in names:
-        wide[LAST_LINE] += width - used
+        wide[LAST_LINE] += left
     return [Column(name, wide[name]) for name in names]
 
 
@@ -131,7 +136,8 @@ def item_row(table: Table, item: Item, shown: Sequence[Column], *, selected: boo
     """A task's row, or that of several that are alike."""
     progress = table.progress
     tasks = [progress.tasks[name] for name in item.tasks]
-    texts = _folded_texts(progress, tasks) if item.folded else _texts(table, tasks[0], item.mark)
+    room = next((each.width for each in shown if each.name == METRICS), 0)
+    texts = _folded_texts(progress, tasks) if item.folded else _texts(table, tasks[0], item.mark, room)
     texts["task"], texts["state"] = clean(item.name, 60), clean(_state(item), 20)
     if item.folded and item.mark.why:
         texts[LAST_LINE] = clean(item.mark.why)
@@ -172,7 +178,7 @@ def gpu_words(busy: float | None, memory: int | None) -> str:
     )
 
 
-def _texts(table: Table, task: TaskProgress, mark: Mark) -> dict[str, str]:
+def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str, str]:
     progress = table.progress
     values = task.measures.values()
     quiet_s = table.quiet.get(task.task)
@@ -185,7 +191,7 @@ def _texts(table: Table, task: TaskProgress, mark: Mark) -> dict[str, str]:
         "steps/s": figure(rate, 3),
         "loss": figure(values.get("loss")),
         TREND: _spark(table, task.task, LOSS),
-        METRICS: _metrics(table, task, values),
+        METRICS: _metrics(table, task, values, room),
         "cpu": "" if task.cpu is None else f"{100 * task.cpu:.0f}%",
         "memory": in_bytes(task.memory) if task.memory is not None else "",
         "net": f"{in_bytes(host.traffic)}/s" if host and host.traffic is not None and lives else "",
@@ -256,13 +262,17 @@ def _state_style(mark: Mark) -> str:
     return _STATE_STYLES.get(mark.rank, "bold yellow" if mark.trouble else "green")
 
 
-def _metrics(table: Table, task: TaskProgress, values: Mapping[str, float]) -> str:
-    """'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁'."""
-    words = []
-    for name in table.progress.own_metrics:
+def _metrics(table: Table, task: TaskProgress, values: Mapping[str, float], room: int) -> str:
+    """'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many as there is room for."""
+    words = ""
+    for name in table.progress.own_metrics if room else ():
         if name in values:
-            words.append(f"{clean(name, 40)} {figure(values[name])} {_spark(table, task.task, name)}".rstrip())
-    return ", ".join(words)
+            each = f"{clean(name, 40)} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
+            longer = f"{words}, {each}" if words else each
+            if len(longer) > room and words:
+                break
+            words = longer
+    return words
 
 
 def _spark(table: Table, task: str, name: str) -> str:

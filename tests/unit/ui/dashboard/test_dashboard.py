@@ -166,9 +166,9 @@ def test_resize(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start()
     terminal.until("WARNING: something")
     terminal.resize(20, 6)
-    terminal.until("q leave   up/down chw"[:19])
+    terminal.until("q leave   ? help")
     terminal.resize(120, 30)
-    terminal.until("PgUp/PgDn scroll   Esc back")
+    terminal.until("s sort   e fold   w wrap")
     terminal.type(b"q")
     assert terminal.finish() == 0
     assert restored(terminal)
