@@ -27,12 +27,14 @@ def dashboard(
     plan: Plan,
     *,
     record: Emit | None = None,
+    record_lines: bool = False,
     last: int | None = None,
     only: frozenset[str] | None = None,
 ) -> int:
     """The run on the whole terminal, or what `only` these hosts have of it.
 
-    Returns the exit code: 0 when `q` leaves, at the run's end the run's own.
+    `record` gets all events, and with `record_lines` the tasks' lines too. Returns the exit code: 0 when `q` leaves, at the
+    run's end the run's own.
     """
     from tfdeploy.model.status import exit_code
     from tfdeploy.operations.watch.follow import follow
@@ -49,9 +51,11 @@ def dashboard(
         if record is not None:
             record(event)
 
+    take_lines = None if record_lines else board.take_lines
+
     def watch() -> None:
         try:
-            seen["view"] = follow(fleet, plan, both, stop=stop, last=last, only=only)
+            seen["view"] = follow(fleet, plan, both, stop=stop, last=last, only=only, take_lines=take_lines)
         except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
             seen["error"] = error
             board.close()

@@ -192,7 +192,7 @@ def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any, record: Any) -> 
 
     code = 0
     if not flags.detach and not flags.json and not flags.quiet and on_terminal():
-        return dashboard(flags, fleet, plan, record=record)
+        return dashboard(flags, fleet, plan, record=record, record_lines=flags.events is not None)
     if flags.wait:
         code = exit_code(wait_plainly(flags, fleet, plan, emit))
     if flags.json:

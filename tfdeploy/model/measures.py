@@ -19,7 +19,7 @@ WINDOW_S = 30.0  # over which steps per second are averaged
 MOST_STEPS = 10**13  # a million steps a second for four months
 MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 _BUCKETS_PER_S = 4
-_LINES_PER_BUCKET = 16
+LINES_PER_BUCKET = 16  # of which figures are read
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
 OTHER_STEPS = {  # a worker's own step and the shared one, where a program prints both
@@ -59,7 +59,7 @@ class Measures:
 
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
-        self._pending: deque[str] = deque(maxlen=_LINES_PER_BUCKET)
+        self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
         self._found: dict[str, float] | None = None  # in the lines of this bucket; None: to be looked for

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from tfdeploy.model.modes import rules
-from tfdeploy.model.progress import TRAINERS, RunProgress, TaskProgress
+from tfdeploy.model.progress import TRAINERS, RunProgress
+from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.trends import LINES, Trends
 
 SLOW = 1.5  # times the median

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.model.answers.samples import HostSample, TaskSample
 from tfdeploy.model.headway import headway
 from tfdeploy.model.measures import NOT_OWN
-from tfdeploy.model.progress import RunProgress, TaskProgress
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.task_progress import TaskProgress
 
 MOST = 256
 APART_S = 1.0  # between two looks

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tfdeploy.model.pace import Slow
-from tfdeploy.model.progress import RunProgress, TaskProgress
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.words import outcome_words
 
 FIRST, DEAD, CUT, STALLED, AGAIN, SLOW, STARTING, RUNNING, DONE = range(9)  # the worst first

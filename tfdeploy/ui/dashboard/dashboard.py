@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.console import Console
 
 from tfdeploy.model.events import Event
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trends import Trends
@@ -27,7 +29,7 @@ from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.frame import Scene, compose
 from tfdeploy.ui.dashboard.happenings import Happenings
 from tfdeploy.ui.dashboard.keyboard import Keyboard
-from tfdeploy.ui.dashboard.log_buffer import OURS, LogBuffer
+from tfdeploy.ui.dashboard.log_buffer import OURS, PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.view_state import Question, ViewState
 from tfdeploy.ui.screen import Screen
 from tfdeploy.ui.summary import LAST_LINES, show_summary
@@ -40,6 +42,13 @@ FRAME_S = 1 / 8
 LINGER_S = 1.0  # between the run's end and the dashboard's
 QUEUED_LINES = 20_000  # at most, while the terminal does not take frames; further lines are only counted
 LINE_CHARS = 4096
+
+
+class _Lines(NamedTuple):
+    """`all_` lines of one task and time; `kept` are the newest of them."""
+
+    kept: list[LogLine]
+    all_: int
 
 
 class _Ended(BaseException):
@@ -80,21 +89,35 @@ class Dashboard:
         self._console = console or Console(file=sys.stderr)
         self._summary = summary
         self._clock, self._now = clock, now
-        self._queue: deque[Event] = deque()
+        self._queue: deque[Event | _Lines] = deque()
+        self._waiting = 0  # lines in the queue
         self._skipped = 0  # lines that came while the queue was full
-        self._skipped_lock = threading.Lock()
+        self._lines_lock = threading.Lock()
         self._closed = threading.Event()
         self._last_lines: dict[str, tuple[int, float]] = {}
 
     def __call__(self, event: Event) -> None:
         if event.kind == "line":
-            if len(self._queue) > QUEUED_LINES:
-                with self._skipped_lock:
-                    self._skipped += 1
+            if not self._room_for(1):
                 return
             if len(event.data["line"]) > LINE_CHARS:
                 event = _shortened(event)
         self._queue.append(event)
+
+    def take_lines(self, batch: list[LogLine]) -> None:
+        """Lines of one task and time, from any thread. Those that the buffer would not keep are counted only."""
+        kept = batch[-PER_TASK:]
+        if self._room_for(len(kept), len(batch)):
+            self._queue.append(_Lines(kept, len(batch)))
+
+    def _room_for(self, lines: int, count: int = 1) -> bool:
+        """Whether the queue takes so many lines; if not, `count` of them are left out."""
+        with self._lines_lock:
+            if self._waiting > QUEUED_LINES:
+                self._skipped += count
+                return False
+            self._waiting += lines
+        return True
 
     def begin_with(self, samples: Samples) -> None:
         """What the hosts had noted before this looked. From any thread."""
@@ -128,12 +151,15 @@ class Dashboard:
     def take(self) -> bool:
         """Applies the queued events. True when there were any."""
         queue, ring, progress = self._queue, self.ring, self.progress
-        with self._skipped_lock:
+        with self._lines_lock:
             ring.count += self._skipped
-            self._skipped = 0
-        count = len(queue)
+            self._skipped = self._waiting = 0
+            count = len(queue)
         for _ in range(count):
             event = queue.popleft()
+            if isinstance(event, _Lines):
+                self._take_batch(event)
+                continue
             progress.apply(event)
             if event.kind == "line":
                 ring.add(event.task or "?", event.host or "", event.data["line"])
@@ -149,6 +175,12 @@ class Dashboard:
         if before is not None:
             before()
         return count > 0
+
+    def _take_batch(self, batch: _Lines) -> None:
+        last = batch.kept[-1]
+        texts = [_text(line.line) for line in batch.kept]
+        self.progress.take_lines(last.task, last.host, last.time, texts[-LINES_PER_BUCKET:], batch.all_)
+        self.ring.add_many(last.task, last.host, texts, batch.all_)
 
     def _show(self) -> Literal["left", "ended"]:
         in_fd = sys.stdin.fileno() if self._in_fd is None else self._in_fd
@@ -223,6 +255,13 @@ class Dashboard:
             show_summary(self._summary or terminal_of(sys.stderr), self.progress, last, now=self._now(), typed=self.scene.typed)
         except OSError:
             return
+
+
+def _text(line: bytes) -> str:
+    if len(line) > LINE_CHARS:
+        line = line.rstrip(b"\r\x08")
+        line = line[line.rfind(b"\r") + 1 :][: 4 * LINE_CHARS]  # a character has four bytes at most
+    return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
 
 
 def _shortened(event: Event) -> Event:

@@ -6,7 +6,7 @@ Text is kept as it came (cut to 4 KiB) and sanitised when shown.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tfdeploy.model.measures import MATCHED_CHARS, last_state
@@ -51,6 +51,12 @@ class LogBuffer:
         ring.append(line)
         if self._matches and self._matches(text):
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
+
+    def add_many(self, task: str, host: str, texts: Sequence[str], count: int) -> None:
+        """`count` lines of a task, of which `texts` are the last ones."""
+        self.count += count - len(texts)
+        for text in texts:
+            self.add(task, host, text)
 
     def filter(self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None) -> bool:
         """From now on only lines of `chosen` tasks (None: all), and of these only those that `finds` passes (None: all).

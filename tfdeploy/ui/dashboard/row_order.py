@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdeploy.model.folding import fold_names
-from tfdeploy.model.progress import RunProgress, TaskProgress
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.trouble import FIRST, SLOW, STARTING, Mark
 
 LONGEST = 24  # characters of the names of a folded row

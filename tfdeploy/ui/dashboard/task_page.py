@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from tfdeploy.model.attempts import Attempt
 from tfdeploy.model.plan import Plan, TaskPlan
-from tfdeploy.model.progress import RunProgress, TaskProgress
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.trends import USES, Trends
 from tfdeploy.model.trouble import Mark, last_cause
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds

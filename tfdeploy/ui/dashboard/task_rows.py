@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from tfdeploy.model.progress import HostProgress, RunProgress, TaskProgress
+from tfdeploy.model.progress import HostProgress, RunProgress
+from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.model.trends import LOSS, Trends
 from tfdeploy.model.trouble import AGAIN, CUT, DONE, SLOW, STARTING, Mark, last_cause
