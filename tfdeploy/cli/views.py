@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -97,4 +98,4 @@ def wait_plainly(flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit) -> Ru
 
 def on_terminal() -> bool:
     """True where a dashboard can be drawn and keys can be read."""
-    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return os.environ.get("TERM") != "dumb" and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))

@@ -26,6 +26,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trends import Trends
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
+from tfdeploy.ui.dashboard.bell import Bell
 from tfdeploy.ui.dashboard.frame import Scene, compose
 from tfdeploy.ui.dashboard.happenings import Happenings
 from tfdeploy.ui.dashboard.keyboard import Keyboard
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.samples import Samples
 
 FRAME_S = 1 / 8
+IDLE_S = 1 / 4  # between two looks at the clock and the terminal's size, while nothing comes
 LINGER_S = 1.0  # between the run's end and the dashboard's
 QUEUED_LINES = 20_000  # at most, while the terminal does not take frames; further lines are only counted
 LINE_CHARS = 4096
@@ -94,6 +96,7 @@ class Dashboard:
         self._skipped = 0  # lines that came while the queue was full
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
+        self._bell = Bell()
         self._last_lines: dict[str, tuple[int, float]] = {}
 
     def __call__(self, event: Event) -> None:
@@ -103,12 +106,14 @@ class Dashboard:
             if len(event.data["line"]) > LINE_CHARS:
                 event = _shortened(event)
         self._queue.append(event)
+        self._bell.ring()
 
     def take_lines(self, batch: list[LogLine]) -> None:
         """Lines of one task and time, from any thread. Those that the buffer would not keep are counted only."""
         kept = batch[-PER_TASK:]
         if self._room_for(len(kept), len(batch)):
             self._queue.append(_Lines(kept, len(batch)))
+            self._bell.ring()
 
     def _room_for(self, lines: int, count: int = 1) -> bool:
         """Whether the queue takes so many lines; if not, `count` of them are left out."""
@@ -126,6 +131,7 @@ class Dashboard:
     def close(self) -> None:
         """Nothing more will come (the launch failed, the follower ended): `run` returns once all is shown."""
         self._closed.set()
+        self._bell.ring()
 
     def run(self) -> Literal["left", "ended"]:
         """Call it in the main thread. "left": the operator quit, the run goes on. Ctrl-C once the run is committed
@@ -151,6 +157,7 @@ class Dashboard:
     def take(self) -> bool:
         """Applies the queued events. True when there were any."""
         queue, ring, progress = self._queue, self.ring, self.progress
+        self._bell.quiet()
         with self._lines_lock:
             ring.count += self._skipped
             self._skipped = self._waiting = 0
@@ -222,7 +229,8 @@ class Dashboard:
                 over_since = clock if over_since is None else over_since
                 if not fresh and clock - over_since >= (LINGER_S if self.progress.final else 0):
                     return "ended"
-            for key in keyboard.read(max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else FRAME_S):
+            wait_s = max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else IDLE_S
+            for key in keyboard.read(wait_s, None if fresh else self._bell.fd):
                 self.view.key(key)
                 fresh = True
             if self.view.quit or keyboard.gone:

@@ -87,7 +87,8 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     need = sum(len(name) + _FIGURE_WIDTH + _SPARK for name in own)
     wide[METRICS] = min(_METRICS_WIDTH, need)
     wide[LAST_LINE] = _LAST_LINE_WIDTH
-    names = [name for name in ORDER if name not in _missing(table)]
+    missing = _missing(table)
+    names = [name for name in ORDER if name not in missing]
     for name in (None, LAST_LINE, *_FALL_FIRST):
         if name in names:
             names.remove(name)

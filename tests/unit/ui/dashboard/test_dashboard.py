@@ -191,7 +191,7 @@ def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(start, parts: str
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.finish() == 0
     assert restored(terminal)
-    assert said in plain(terminal.output).decode()
+    assert said in plain(terminal.output).decode(errors="replace")  # cut off in a frame
 
 
 def test_an_exception_restores_the_terminal(start) -> None:  # type: ignore[no-untyped-def]
