@@ -7,6 +7,7 @@ The lines are printed by a real run on a lab; the dashboard is `tfdeploy status 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -111,6 +112,7 @@ def watched(words: list[str], env: dict[str, str], cwd: Path, seconds: float) ->
             now = time.time()
             if standing is None and SENT.search(shown) and time.monotonic() - begun > 5:
                 standing, before = time.monotonic(), spent(process.pid)
+                newest = max(float(sent) for sent in SENT.findall(shown))  # what stood there already is not late
             for match in SENT.finditer(shown) if standing is not None else ():
                 sent = float(match[1])
                 if sent > newest:
@@ -168,11 +170,16 @@ def in_this_process(part: str, amount: float) -> dict[str, float]:
     from rich.console import Console
 
     from tfdeploy.ui.dashboard.dashboard import Dashboard
+    from tfdeploy.ui.terminal import Terminal
 
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     terminal = os.fdopen(end, "w", encoding="utf-8")
-    board = Dashboard(in_fd=end, console=Console(file=terminal, force_terminal=True, color_system="256"))
+    board = Dashboard(
+        in_fd=end,
+        console=Console(file=terminal, force_terminal=True, color_system="256"),
+        summary=Terminal(io.StringIO(), None, False),
+    )
     return {"many": _many, "memory": _memory}[part](board, control, amount)
 
 

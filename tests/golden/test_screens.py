@@ -1,5 +1,5 @@
 """Screens of the dashboard as a terminal shows them, through a terminal emulator. `python tests/golden/test_screens.py --write`
-writes them anew: look at each before it is committed."""
+writes them anew, and the pictures of docs/dashboard.md: look at each before it is committed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import pytest
 
 pyte = pytest.importorskip("pyte")
 
-from support.screens import SCREENS, Scene, terminal_bytes  # noqa: E402
+from support.screens import SCREENS, Scene, dashboard_of, terminal_bytes  # noqa: E402
+from tfdeploy.ui.dashboard.frame import compose  # noqa: E402
+from tfdeploy.ui.dashboard.svg import as_svg  # noqa: E402
 
 FOLDER = Path(__file__).parent / "screens"
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURES = ("straggler", "crash-loop-task", "cut-host", "waiting", "keras-curves")
 
 
 def shown(scene: Scene) -> str:
@@ -31,7 +35,17 @@ def test_every_golden_has_its_scene() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(SCREENS)
 
 
+def test_every_picture_of_the_docs_has_its_scene() -> None:
+    assert {path.stem for path in DOCS.glob("screen-*.svg")} == {f"screen-{name}" for name in PICTURES}
+
+
 if __name__ == "__main__" and "--write" in sys.argv:
     FOLDER.mkdir(exist_ok=True)
     for name, scene in SCREENS.items():
         (FOLDER / f"{name}.txt").write_text(shown(scene), encoding="utf-8")
+    for name in PICTURES:
+        board, now = dashboard_of(SCREENS[name])
+        rows = compose(board.scene, SCREENS[name].width, SCREENS[name].height, now)
+        (DOCS / f"screen-{name}.svg").write_text(as_svg(rows, title="tfdeploy status --watch"), encoding="utf-8")
+    board, now = dashboard_of(SCREENS["healthy"])
+    (DOCS / "dashboard.svg").write_text(as_svg(compose(board.scene, 110, 30, now)), encoding="utf-8")

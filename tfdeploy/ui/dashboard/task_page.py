@@ -1,4 +1,4 @@
-"""The page of one task: what is wrong, its attempts, its curves, its log, then how it was planned and its environment. Pure."""
+"""The page of one task: what is wrong, its attempts, its log and its curves (the log first where it is in trouble), then how it was planned and its environment. Pure."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ def task_page(
     planned = next((each for each in progress.plan.tasks if each.task == name), None) if progress.plan else None
     rows = [_title(progress, task, mark), *_facts(progress, task, mark, now)]
     rows += [[], *_attempts(progress, task, now)]
-    rows += [[], *_plots(trends, task, width, unicode)]
-    rows += [[], [Span(f"the last lines of {clean(name, 40)}", "dim")]]
-    rows += [[Span(clean(line, 1024))] for line in log[-LOG_ROWS:]] or [[Span("no line yet", "dim")]]
+    plots: list[Row] = [[], *_plots(trends, task, width, unicode)]
+    last: list[Row] = [[], [Span(f"the last lines of {clean(name, 40)}", "dim")]]
+    last += [[Span(clean(line, 1024))] for line in log[-LOG_ROWS:]] or [[Span("no line yet", "dim")]]
     look = typed(f"tfdeploy logs {clean(progress.run or '')} --task {clean(name, 40)}")
-    rows.append([Span("all: ", "dim"), Span(look, "bold")])
+    last.append([Span("all: ", "dim"), Span(look, "bold")])
+    rows += [*last, *plots] if mark.trouble else [*plots, *last]
     if planned is not None and progress.plan is not None:
         rows += [[], *_planned(progress.plan, planned, width)]
     return rows

@@ -73,6 +73,10 @@ class Table:
     trends: Trends
     quiet: Mapping[str, float] = field(default_factory=dict)
     unicode: bool = True
+    metrics: Sequence[str] = ()  # the names of progress.own_metrics, which are dear to look up
+
+    def __post_init__(self) -> None:
+        self.metrics = self.progress.own_metrics
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
@@ -83,7 +87,7 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     wide["task"] = _widest([*(item.name for item in items), "task"], 24)
     wide["host"] = _widest([*(_host(progress, item) for item in items), *(() if items else progress.hosts), "host"], 16)
     wide["address"] = _widest([_address(progress, task.task) for task in tasks] + ["address"], 21)
-    own = progress.own_metrics
+    own = table.metrics
     need = sum(len(name) + _FIGURE_WIDTH + _SPARK for name in own)
     wide[METRICS] = min(_METRICS_WIDTH, need)
     wide[LAST_LINE] = _LAST_LINE_WIDTH
@@ -120,7 +124,7 @@ def _missing(table: Table) -> set[str]:
         "age": any(task.lines for task in tasks),
         "pid": any(task.pid for task in tasks),
         "address": any(_address(progress, task.task) for task in tasks),
-        METRICS: bool(progress.own_metrics),
+        METRICS: bool(table.metrics),
     }
     missing = {name for name, there in seen.items() if not there}
     return missing | ({TREND} if "loss" in missing else set())
@@ -267,7 +271,7 @@ def _state_style(mark: Mark) -> str:
 def _metrics(table: Table, task: TaskProgress, values: Mapping[str, float], room: int) -> str:
     """'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many as there is room for."""
     words = ""
-    for name in table.progress.own_metrics if room else ():
+    for name in table.metrics if room else ():
         if name in values:
             each = f"{clean(name, 40)} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
             longer = f"{words}, {each}" if words else each
