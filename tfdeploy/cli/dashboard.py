@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +21,50 @@ if TYPE_CHECKING:
 
 _OLD_S = 15.0  # a run that is older has samples worth asking for
 _TOLD = ("task", "host", "note")  # events of the past that are shown; what the run's state is, its hosts say
+
+
+class Beginning:
+    """The dashboard of a launch, from its step `start` on. Before, and after `q`, `show` gets the events."""
+
+    def __init__(self, flags: CommonFlags, run: str, show: Emit) -> None:
+        self.flags, self.run, self.show = flags, run, show
+        self.board: Dashboard | None = None
+        self._stack = ExitStack()
+        self._told: list[Event] = []  # before the dashboard, then beside it
+
+    def __enter__(self) -> Beginning:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+        if kind is not None and self.board is not None:
+            for event in self._told:
+                self.show(event)
+
+    @property
+    def left(self) -> bool:
+        """Whether `q` was typed: the launch goes on, and nothing more is to be shown after it."""
+        return self.board is not None and self.board.view.quit
+
+    def __call__(self, event: Event) -> None:
+        if self.board is None:
+            self.show(event)
+            self._told.append(event)
+            if event.kind == "step" and (event.data["step"], event.data["state"]) == ("start", "begin"):
+                self._open()
+            return
+        self.board(event)
+        (self.show if self.left else self._told.append)(event)
+
+    def _open(self) -> None:
+        from tfdeploy.ui.dashboard.dashboard import Dashboard
+
+        print(self.run, flush=True)
+        self.board = Dashboard(typed=self.flags.typed)
+        for event in self._told:
+            self.board(event)
+        self._told.clear()
+        self._stack.enter_context(self.board.drawn_beside())
 
 
 def dashboard(

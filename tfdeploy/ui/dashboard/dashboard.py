@@ -97,6 +97,7 @@ class Dashboard:
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
         self._bell = Bell()
+        self._beside = threading.Event()  # another thread may draw until it is cleared
         self._last_lines: dict[str, tuple[int, float]] = {}
 
     def __call__(self, event: Event) -> None:
@@ -132,6 +133,19 @@ class Dashboard:
         """Nothing more will come (the launch failed, the follower ended): `run` returns once all is shown."""
         self._closed.set()
         self._bell.ring()
+
+    @contextmanager
+    def drawn_beside(self) -> Iterator[None]:
+        """Draws in a thread of its own while the block runs: a launch that cannot be left yet. Signals are the block's."""
+        self._beside.set()
+        thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._beside.clear()
+            self._bell.ring()
+            thread.join()
 
     def run(self) -> Literal["left", "ended"]:
         """Call it in the main thread. "left": the operator quit, the run goes on. Ctrl-C once the run is committed
@@ -217,6 +231,7 @@ class Dashboard:
             wait_for_enter(self._console.file, in_fd)
 
     def _loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended", "aside"]:
+        beside = self._beside.is_set()
         drawn, size, second, fresh = 0.0, (0, 0), 0, True
         over_since: float | None = None
         while True:
@@ -233,7 +248,7 @@ class Dashboard:
             for key in keyboard.read(wait_s, None if fresh else self._bell.fd):
                 self.view.key(key)
                 fresh = True
-            if self.view.quit or keyboard.gone:
+            if self.view.quit or keyboard.gone or (beside and not self._beside.is_set()):
                 return "left"
             if self.view.aside is not None:
                 return "aside"

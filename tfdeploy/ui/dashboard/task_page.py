@@ -1,4 +1,4 @@
-"""The page of one task: what is wrong, its attempts, its log and its curves (the log first where it is in trouble), then how it was planned and its environment. Pure."""
+"""The page of one task: what is wrong, attempts, log and curves (log first where it is in trouble), plan, environment. Pure."""
 
 from __future__ import annotations
 
