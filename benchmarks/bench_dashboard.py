@@ -7,7 +7,6 @@ The lines are printed by a real run on a lab; the dashboard is `tfdeploy status 
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import os
 import pty
@@ -25,6 +24,9 @@ from pathlib import Path
 
 from figures import Figures, options, say
 from place import TFDEPLOY, Place, a_lab
+
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.plan import TaskPlan
 
 HERE = Path(__file__).resolve()
 JOB = """name: bench
@@ -167,19 +169,13 @@ def alone(part: str, amount: float) -> dict[str, float]:
 
 def in_this_process(part: str, amount: float) -> dict[str, float]:
     sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "tests")]
-    from rich.console import Console
-
     from tfdeploy.ui.dashboard.dashboard import Dashboard
-    from tfdeploy.ui.terminal import Terminal
 
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    terminal = os.fdopen(end, "w", encoding="utf-8")
-    board = Dashboard(
-        in_fd=end,
-        console=Console(file=terminal, force_terminal=True, color_system="256"),
-        summary=Terminal(io.StringIO(), None, False),
-    )
+    os.dup2(end, 2)  # it draws on stderr
+    os.environ["TERM"] = "xterm-256color"
+    board = Dashboard(in_fd=end)
     return {"many": _many, "memory": _memory}[part](board, control, amount)
 
 
@@ -187,7 +183,6 @@ def _many(board: object, control: int, seconds: float) -> dict[str, float]:
     import threading
 
     from support.screens import begun, job, loss, used
-    from tfdeploy.model.loglines import LogLine
     from tfdeploy.ui.dashboard.dashboard import Dashboard
 
     assert isinstance(board, Dashboard)
@@ -209,7 +204,7 @@ def _many(board: object, control: int, seconds: float) -> dict[str, float]:
             for number, task in enumerate(plan.tasks):
                 if number % 8 == ticks % 8:
                     text = f"step {20 * ticks} loss: {loss(20 * ticks):.4f}".encode()
-                    board.take_lines([LogLine(1010.0 + passed, task.task, task.host, 1, "out", text)])
+                    board.take_lines([line_of(task, 1010.0 + passed, text)])
             if ticks % 80 == 0:
                 for event in used(plan, 1010.0 + passed):
                     board(event)
@@ -231,7 +226,6 @@ def _memory(board: object, control: int, millions: float) -> dict[str, float]:
     import threading
 
     from support.screens import begun, job
-    from tfdeploy.model.loglines import LogLine
     from tfdeploy.ui.dashboard.dashboard import Dashboard
 
     assert isinstance(board, Dashboard)
@@ -246,7 +240,7 @@ def _memory(board: object, control: int, millions: float) -> dict[str, float]:
             task = plan.tasks[1 + number // size % 7]
             at = 1010.0 + number / 1000  # a thousand lines a second
             texts = [b"step %d loss 0.5" % (number + each) for each in range(size)]
-            rows = [LogLine(at, task.task, task.host, 1, "out", text, number * 20) for text in texts]
+            rows = [line_of(task, at, text) for text in texts]
             while board._waiting > 10_000:
                 time.sleep(0.0005)
             board.take_lines(rows)
@@ -262,6 +256,10 @@ def _memory(board: object, control: int, millions: float) -> dict[str, float]:
     threading.Thread(target=feed, daemon=True).start()
     board.run()
     return {"lines": total, "rate": total / (time.monotonic() - began), "first": first[0], "last": ended[0]}
+
+
+def line_of(task: TaskPlan, time: float, text: bytes) -> LogLine:
+    return LogLine(time=time, task=task.task, host=task.host, attempt=1, stream="out", line=text)
 
 
 def drain(control: int) -> None:
