@@ -26,6 +26,7 @@ from tfdeploy.store.runs import RunStore
 from tfdeploy.ui import reports
 
 HONOUR = (
+    "clean",
     "check",
     "inventory",
     "trust",
