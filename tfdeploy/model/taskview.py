@@ -37,7 +37,7 @@ class TaskView:
     restarts: int = 0
     step: int | None = None
     loss: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)  # the job's own metrics, without step and loss
+    metrics: Mapping[str, float] = field(default_factory=dict)  # every metric but step and loss
     started: float | None = None
     ended: float | None = None
     reason: str | None = None
@@ -139,6 +139,7 @@ class TaskRow(TypedDict):
     restarts: int
     step: int | None
     loss: float | None
+    metrics: dict[str, float]  # every other one that the task has printed
     started: str | None  # ISO 8601
     ended: str | None
     reason: str | None
@@ -160,6 +161,7 @@ def task_json(view: TaskView) -> TaskRow:
         "restarts": view.restarts,
         "step": view.step,
         "loss": view.loss,
+        "metrics": dict(view.metrics),
         "started": iso_z(view.started),
         "ended": iso_z(view.ended),
         "reason": view.reason,

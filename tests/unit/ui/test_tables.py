@@ -95,6 +95,34 @@ def test_status() -> None:
     ]
 
 
+def test_a_reason_is_said_once_and_the_last_lines_of_what_died_first_follow_it() -> None:
+    cause = "worker:1 on n3 failed with exit code 3: [/foo] é日本"
+    ended = replace(TASKS[0], state="ended", outcome="stopped", reason=cause)
+    after = [replace(ended, task=f"worker:{n}", outcome="failed", reason="after worker:1 died") for n in (2, 3)]
+    view = replace(VIEW, cause=cause, tasks=(ended, TASKS[2], *after))
+    last = ["Traceback:", "\x1b[2JValueError"]
+    for width in (None, 80):
+        text = shown(width, reports.show_status, view, 2000.0, str, last, "as of the last fetch")
+        assert (text.count("[/foo]"), text.count("after worker:1 died")) == (1, 1)
+        assert f"worker:[2-3]: after worker:1 died\ncause: {cause}\nits last lines, as of the last fetch:\n" in text
+        assert "\n  | Traceback:\n  | " in text and "ValueError" in text
+        assert "\x1b" not in text
+        assert text.endswith("next: tfdeploy logs digits-1 --task worker:1 -n 100\n")
+
+
+def test_what_has_no_first_death_says_what_to_type_too() -> None:
+    aborted = replace(VIEW, first_death=None, cause="a port is taken", tasks=TASKS[:2])
+    assert shown(None, reports.show_status, aborted, 2000.0).endswith("next: tfdeploy logs digits-1 -n 100\n")
+    away = replace(aborted, state="lost", unreachable=("n1", "n2", "n3"))
+    assert shown(None, reports.show_status, away, 2000.0).endswith("next: tfdeploy check --limit 'n[1-3]'\n")
+
+
+@pytest.mark.parametrize("state", ["running", "starting", "succeeded", "stopped"])
+def test_a_run_that_is_well_is_told_in_few_lines(state: str) -> None:
+    view = replace(VIEW, state=state, cause=None, first_death=None, tasks=TASKS[:2])
+    assert len(shown(80, reports.show_status, view, 2000.0).splitlines()) == 4
+
+
 def test_a_jobs_own_metrics_stand_in_its_row() -> None:
     view = replace(VIEW, tasks=tuple(replace(task, metrics={"accuracy": 0.91, "lr": 1e-3}) for task in VIEW.tasks[1:2]))
     row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
