@@ -152,6 +152,7 @@ class _RunRow(TypedDict):
     state: str | None  # None: not known here
     live: bool | None
     started: str | None  # ISO 8601
+    ended: str | None
     tasks: int
     hosts: list[str]
     who: str | None

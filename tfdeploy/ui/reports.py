@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.moments import moment_of
 from tfdeploy.model.words import outcome_words
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, roughly
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
@@ -120,13 +120,19 @@ def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]]) -> No
         _write_line(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
 
 
-def show_runs(terminal: Terminal, rows: Iterable[RunRow]) -> None:
-    """Rows with run, job, state, started (UTC seconds or text), tasks (count), hosts (names), who."""
-    shown = [
-        (r["run"], r.get("state") or "?", _when(r.get("started")), r.get("tasks"), fold_names(r.get("hosts") or ()), r.get("who"))
-        for r in rows
-    ]
-    show_rows(terminal, ["run", "state", "started", "tasks", "hosts", "by"], shown)
+def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
+    """A line for each run: how long ago it began, and how long it took or has gone on. `now`: UTC seconds."""
+    shown = [(r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"]) for r in rows]
+    show_rows(terminal, ["run", "state", "began", "took", "tasks", "hosts", "by"], shown)
+
+
+def _times(row: RunRow, now: float) -> tuple[str, str]:
+    began, ended = row["started"], row["ended"]
+    if began is None:
+        return "", ""
+    began_s = moment_of(began, now)
+    until = moment_of(ended, now) if ended else now if row["live"] else None
+    return f"{roughly(now - began_s)} ago", "" if until is None else roughly(until - began_s, parts=2)
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
@@ -270,12 +276,6 @@ def _text(error: object) -> str:
         inner = error.get("error", error)
         return str(inner.get("what", inner)) if isinstance(inner, Mapping) else str(inner)
     return str(error) if error else ""
-
-
-def _when(started: object) -> str:
-    if isinstance(started, (int, float)):
-        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(started))
-    return str(started or "")
 
 
 def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:

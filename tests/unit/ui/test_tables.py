@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.status import RunView
 from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.words import iso_z
 from tfdeploy.ui import reports
-from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import figure, in_bytes, in_seconds, roughly
 from tfdeploy.ui.tables import cells, table_lines
 from tfdeploy.ui.terminal import Terminal
 
@@ -167,12 +168,50 @@ def test_left_files_come_with_the_line_that_keeps_them() -> None:
     assert text == "left on n2: out/model.ckpt, out/events, plot.png\nto carry it over to later runs: keep: [out]\n"
 
 
+ROW: dict[str, Any] = {
+    "run": "digits-20261121-101500-3fa1",
+    "job": "digits",
+    "state": "lost",
+    "live": False,
+    "started": "1970-01-01T00:00:01Z",
+    "ended": None,
+    "tasks": 3,
+    "hosts": ["n1"],
+    "who": "me@here",
+}
+
+
+def test_runs_have_ages_and_durations() -> None:
+    began = 1_000_000.0
+    started, ended = iso_z(began), iso_z(began + 3 * 3600 + 12 * 60 + 0.25)
+    rows = [
+        {**ROW, "run": "a", "state": "running", "live": True, "started": started},
+        {**ROW, "run": "b", "state": "failed", "started": started, "ended": ended},
+        {**ROW, "run": "c", "started": started},
+        {**ROW, "run": "d", "state": None, "live": None, "started": None, "who": None},
+    ]
+    assert shown(None, reports.show_runs, rows, began + 5 * 86400.0 + 7200.0).splitlines() == [
+        "run  state    began    took        tasks  hosts  by",
+        "a    running  5 d ago  5 d 2 h     3      n1     me@here",
+        "b    failed   5 d ago  3 h 12 min  3      n1     me@here",
+        "c    lost     5 d ago              3      n1     me@here",
+        "d    ?                             3      n1",
+    ]
+
+
+def test_rough_durations() -> None:
+    seconds = (-5, 0.9, 59, 60, 3599, 3600, 100_000, 172_800, 400 * 86400)
+    assert [roughly(each) for each in seconds] == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "27 h", "2 d", "400 d"]
+    exact = [roughly(each, parts=2) for each in (90, 3600, 3659, 3660, 172_800, 176_399, 176_400)]
+    assert exact == ["1 min", "1 h", "1 h", "1 h 1 min", "2 d", "2 d", "2 d 1 h"]
+
+
 REPORTS = [
     (reports.show_status, VIEW, 2000.0),
     (reports.show_stop, STOPPED),
     (reports.show_sync, SYNCED),
     (reports.show_exec, EXEC),
-    (reports.show_runs, [{"run": "digits-20261121-101500-3fa1", "state": "lost", "started": 1.0, "tasks": 3, "hosts": ["n1"]}]),
+    (reports.show_runs, [ROW], 1000.0),
 ]
 
 
