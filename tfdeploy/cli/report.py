@@ -14,6 +14,7 @@ from tfdeploy.cli.flags import OfRun, finish_parser
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
+    from tfdeploy.model.printed import ReportAnswer, ServedAnswer
     from tfdeploy.operations.status import Status
 
 
@@ -67,7 +68,8 @@ def run(flags: Flags) -> int:
             return _serve(flags, plan.run, lambda: make(True)[0])
         text, found = make(False)
         write_page(target, text, flags.overwrite)
-        print(json.dumps({"run": plan.run, "file": str(target)}) if flags.json else target)
+        answer: ReportAnswer = {"run": plan.run, "file": str(target)}
+        print(json.dumps(answer) if flags.json else target)
         context.show_errors(flags, found.errors, "not in the report: ")
         context.show_unasked(flags, found.view.unasked)
         if flags.open:
@@ -82,7 +84,8 @@ def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
         server = ServedPage(make, flags.port or 0)
     except OSError as error:
         raise UsageError(f"port {flags.port}: {error.strerror}", where="--port", next="leave it out: any free one") from error
-    print(json.dumps({"run": run, "url": server.url}) if flags.json else server.url, flush=True)
+    answer: ServedAnswer = {"run": run, "url": server.url}
+    print(json.dumps(answer) if flags.json else server.url, flush=True)
     if not flags.quiet:
         print("Ctrl-C ends it", file=sys.stderr)
     if flags.open:

@@ -7,11 +7,15 @@ import json
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.agent.wire import RUN_STATES
 from tfdeploy.cli.flags import CommonFlags, finish_parser
 from tfdeploy.cli.options import moment
+
+if TYPE_CHECKING:
+    from tfdeploy.model.printed import RunsAnswer
+    from tfdeploy.model.rows import KnownRunRow, RunRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +47,11 @@ def run(flags: Flags) -> int:
         scope = context.lookup_scope(flags)
         rows, silent = list_runs(fleet, scope.hosts, context.store(), None if flags.all or scope.job is None else scope.job.name)
     known, rows = len(rows), chosen(rows, flags.state or (), flags.since)
-    damaged = {(row["run"], host): why for row in rows for host, why in row.pop("damaged", {}).items()}
-    differ = {row["run"]: row.pop("differ") for row in rows if "differ" in row}
+    damaged = {(row["run"], host): why for row in rows for host, why in row.get("damaged", {}).items()}
+    differ = {row["run"]: row["differ"] for row in rows if "differ" in row}
     if flags.json:
-        print(json.dumps({"runs": rows, "unreachable": sorted(silent)}))
+        answer: RunsAnswer = {"runs": [_row(row) for row in rows], "unreachable": sorted(silent)}
+        print(json.dumps(answer))
     else:
         show_runs(terminal_of(sys.stdout, flags.color), rows, time.time())
         if not rows and known:
@@ -60,6 +65,20 @@ def run(flags: Flags) -> int:
     context.show_errors(flags, silent)
     context.show_unasked(flags, scope.unasked)
     return worst(error.exit_code for error in silent.values())
+
+
+def _row(row: RunRow) -> KnownRunRow:
+    return {
+        "run": row["run"],
+        "job": row["job"],
+        "state": row["state"],
+        "live": row["live"],
+        "started": row["started"],
+        "ended": row["ended"],
+        "tasks": row["tasks"],
+        "hosts": row["hosts"],
+        "who": row["who"],
+    }
 
 
 def _states(text: str) -> list[str]:

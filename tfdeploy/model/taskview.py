@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.json_words import Health, IsoTime, Outcome, TaskState
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.words import iso_z, stall_words
@@ -127,9 +128,9 @@ class TaskRow(TypedDict):
 
     task: str
     host: str
-    state: str
-    health: str | None
-    outcome: str | None
+    state: TaskState
+    health: Health | None
+    outcome: Outcome | None
     exit_code: int | None
     signal: int | None
     pid: int | None
@@ -140,8 +141,8 @@ class TaskRow(TypedDict):
     step: int | None
     loss: float | None
     metrics: dict[str, float]  # every other one that the task has printed
-    started: str | None  # ISO 8601
-    ended: str | None
+    started: IsoTime | None
+    ended: IsoTime | None
     reason: str | None
 
 
