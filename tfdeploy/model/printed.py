@@ -5,6 +5,7 @@ The rows of hosts are in rows.py, a task's in taskview.py. docs/json has the sch
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -232,7 +233,7 @@ PRINTED: dict[str, tuple[str, Any]] = {
     "setup": ("setup", SetupAnswer),
     "launch": ("launch", RunAnswer),
     "launch-dry-run": ("launch --dry-run", Plan),
-    "logs": ("logs, each line", LogLineRow),
+    "logs": ("logs (each line)", LogLineRow),
     "status": ("status", RunAnswer),
     "stop": ("stop", StopAnswer),
     "runs": ("runs", RunsAnswer),
@@ -249,6 +250,11 @@ PRINTED: dict[str, tuple[str, Any]] = {
     "docs": ("docs", ReferenceAnswer),
     "error": ("any verb that fails", ErrorAnswer),
 }
+
+
+def schema_text(name: str) -> str:
+    """As docs/json has it. Raises KeyError."""
+    return json.dumps(schema_of(name), indent=1) + "\n"
 
 
 def schema_of(name: str) -> dict[str, Any]:
