@@ -54,7 +54,7 @@ def test_an_example_is_as_its_schema_says(name: str) -> None:
         ('"step": 1200', '"step": "1200"', ".tasks[0].step: '1200' is no integer"),
         ('"state": "running", "health"', '"state": "going", "health"', ".tasks[0].state: 'going' is none of"),
         ('"accuracy": 0.91', '"accuracy": null', ".tasks[0].metrics.accuracy: None is no number"),
-        ('"attempt": 1, ', '', ".tasks[0].attempt is missing"),
+        ('"attempt": 1, ', "", ".tasks[0].attempt is missing"),
         ('"attempt": 1', '"attempt": 1, "tries": 1', ".tasks[0].tries is not in the schema"),
         ('"attempt": 1', '"attempt": true', ".tasks[0].attempt: True is no integer"),
         ('"gpus": [0]', '"gpus": ["0"]', ".tasks[0].gpus[0]: '0' is no integer"),
