@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,10 @@ from tfdeploy.cli.options import duration
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.answers.clean import CleanItem
     from tfdeploy.model.inventory import Host
+    from tfdeploy.model.printed import CleanAnswer
+    from tfdeploy.model.rows import CleanedRow, CleanRow
     from tfdeploy.operations.clean import Found, Removed
 
 HERE = "this machine"  # among the hosts: no host can have a blank in its name
@@ -159,24 +162,25 @@ def _show_result(
 
 def _as_json(
     found: Found, removed: Removed | None, forgotten: Mapping[str, int], local: Mapping[str, int], dry_run: bool
-) -> dict[str, object]:
+) -> CleanAnswer:
     errors: dict[str, TfdeployError] = {**found.errors, **(removed.errors if removed is not None else {})}
-    hosts = []
+    hosts: list[CleanedRow] = []
     for host in (*found.going, *(host for host in found.errors if host not in found.going)):
-        row: dict[str, object] = {"host": host, "ok": host not in errors}
-        row["removed"] = _rows(removed.gone.get(host, ()) if removed is not None else ())
+        gone = _rows(removed.gone.get(host, ()) if removed is not None else ())
+        error = errors[host].what if host in errors else None
+        row: CleanedRow = {"host": host, "ok": error is None, "removed": gone, "error": error}
         if dry_run:
             row["would_remove"] = _rows(found.going.get(host, ()))
-        hosts.append({**row, "error": errors[host].what if host in errors else None})
-    own: dict[str, object] = {"host": HERE, "ok": True, "removed": _records(forgotten)}
+        hosts.append(row)
+    own: CleanedRow = {"host": HERE, "ok": True, "removed": _records(forgotten), "error": None}
     if dry_run:
         own["would_remove"] = _records(local)
-    return {"ok": not errors, "hosts": [*hosts, {**own, "error": None}]}
+    return {"ok": not errors, "hosts": [*hosts, own]}
 
 
-def _rows(items: Any) -> list[dict[str, object]]:
+def _rows(items: Iterable[CleanItem]) -> list[CleanRow]:
     return [{"kind": item.kind, "job": item.job, "name": item.name, "bytes": item.bytes} for item in items]
 
 
-def _records(runs: Mapping[str, int]) -> list[dict[str, object]]:
+def _records(runs: Mapping[str, int]) -> list[CleanRow]:
     return [{"kind": "record", "job": "", "name": run, "bytes": size} for run, size in runs.items()]
