@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.jobs import open_gate, write_job
 from support.lab.releases import job_file, leftovers, listed, listed_here, releases, wait_for_bytes
 from tfdeploy.lab import Lab
 
@@ -103,6 +104,24 @@ def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     said, _ = first.communicate(timeout=60)
     assert first.returncode == 0, said
     assert json.loads(said.splitlines()[-1])["ok"]
+
+
+@pytest.mark.fault("67 a clean while a run lives, or another operator launches")
+def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -> None:
+    write_job(slow, "launched", "quick.py")
+    slow.run("launch", "--wait", "-q", "--name", "over", exit_code=0)
+    write_job(slow, "launched", "quick.py", "--gate=5", "--steps=9")
+    (slow.cwd / "big.bin").write_bytes(os.urandom(12 * MIB))
+    launching = slow.start("launch", "--detach", "-q", "--name", "lives", env=throttled(slow))
+    wait_for_bytes(slow, "n1", "launched", MIB)
+    cleaned = slow.run("clean", "-y", "--json", exit_code=0, timeout_s=60)
+    assert "waiting for the launch of" in cleaned.stderr, cleaned.stderr
+    assert '"name": "over"' in cleaned.stdout and '"name": "lives"' not in cleaned.stdout
+    said, _ = launching.communicate(timeout=60)
+    assert launching.returncode == 0, said
+    assert {task["state"] for task in slow.json("status", "lives")["tasks"]} == {"running"}
+    open_gate(slow, "lives", "launched")
+    slow.run("logs", "-f", "lives", exit_code=0, timeout_s=60)  # it still has all that it needs
 
 
 @pytest.mark.fault("21 a file that changes while it is sent")

@@ -95,3 +95,15 @@ def test_the_sums_of_a_runs_code_are_kept_where_they_are_of_its_release(tmp_path
     assert store.files("other-1") is None
     (tmp_path / "runs" / one.run / "files.json").write_text("[1]")
     assert store.files(one.run) is None and store.files("../x") is None
+
+
+def test_a_run_is_forgotten_whole_and_a_link_or_a_strange_name_never(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.save(plan("digits-1"))
+    store.save(plan("digits-2"))
+    (tmp_path / "runs" / "digits-3").symlink_to(tmp_path / "runs" / "digits-2")
+    assert store.usage("digits-1") > 0 and store.usage("digits-9") == store.usage("../x") == 0
+    assert store.forget("digits-1") and "digits-1" not in store.runs()
+    assert not (tmp_path / "runs" / "digits-1").exists()
+    assert not store.forget("digits-3") and not store.forget("..") and store.plan("digits-2") is not None
+    assert store.forget("digits-1")  # it has gone already

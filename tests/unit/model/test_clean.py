@@ -1,0 +1,50 @@
+"""Which ended runs stay: those alive anywhere, the newest, the youngest."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.model.answers.clean import CleanItem
+from tfdeploy.model.clean import EndedRun, Rules, kept, run_of_half, runs_that_stay
+
+NOW = 1_000_000.0
+
+
+def run_item(name: str, ended: float | None, stays: str = "", job: str = "a") -> CleanItem:
+    return CleanItem(kind="run", job=job, name=name, bytes=1, ended=ended, stays=stays, live=False)
+
+
+@pytest.mark.parametrize(
+    ("rules", "stay"),
+    [
+        (Rules(), set()),
+        (Rules(newest=1), {("a", "3"), ("b", "9")}),
+        (Rules(newest=2), {("a", "3"), ("a", "2"), ("b", "9")}),
+        (Rules(older_s=150), {("a", "3")}),
+        (Rules(newest=1, older_s=250), {("a", "3"), ("a", "2"), ("b", "9")}),
+        (Rules(older_s=1e9), {("a", "1"), ("a", "2"), ("a", "3"), ("b", "9")}),
+    ],
+)
+def test_the_newest_of_each_job_and_the_young_ones_stay(rules: Rules, stay: set[tuple[str, str]]) -> None:
+    runs = [
+        EndedRun("a", "1", NOW - 300),
+        EndedRun("a", "2", NOW - 200),
+        EndedRun("a", "3", NOW - 100),
+        EndedRun("b", "9", NOW - 999),
+    ]
+    assert kept(runs, rules, NOW) == stay
+
+
+def test_a_run_that_one_host_calls_alive_stays_on_all() -> None:
+    found = {"n1": [run_item("1", NOW - 50)], "n2": [run_item("1", None, "it is alive")], "n3": [run_item("2", NOW - 50)]}
+    assert runs_that_stay(found, Rules(), NOW) == {("a", "1")}
+
+
+def test_the_last_host_says_when_a_run_ended() -> None:
+    found = {"n1": [run_item("1", NOW - 500)], "n2": [run_item("1", NOW - 5)], "n3": [run_item("2", None)]}
+    assert runs_that_stay(found, Rules(older_s=100), NOW) == {("a", "1")}  # that of "2" is unknown, so it is old
+
+
+@pytest.mark.parametrize(("name", "run"), [("runs/r1/cwd", "r1"), ("runs/r1", None), ("releases/r1/x", None), ("", None)])
+def test_the_run_of_a_half(name: str, run: str | None) -> None:
+    assert run_of_half(name) == run

@@ -1,0 +1,30 @@
+"""What `clean` shows: a row for each thing with all hosts that have it, and why things stay."""
+
+from __future__ import annotations
+
+import io
+
+from tfdeploy.model.answers.clean import CleanItem
+from tfdeploy.ui.cleaning import show_things, staying_words
+from tfdeploy.ui.terminal import Terminal
+
+
+def item(name: str, size: int = 0, stays: str = "", live: bool = False) -> CleanItem:
+    return CleanItem(kind="release", job="digits", name=name, bytes=size, ended=None, stays=stays, live=live)
+
+
+def test_a_thing_of_many_hosts_is_a_row_with_its_whole_size() -> None:
+    out = io.StringIO()
+    things = {f"n{at}": [item("r1", 2_000_000)] for at in range(1, 5)} | {"n9": [item("r2\x1b[2J", 1000)]}
+    show_things(Terminal(out, 100, False), things, {"run1": 4096, "run2": 4096})
+    rows = [line.split() for line in out.getvalue().splitlines()]
+    assert rows[1:] == [
+        ["release", "digits", "r1", "8.0", "MB", "n[1-4]"],
+        ["release", "digits", "r2", "1.0", "kB", "n9"],
+        ["record", "2", "runs", "8.2", "kB", "this", "machine"],
+    ]
+
+
+def test_why_things_stay_is_said_once() -> None:
+    things = {f"n{at}": [item("r1", stays="run live uses it")] for at in range(1, 4)}
+    assert staying_words(things) == ["[n[1-3]] release r1 stays: run live uses it"]
