@@ -1,0 +1,48 @@
+"""The copy-friendly log: the lines as they are filtered, whole and without labels; Enter leads back."""
+
+from __future__ import annotations
+
+import io
+import os
+
+from support.dashboard_scenes import event, training
+from tfdeploy.ui.dashboard.aside import MOST_LINES, wait_for_enter, write_lines
+from tfdeploy.ui.dashboard.dashboard import Dashboard
+
+LONG = "y" * 300
+
+
+def board() -> Dashboard:
+    made = Dashboard(clock=lambda: 0.0)
+    for one in training():
+        made(one)
+    made(event("line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0))
+    made.take()
+    made.ring.tick(1.0)
+    return made
+
+
+def test_lines_are_whole_and_clean() -> None:
+    out = io.StringIO()
+    write_lines(out, board().view)
+    lines = out.getvalue().splitlines()
+    assert lines[-1] == f"{LONG} 日本" and lines[-2] == "WARNING: something"
+    assert len([line for line in lines if "loss" in line]) == 600 < MOST_LINES
+
+
+def test_a_terminal_that_lacks_a_character_gets_a_question_mark() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    write_lines(out, board().view)
+    assert raw.getvalue().splitlines()[-1] == f"{LONG} ??".encode()
+
+
+def test_enter_or_the_end_of_input_leads_back() -> None:
+    for typed in (b"x\n", b"\r", b""):
+        reads, writes = os.pipe()
+        try:
+            os.write(writes, typed)
+            os.close(writes)
+            wait_for_enter(io.StringIO(), reads)
+        finally:
+            os.close(reads)

@@ -1,0 +1,40 @@
+"""The bell can be waited for from its first ring until it is quieted, whatever the threads that ring."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+
+from tfdeploy.ui.dashboard.bell import Bell
+
+
+def rings(bell: Bell, within_s: float = 0.0) -> bool:
+    return bool(select.select([bell.fd], [], [], within_s)[0])
+
+
+def test_it_rings_until_it_is_quiet_and_again() -> None:
+    bell = Bell()
+    assert not rings(bell)
+    for _ in range(100_000):  # more than a pipe holds
+        bell.ring()
+    assert rings(bell)
+    bell.quiet()
+    assert not rings(bell)
+    bell.ring()
+    assert rings(bell)
+
+
+def test_another_thread_wakes_who_waits() -> None:
+    bell = Bell()
+    thread = threading.Timer(0.01, bell.ring)
+    thread.start()
+    assert rings(bell, 10.0)
+    thread.join()
+
+
+def test_it_closes_what_it_opened() -> None:
+    bell = Bell()
+    fds = (bell.fd, bell._end)
+    del bell
+    assert not any(os.path.exists(f"/proc/self/fd/{fd}") and "pipe" in os.readlink(f"/proc/self/fd/{fd}") for fd in fds)
