@@ -8,6 +8,7 @@ from typing import Any
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
 
+VERSIONS = {"tfdeploy": "0.1.0", "Python": "3.11.7", "TensorFlow": "2.16.1"}
 RUN = "digits-20261121-101500-3fa1"
 
 
@@ -41,7 +42,10 @@ def plan_of(workers: int) -> Plan:
         release="abc",
         command=("python", "train.py"),
         cluster={},
-        hosts=tuple(HostPlan(host=t.host, address=t.host, mesh_port=2230, workdir="/w", python="python3") for t in tasks),
+        hosts=tuple(
+            HostPlan(host=t.host, address=t.host, mesh_port=2230, workdir="/w", python="python3", versions=dict(VERSIONS))
+            for t in tasks
+        ),
         tasks=tuple(tasks),
         deciding=("worker:0",),
         flags_appended=(),

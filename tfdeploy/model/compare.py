@@ -41,13 +41,12 @@ class Final(TypedDict):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """`files`: path -> (kind, sum) of its code; None: not known here. `versions`: host -> program -> version."""
+    """`files`: path -> (kind, sum) of its code; None: not known here."""
 
     plan: Plan
     started: float
     tasks: Mapping[str, Sequence[TaskSample]] = field(default_factory=dict)
     files: Mapping[str, tuple[str, str]] | None = None
-    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def speaker(self) -> str | None:
@@ -66,7 +65,7 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
         ("env", [_env(run.plan) for run in runs]),
         ("code", _code(runs)),
         ("plan", [_plan(run.plan) for run in runs]),
-        ("versions", [_versions(run) for run in runs]),
+        ("versions", [_versions(run.plan) for run in runs]),
     ):
         for key in dict.fromkeys(key for each in told for key in each):
             values = [each.get(key) for each in told]
@@ -161,9 +160,9 @@ def _plan(plan: Plan) -> dict[str, str]:
     }
 
 
-def _versions(run: ComparedRun) -> dict[str, str]:
+def _versions(plan: Plan) -> dict[str, str]:
     found: dict[str, Counter[str]] = {}
-    for said in run.versions.values():
+    for said in plan.versions.values():
         for program, version in said.items():
             found.setdefault(program, Counter())[version] += 1
     return {program: _counted(counts) for program, counts in found.items()}

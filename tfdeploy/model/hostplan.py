@@ -24,6 +24,7 @@ from tfdeploy.model.typed import convert, decode
 
 MOST_TASKS = 100_000
 MOST_NOTES = 1000
+MOST_VERSIONS = 50  # of a host
 MOST_SECONDS = 86_400.0 * 365
 MOST_CREATED = 1e11  # UTC seconds: as answers.bounds.Seconds
 _SHOWN_CHARS = 2000
@@ -67,6 +68,7 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
     return replace(
         plan,
         tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
+        hosts=tuple(replace(host, versions=_printable(host.versions)) for host in plan.hosts),
         operator=printable(plan.operator),
         resume=None if plan.resume is None else printable(plan.resume),
         restart=printable(plan.restart),
@@ -116,6 +118,10 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
 
 
+def _printable(texts: Mapping[str, str]) -> dict[str, str]:
+    return {printable(key): printable(text) for key, text in texts.items()}
+
+
 def _check_hosts(hosts: tuple[HostPlan, ...]) -> None:
     _need(0 < len(hosts) <= MAX_NAMES, "hosts", str(len(hosts)))
     _all("no name of a host", is_name, (host.host for host in hosts))
@@ -123,6 +129,7 @@ def _check_hosts(hosts: tuple[HostPlan, ...]) -> None:
     _all("no address", is_address, (host.address for host in hosts))
     _all("no address", is_ip, (address for host in hosts for address in host.addresses))
     _all("no port", _is_port, (host.mesh_port for host in hosts))
+    _need(all(len(host.versions) <= MOST_VERSIONS for host in hosts), "versions", "")
 
 
 def _check_tasks(tasks: tuple[TaskPlan, ...], hosts: set[str]) -> None:

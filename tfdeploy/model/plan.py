@@ -47,6 +47,7 @@ class HostPlan:
     workdir: str  # absolute on the host
     python: str
     addresses: tuple[str, ...] = ()  # all its IP addresses: connections of the run may come from each of them
+    versions: dict[str, str] = field(default_factory=dict)  # program -> version, as the host had it at the launch
     ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, by which later verbs reach it; never sent to a host
 
 
@@ -105,6 +106,11 @@ class Plan:
         """16 hex digits over what hosts get of this plan: launch is idempotent by run and digest."""
         sent = replace(self, hosts=tuple(replace(host, ssh={}) for host in self.hosts))
         return hashlib.sha256(_encoded(sent)).hexdigest()[:16]
+
+    @property
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Host -> program -> version; none for a host of a run that an older tfdeploy launched."""
+        return {host.host: host.versions for host in self.hosts if host.versions}
 
     def host(self, name: str) -> HostPlan:
         """Raises KeyError."""

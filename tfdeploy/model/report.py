@@ -28,7 +28,7 @@ class LastLine:
 @dataclass(frozen=True)
 class RunReport:
     """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one launched. `silent`: host ->
-    why it gave no samples. `versions`: host -> program -> version."""
+    why it gave no samples."""
 
     plan: Plan
     view: RunView
@@ -39,7 +39,6 @@ class RunReport:
     events: tuple[Event, ...] = ()
     last_lines: tuple[LastLine, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

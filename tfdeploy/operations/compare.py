@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.compare import ComparedRun
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.report import versions
 from tfdeploy.operations.samples import samples
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
@@ -28,7 +27,6 @@ def compared(fleet: Fleet, plans: Sequence[Plan], store: RunStore) -> tuple[list
                 started=min(began, plan.created) if plan.created else began,
                 tasks=taken.tasks,
                 files=store.files(plan.run),
-                versions=versions(fleet, plan, None),
             )
         )
     return runs, errors

@@ -6,14 +6,12 @@ import time
 
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report import LastLine, RunReport
-from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.samples import samples
 from tfdeploy.operations.status import Status, status
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet
 
 LAST_LINES = 60  # of the task that died first
 
@@ -32,7 +30,6 @@ def report(fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | Non
         events=tuple(store.events(plan.run)),
         last_lines=_last_lines(fleet, plan, found),
         silent={host: error.what for host, error in taken.errors.items()},
-        versions=versions(fleet, plan, only),
     )
     return said, found
 
@@ -44,14 +41,3 @@ def _last_lines(fleet: Fleet, plan: Plan, found: Status) -> tuple[LastLine, ...]
         return ()
     lines = stored_lines(fleet, plan, LogQuery((death,), last=LAST_LINES, within_s=PIECE_S), {})
     return tuple(LastLine(line.time, line.line.decode("utf-8", "replace")) for line in lines)
-
-
-def versions(fleet: Fleet, plan: Plan, only: frozenset[str] | None) -> dict[str, dict[str, str]]:
-    hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
-    good, _ = split(fleet.each(hosts, _versions_of))
-    return good
-
-
-def _versions_of(session: Session) -> dict[str, str]:
-    hello = session.agent().hello
-    return {"tfdeploy": hello.version, "Python": hello.python_version}

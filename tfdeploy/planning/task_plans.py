@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -70,5 +71,18 @@ def host_plan(layout: Layout, host: Host, facts: HostFacts) -> HostPlan:
         workdir=facts.workdir,
         python=str(facts.python),
         addresses=addresses.seen_as(host, facts),
+        versions=_versions(facts),
         ssh=connection_settings(host),
     )
+
+
+def _versions(facts: HostFacts) -> dict[str, str]:
+    known = {
+        "tfdeploy": facts.version,
+        "Python": facts.python_version,
+        "TensorFlow": facts.tensorflow,
+        "Keras": facts.keras,
+        "tf-keras": facts.tf_keras,
+        "GPUs": ", ".join(f"{count} x {name}" for name, count in Counter(gpu.name for gpu in facts.gpus).items()),
+    }
+    return {program: version for program, version in known.items() if version}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from support.dashboard_scenes import PLAN, plan_of
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.compare import ComparedRun, curves, differences, finals
+from tfdeploy.model.plan import Plan
 
 ONE = ComparedRun(plan=replace(PLAN, run="a"), started=1000.0)
 
@@ -45,9 +46,15 @@ def test_files_that_differ_are_named_and_without_them_the_releases() -> None:
     assert (found["key"], found["values"]) == ("release", ["abc", "other"])
 
 
+def had(plan: Plan, *pythons: str) -> Plan:
+    """The other hosts are of an older tfdeploy."""
+    told = [{"Python": python} for python in pythons] + [dict[str, str]()] * len(plan.hosts)
+    return replace(plan, hosts=tuple(replace(host, versions=said) for host, said in zip(plan.hosts, told, strict=False)))
+
+
 def test_plans_and_versions() -> None:
-    one = replace(ONE, versions={"n1": {"Python": "3.10"}, "n2": {"Python": "3.11"}})
-    two = replace(ONE, plan=plan_of(1), versions={"n1": {"Python": "3.11"}})
+    one = replace(ONE, plan=had(PLAN, "3.10", "3.11"))
+    two = replace(ONE, plan=had(plan_of(1), "3.11"))
     said = {(row["what"], row["key"]): row["values"] for row in differences([one, two])}
     assert said["plan", "tasks"] == ["1 ps, 7 worker", "1 ps, 1 worker"]
     assert said["versions", "Python"] == ["1 x 3.10, 1 x 3.11", "3.11"]

@@ -110,7 +110,14 @@ def examine(texts: Sequence[bytes], drawn: bool) -> None:
 def logs(texts: Sequence[bytes], *, color: bool) -> None:
     """`tfdeploy logs`: each line stays one line."""
     lines = [
-        LogLine(1000.0 + n, f"worker:{n % 3}", "n1", 1, "out" if n % 2 else "err", text.replace(b"\n", b""))
+        LogLine(
+            time=1000.0 + n,
+            task=f"worker:{n % 3}",
+            host="n1",
+            attempt=1,
+            stream="out" if n % 2 else "err",
+            line=text.replace(b"\n", b""),
+        )
         for n, text in enumerate(texts)
     ]
     with tempfile.TemporaryFile() as file:
@@ -168,13 +175,13 @@ def report(texts: Sequence[str]) -> None:
 
 def page_with(texts: Sequence[str]) -> str:
     chosen = iter(texts)
+    host = replace(PLAN.hosts[0], versions={next(chosen): next(chosen)})
     found = replace(
         report_of(name=next(chosen), samples=2),
         view=replace(view_of(PLAN, "failed", next(chosen)), cause=next(chosen), first_death=next(chosen)),
-        plan=replace(PLAN, command=("python", *texts[:20]), operator=next(chosen), data={next(chosen): next(chosen)}),
+        plan=replace(PLAN, command=("python", *texts[:20]), operator=next(chosen), hosts=(host,)),
         last_lines=tuple(LastLine(1.0, text) for text in texts),
         silent={text: text for text in texts[:20]},
-        versions={next(chosen): {next(chosen): next(chosen)}},
     )
     return page(found)
 

@@ -59,7 +59,7 @@ def page(report: RunReport, *, live: bool = False) -> str:
         section("Timeline", timeline(attempts(report), view.started, view.ended or report.made)),
         section("Events", _events(report.events, view.started)),
         section("Plan", _plan(report)),
-        section("Versions", _versions(report.versions)),
+        section("Versions", _versions(plan.versions)),
         section("To run it again", f"<pre>{escape(again(report))}</pre>"),
         f'<p class="dim">made by tfdeploy {escape(__version__)}, {_utc(report.made)}</p>',
     ]

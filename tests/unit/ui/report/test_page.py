@@ -82,7 +82,6 @@ def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -
         hosts={host.host: own for host in plan.hosts},
         machines={host.host: SampledHost(cores=8, memory=1 << 34) for host in plan.hosts},
         events=tuple(training()),
-        versions={"n1": {"Python": "3.11.7"}},
     )
 
 
@@ -117,13 +116,13 @@ def test_a_failed_run_shows_its_first_cause_and_the_last_lines() -> None:
 
 
 def test_nothing_of_a_program_or_a_host_becomes_markup() -> None:
+    host = replace(PLAN.hosts[0], versions={EVIL: EVIL})
     evil = replace(
         report_of(name=EVIL),
         view=replace(view_of(PLAN, reason=EVIL), cause=EVIL, first_death=EVIL),
-        plan=replace(PLAN, command=("python", EVIL), operator=EVIL, data={EVIL: EVIL}),
+        plan=replace(PLAN, command=("python", EVIL), operator=EVIL, data={EVIL: EVIL}, hosts=(host,)),
         last_lines=(LastLine(1.0, EVIL),),
         silent={EVIL: EVIL},
-        versions={EVIL: {EVIL: EVIL}},
     )
     text = page(evil)
     read = Reader(text)
