@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
@@ -112,7 +113,7 @@ def test_the_samples_of_a_run_as_csv(operator: Tfdeploy) -> None:
 def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -> None:
     write_job(operator, "pair", "talk.py", "--lines=2", metrics={"told": r"says (\d+)"})
     operator.run("launch", "--wait", "-q", "--name", "pair-1", exit_code=0)
-    (operator.cwd / "talk.py").write_text((operator.cwd / "talk.py").read_text() + "\n")
+    (operator.cwd / "talk.py").write_text((operator.cwd / "talk.py").read_text() + "# slower\n")
     operator.run("launch", "--wait", "-q", "--name", "pair-2", "--", "python", "talk.py", "--lines=4", exit_code=0)
     said = operator.json("compare", "pair-1", "pair-2", "--to", str(operator.cwd / "pair.html"))
     found = {(row["what"], row["key"]): row["values"] for row in said["differs"]}
@@ -121,6 +122,12 @@ def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -
     assert {row["run"]: row["value"] for row in said["final"] if row["metric"] == "told"} == {"pair-1": 2, "pair-2": 4}
     assert "pair-1" in (operator.cwd / "pair.html").read_text()
     shown = operator.run("compare", "pair-1", "pair-2", exit_code=0).stdout
-    assert "--lines" in shown and "told" in shown
+    assert "--lines" in shown and "told" in shown and "talk.py: pair-1 -> pair-2" in shown and "  +# slower" in shown
+    (lines,) = said["lines"]
+    assert (lines["path"], lines["diff"][-1], lines["why"]) == ("talk.py", "+# slower", None)
+    for host in operator.lab.hosts:
+        on_host(operator.lab, host, "rm -r ~/tfdeploy/pair/releases/*")
+    (lines,) = operator.json("compare", "pair-1", "pair-2")["lines"]
+    assert (lines["diff"], lines["why"]) == (None, "no host has the release of pair-2 any more")
     for words, why in ((["pair-1"], "1 run cannot"), (["pair-1", "pair-1"], "named twice"), (["pair-1", "no-such"], "no run")):
         assert why in operator.run("compare", *words, exit_code=2).stderr

@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "compare",
         help="what differs between runs, and what came of it",
-        description="What differs in command, environment, code, plan and versions, and the last value of each metric.",
+        description="What differs in command, environment, lines of code, plan and versions, and the last value of each metric.",
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"ids or unique prefixes, two to {MOST_RUNS}")
     parser.add_argument("--to", metavar="FILE", help="also as one HTML page, with the curves of all runs")
@@ -43,7 +43,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.cli.written_page import check_target, write_page
     from tfdeploy.errors import worst
-    from tfdeploy.model.compare import differences, finals
+    from tfdeploy.model.compare import code_lines, differences, finals
     from tfdeploy.operations.compare import compared
     from tfdeploy.ui.comparison import show_comparison
     from tfdeploy.ui.report.comparison_page import comparison_page
@@ -62,14 +62,14 @@ def run(flags: Flags) -> int:
             twice = next(name for name in names if names.count(name) > 1)
             raise UsageError(f"{twice} is named twice", where="RUN", next="tfdeploy runs lists the others")
         runs, errors = compared(fleet, [each.plan for each in chosen], context.store())
-    differs, final = differences(runs), finals(runs)
+    differs, final, lines = differences(runs), finals(runs), code_lines(runs)
     if target is not None:
-        write_page(target, comparison_page(runs, differs, final), flags.overwrite)
+        write_page(target, comparison_page(runs, differs, final, lines), flags.overwrite)
         print(target, file=sys.stderr)
     if flags.json:
-        answer: CompareAnswer = {"runs": names, "differs": differs, "final": final}
+        answer: CompareAnswer = {"runs": names, "differs": differs, "final": final, "lines": lines}
         print(json.dumps(answer))
     else:
-        show_comparison(terminal_of(sys.stdout, flags.color), names, differs, final)
+        show_comparison(terminal_of(sys.stdout, flags.color), names, differs, final, lines)
     context.show_errors(flags, errors, "no metrics from here: ")
     return worst([*(each.exit_code for each in chosen), *(error.exit_code for error in errors.values())])

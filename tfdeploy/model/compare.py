@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.code_lines import LinesOfFile, lines_of_files
+from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report import Curves, Line
@@ -41,12 +43,14 @@ class Final(TypedDict):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """`files`: path -> (kind, sum) of its code; None: not known here."""
+    """`files`: those of its code; None: not known here. `contents`: of those that differ from the first run's; None: no host has
+    its release any more."""
 
     plan: Plan
     started: float
     tasks: Mapping[str, Sequence[TaskSample]] = field(default_factory=dict)
-    files: Mapping[str, tuple[str, str]] | None = None
+    files: Mapping[str, CodeFile] | None = None
+    contents: Mapping[str, bytes] | None = None
 
     @property
     def speaker(self) -> str | None:
@@ -71,6 +75,17 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
             values = [each.get(key) for each in told]
             if len(set(values)) > 1:
                 found.append({"what": what, "key": key, "values": values})  # type: ignore[typeddict-item]
+    return found
+
+
+def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
+    """What differs in the files of the first run and of each other."""
+    first = runs[0]
+    found: list[LinesOfFile] = []
+    for run in runs[1:]:
+        if first.files is not None and run.files is not None:
+            names = (first.plan.run, run.plan.run)
+            found += lines_of_files(names, (first.files, run.files), (first.contents, run.contents))
     return found
 
 
@@ -137,7 +152,7 @@ def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     for run in runs:
         assert run.files is not None
-        found.append({path: f"{kind} {total[:12]}" for path, (kind, total) in run.files.items()})
+        found.append({path: f"{each.kind} {each.sum[:12]}" for path, each in run.files.items()})
     changed = sorted(path for path in {path for each in found for path in each} if len({each.get(path) for each in found}) > 1)
     kept = set(changed[:MOST_FILES])
     return [{path: said for path, said in each.items() if path in kept} for each in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,14 @@ class Entry:
     target: str = ""  # of a link
 
 
+class CodeFile(NamedTuple):
+    """What is kept of an Entry with the run. `sum`: the sha256 of a file, the target of a link."""
+
+    kind: Literal["file", "exec", "link"]
+    sum: str
+    size: int
+
+
 @dataclass(frozen=True)
 class Manifest:
     """Sorted by path. `release`: hash over path, content, executable bit and link target."""
@@ -25,6 +33,10 @@ class Manifest:
     release: str
     entries: tuple[Entry, ...]
     warnings: tuple[str, ...] = ()  # links that lead out of the tree, and so on
+
+    @property
+    def files(self) -> dict[str, CodeFile]:
+        return {entry.path: CodeFile(entry.kind, entry.sha256 or entry.target, entry.size) for entry in self.entries}
 
     @property
     def total_bytes(self) -> int:

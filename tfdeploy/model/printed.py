@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from tfdeploy.model import rows
+from tfdeploy.model.code_lines import LinesOfFile
 from tfdeploy.model.compare import Difference, Final
 from tfdeploy.model.json_words import IsoTime
 from tfdeploy.model.plan import Plan
@@ -142,6 +143,7 @@ class CompareAnswer(TypedDict):
     runs: Sequence[str]
     differs: Sequence[Difference]
     final: Sequence[Final]
+    lines: Annotated[Sequence[LinesOfFile], Meta(description="of files of the code, against the first run's")]
 
 
 class AuditVersions(TypedDict):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from itertools import islice
 
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.files import FETCH_READ
+from tfdeploy.model.code_lines import changed_files, wanted
 from tfdeploy.model.compare import ComparedRun
+from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.samples import samples
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Fleet, Session
 
 Errors = dict[str, TfdeployError]
+SILENCE_S = 60.0
 
 
 def compared(fleet: Fleet, plans: Sequence[Plan], store: RunStore) -> tuple[list[ComparedRun], Errors]:
@@ -29,4 +38,31 @@ def compared(fleet: Fleet, plans: Sequence[Plan], store: RunStore) -> tuple[list
                 files=store.files(plan.run),
             )
         )
-    return runs, errors
+    return _with_contents(fleet, runs), errors
+
+
+def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
+    """Each run with the files of code that differ, as its hosts still have them."""
+    paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
+    asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]  # of the first: all that differ from it
+    return [replace(run, contents=_contents(fleet, run, names)) for run, names in zip(runs, asked, strict=True)]
+
+
+def _contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str, bytes] | None:
+    files = wanted(run.files or {}, paths)
+    if not files:
+        return {}
+    for host in hosts_of(run.plan):
+        good, _ = split(fleet.each((host,), lambda session: _read(session, run.plan, files)))
+        if good.get(host.name):
+            return good[host.name]
+    return None
+
+
+def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
+    """Those that this host has as they were at the launch."""
+    asked = [[path, each.size] for path, each in files.items()]
+    args: dict[str, object] = {"what": "release", "job": plan.job, "release": plan.release, "files": asked}
+    stream = session.agent().stream(FETCH_READ, args, silence_s=SILENCE_S)
+    came = {item.file[0]: blob for item, blob in islice(stream, len(asked))}
+    return {path: blob for path, blob in came.items() if path in files and sha256(blob).hexdigest() == files[path].sum}

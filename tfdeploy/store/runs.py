@@ -17,7 +17,7 @@ import msgspec
 
 from tfdeploy.model.allowed import is_run
 from tfdeploy.model.events import Event, event_from_json, event_to_json
-from tfdeploy.model.manifest import Manifest
+from tfdeploy.model.manifest import CodeFile, Manifest
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.model.typed import decode
@@ -35,8 +35,7 @@ class RunStore:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if manifest is not None and manifest.release == plan.release:
-                sums = {entry.path: [entry.kind, entry.sha256 or entry.target] for entry in manifest.entries}
-                _place(folder / "files.json", json.dumps(sums))
+                _place(folder / "files.json", json.dumps(manifest.files))
             _place(folder / "plan.json", json.dumps(plan_to_file(plan)))
         except OSError:
             return False
@@ -53,12 +52,12 @@ class RunStore:
             return None
         return plan if job in (None, plan.job) else None
 
-    def files(self, run: str) -> dict[str, tuple[str, str]] | None:
-        """path -> (kind, sha256, or the target of a link) of the run's code; None: not known here."""
+    def files(self, run: str) -> dict[str, CodeFile] | None:
+        """By path: of the run's code; None: not known here."""
         if not is_run(run):
             return None
         try:
-            return decode((self.root / run / "files.json").read_bytes(), dict[str, tuple[str, str]])
+            return decode((self.root / run / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, RecursionError):
             return None
 

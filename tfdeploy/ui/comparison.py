@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfdeploy.model.code_lines import LinesOfFile
 from tfdeploy.model.compare import Difference, Final
 from tfdeploy.ui.amounts import figure
+from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
 MOST_FILES = 20
+MOST_LINES = 200  # of all files: --to and --json have more
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def show_comparison(terminal: Terminal, runs: Sequence[str], differs: Sequence[Difference], final: Sequence[Final]) -> None:
+def show_comparison(
+    terminal: Terminal,
+    runs: Sequence[str],
+    differs: Sequence[Difference],
+    final: Sequence[Final],
+    lines: Sequence[LinesOfFile] = (),
+) -> None:
     files = [row for row in differs if row["what"] == "code"]
     rows = [(row["what"], row["key"], *(value if value is not None else "-" for value in row["values"])) for row in differs]
     left_out = len(files) - MOST_FILES
@@ -25,11 +35,30 @@ def show_comparison(terminal: Terminal, runs: Sequence[str], differs: Sequence[D
         terminal.write("command, env, code, plan and versions are the same\n")
     if left_out > 0:
         terminal.write(f"and {left_out:,} more files of the code; --json has them all\n")
+    _show_lines(terminal, lines)
     metrics = list(dict.fromkeys(row["metric"] for row in final))
     if metrics:
         terminal.write("\n")
         values = {(row["run"], row["metric"]): row for row in final}
         show_rows(terminal, ["final", *runs], [(name, *(_value(values.get((run, name))) for run in runs)) for name in metrics])
+
+
+def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
+    left = MOST_LINES
+    for file in files:
+        if not left:
+            break
+        one, other = map(clean, file["runs"])
+        terminal.write("\n" + terminal.paint(f"{clean(file['path'])}: {one} -> {other}", "bold") + "\n")
+        if file["why"]:
+            terminal.write(f"  {clean(file['why'])}\n")
+        shown = (file["diff"] or [])[:left]
+        left -= len(shown)
+        for line in shown:
+            terminal.write("  " + terminal.paint(clean(line), _STYLES.get(line[:1], "")) + "\n")
+    unshown = sum(len(file["diff"] or ()) for file in files) - (MOST_LINES - left)
+    if unshown:
+        terminal.write(f"\nand {unshown:,} more lines; --to FILE has them\n")
 
 
 def _value(row: Final | None) -> str:

@@ -137,6 +137,18 @@ def test_files_are_read_up_to_the_bytes_asked_for_and_never_through_a_link(keep:
     assert said[1:] == [({"file": [path, None, 0]}, b"") for path, _ in asked[1:]]
 
 
+def test_files_of_a_release_are_read_and_no_others(keep: Path, tmp_path: Path) -> None:
+    release = tmp_path / "j" / "releases" / "r1"
+    release.mkdir(parents=True)
+    (release / "train.py").write_bytes(b"abc")
+    said: list[tuple[Any, bytes]] = []
+    args = {"job": "j", "what": "release", "release": "r1", "files": [["train.py", 3], ["none.py", 1]]}
+    fetch.read(Call(Context(str(tmp_path), ""), args, item=lambda item, blob: said.append((item, blob))))
+    assert [blob for _, blob in said] == [b"abc", b""]
+    with pytest.raises(VerbError):
+        fetch.read(Call(Context(str(tmp_path), ""), {**args, "release": "../x"}))
+
+
 @pytest.mark.parametrize("verb", ["fetch.sums", "fetch.read"])
 @pytest.mark.parametrize(
     "args",

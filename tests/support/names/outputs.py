@@ -50,7 +50,9 @@ def general(name: str) -> str:
 
 def shape(value: Any, at: str) -> Iterator[str]:
     """`status.tasks[].state = running`: every path of keys, and the word at its end where it is one of a list."""
-    if isinstance(value, dict):
+    if at.endswith("hosts[].versions"):
+        yield at  # the programs are the machine's own
+    elif isinstance(value, dict):
         yield from () if value else (at,)
         for key, each in value.items():
             yield from shape(each, f"{at}.{general(str(key))}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from support.dashboard_scenes import PLAN, plan_of
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.compare import ComparedRun, curves, differences, finals
+from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
 
 ONE = ComparedRun(plan=replace(PLAN, run="a"), started=1000.0)
@@ -38,8 +39,9 @@ def test_variables_of_the_job_count_and_those_of_the_plan_do_not() -> None:
 
 
 def test_files_that_differ_are_named_and_without_them_the_releases() -> None:
-    one = replace(ONE, files={"t.py": ("file", "a" * 64), "same": ("file", "c" * 64)})
-    two = replace(ONE, plan=replace(PLAN, release="other"), files={"t.py": ("exec", "b" * 64), "same": ("file", "c" * 64)})
+    same = CodeFile("file", "c" * 64, 9)
+    one = replace(ONE, files={"t.py": CodeFile("file", "a" * 64, 1), "same": same})
+    two = replace(ONE, plan=replace(PLAN, release="other"), files={"t.py": CodeFile("exec", "b" * 64, 1), "same": same})
     (found,) = differences([one, two])
     assert (found["what"], found["key"], found["values"]) == ("code", "t.py", ["file " + "a" * 12, "exec " + "b" * 12])
     (found,) = differences([one, replace(two, files=None)])

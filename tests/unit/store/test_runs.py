@@ -90,7 +90,7 @@ def test_the_sums_of_a_runs_code_are_kept_where_they_are_of_its_release(tmp_path
     file = Entry(path="t.py", kind="file", size=3, sha256="a" * 64)
     link = Entry(path="l", kind="link", target="t.py")
     assert store.save(one, Manifest(root="/c", release=one.release, entries=(file, link)))
-    assert store.files(one.run) == {"t.py": ("file", "a" * 64), "l": ("link", "t.py")}
+    assert store.files(one.run) == {"t.py": ("file", "a" * 64, 3), "l": ("link", "t.py", 0)}
     assert store.save(plan("other-1"), Manifest(root="/c", release="another", entries=(file,)))
     assert store.files("other-1") is None
     (tmp_path / "runs" / one.run / "files.json").write_text("[1]")

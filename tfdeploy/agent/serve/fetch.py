@@ -1,4 +1,4 @@
-"""`fetch.*`: the files in the keep folders of a job, those that a run's program left in cwd/, and the sha256 of any of them.
+"""`fetch.*`: the files in the keep folders of a job, in a release, and those that a run's program left in cwd/; their sha256.
 
 Reads only, while a training may go on writing. Small files go through the session, rsync moves the others; the sums check both.
 """
@@ -96,7 +96,7 @@ def log_sum(call: Call) -> LogSum:
 
 
 def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
-    """(the folder, a function that finds the paths in it), by `what`: keep or files."""
+    """(the folder, a function that finds the paths in it), by `what`: keep, files or release."""
     what, job = call.args.get("what"), call.name("job")
     if what == "keep":
         root = layout.keep_dir(call.context.workdir, job, "")[:-1]
@@ -106,7 +106,10 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
         paths = paths_of(call)
         part = paths.part()
         return paths.cwd, lambda: left_paths(paths, part)
-    raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
+    if what == "release":
+        root = os.path.join(layout.releases_dir(call.context.workdir, job), call.name("release"))
+        return root, lambda: walk(root, "")
+    raise VerbError("bad_argument", "%r is none of keep, files and release" % (what,))
 
 
 def _is_plain(path: str) -> bool:

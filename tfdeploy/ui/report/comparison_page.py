@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfdeploy.model.code_lines import LinesOfFile
 from tfdeploy.model.compare import ComparedRun, Difference, Final, curves
 from tfdeploy.ui.amounts import figure
 from tfdeploy.ui.report.charts import chart
 from tfdeploy.ui.report.page import document, section, table, text_of
 
+_STYLES = {"+": "good", "-": "bad", "@": "dim"}
 
-def comparison_page(runs: Sequence[ComparedRun], differs: Sequence[Difference], final: Sequence[Final]) -> str:
+
+def comparison_page(
+    runs: Sequence[ComparedRun], differs: Sequence[Difference], final: Sequence[Final], lines: Sequence[LinesOfFile] = ()
+) -> str:
     names = [run.plan.run for run in runs]
     body = [
         f"<header><h1>{text_of(', '.join(names), 2000)}</h1></header>",
         section("Differs", _differences(names, differs)),
+        section("Code", "".join(map(_lines, lines))),
         section("Final values", _finals(names, final)),
         section("Curves", _curves(runs)),
     ]
@@ -31,6 +37,19 @@ def _differences(names: Sequence[str], differs: Sequence[Difference]) -> str:
         for row in differs
     )
     return table(["in", "", *names], rows)
+
+
+def _lines(file: LinesOfFile) -> str:
+    one, other = file["runs"]
+    head = f"<h3>{text_of(file['path'])}: {text_of(one)} to {text_of(other)}</h3>"
+    if file["diff"] is None:
+        return f"{head}<p>{text_of(file['why'])}</p>"
+    return head + "<pre>" + "\n".join(map(_line, file["diff"])) + "</pre>"
+
+
+def _line(line: str) -> str:
+    style = _STYLES.get(line[:1])
+    return f'<span class="{style}">{text_of(line)}</span>' if style else text_of(line)
 
 
 def _finals(names: Sequence[str], final: Sequence[Final]) -> str:

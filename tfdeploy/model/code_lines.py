@@ -1,0 +1,75 @@
+"""Which lines differ between two versions of a file of code. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import unified_diff
+from itertools import islice
+from typing import TypedDict
+
+from tfdeploy.model.manifest import CodeFile
+
+MOST_FILES = 50
+MOST_BYTES = 256 << 10  # of a file
+MOST_LINES = 2000  # of a file's difference
+CONTEXT = 3
+_SAME = "only its mode or its line ends differ"
+
+CodeFiles = Mapping[str, CodeFile]
+Contents = Mapping[str, bytes]
+
+
+class LinesOfFile(TypedDict):
+    """`runs`: the first of all, and the one whose file differs from its. `diff`: as `diff -u` shows it, without its head."""
+
+    path: str
+    runs: tuple[str, str]
+    diff: list[str] | None  # None: `why` tells why
+    why: str | None
+
+
+def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
+    """The first MOST_FILES of those whose content differs, or that one of the two lacks."""
+    names = sorted(path for path in {*one, *other} if one.get(path) != other.get(path))
+    return [path for path in names if "link" not in (_kind(one, path), _kind(other, path))][:MOST_FILES]
+
+
+def wanted(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
+    """Those of `paths` that are worth asking for."""
+    return {path: files[path] for path in paths if path in files and files[path].size <= MOST_BYTES}
+
+
+def lines_of_files(
+    runs: tuple[str, str], files: tuple[CodeFiles, CodeFiles], contents: tuple[Contents | None, Contents | None]
+) -> Iterator[LinesOfFile]:
+    """`contents`: what came of `wanted`; None: no host has that release any more."""
+    for path in changed_files(*files):
+        texts, why = [], None
+        for run, known, content in zip(runs, files, contents, strict=True):
+            if path not in known:
+                texts.append("")
+            elif known[path].size > MOST_BYTES:
+                why = f"it is larger than {MOST_BYTES >> 10} KiB"
+            elif content is None or path not in content:
+                why = f"no host has the release of {run} any more"
+            elif (text := _text(content[path])) is None:
+                why = "it is no text"
+            else:
+                texts.append(text)
+        diff = None if why else _diff(*texts)
+        yield {"path": path, "runs": runs, "diff": diff or None, "why": why if diff is None else None if diff else _SAME}
+
+
+def _diff(one: str, other: str) -> list[str]:
+    return list(islice(unified_diff(one.splitlines(), other.splitlines(), n=CONTEXT, lineterm=""), 2, MOST_LINES))
+
+
+def _kind(files: CodeFiles, path: str) -> str:
+    return files[path].kind if path in files else ""
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        return None if b"\0" in content else content.decode()
+    except UnicodeDecodeError:
+        return None
