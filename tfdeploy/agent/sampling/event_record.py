@@ -10,10 +10,10 @@ import math
 import struct
 
 from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Union
+from tfdeploy.agent.metric_lines import LARGEST
 
 HEAD_BYTES, TAIL_BYTES = 12, 4  # around the data
 MOST_FIELDS = 4096  # of one message
-LARGEST = 1e308  # what readers of samples take
 _HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
 _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
 _SCALARS = b"scalars"  # the plugin of TensorBoard; "": a writer of TensorFlow 1

@@ -60,7 +60,9 @@ class Sampler:
             sample = self._sample_task(status, _tree(status, table), at, passed_s)
             if sample is not None:
                 self._tasks[spec.task].add(sample)
-                newest["tasks"][spec.task] = self._with_all_events(spec.task, sample)
+            seen = self._with_all_events(spec.task, sample or {"time": at, "attempt": status.attempt})
+            if sample is not None or "printed" in seen:
+                newest["tasks"][spec.task] = seen
         self._host.add(newest["host"])
         try:
             atomic.write_json(self._paths.file(layout.NEWEST_SAMPLES), newest)
@@ -91,7 +93,7 @@ class Sampler:
         return sample
 
     def _with_all_events(self, task: str, sample: TaskSample) -> TaskSample:
-        """For who begins to watch: what is in event files may be written once an epoch."""
+        """With what the event files said before, too: a program may write a metric once an epoch."""
         if task != self._writer or not self._events.known:
             return sample
         return dict(sample, printed=dict(self._events.known, **sample.get("printed", {})))  # type: ignore[return-value]
