@@ -29,14 +29,17 @@ faults: setup
 	$(PY) -m pytest -m "fault and not soak" $(SIDE_BY_SIDE) $(TESTS) || $(PY) -m pytest -m "fault and not soak" --last-failed --last-failed-no-failures none $(TESTS)
 
 # Every shape of every fault, and all that a host may answer; what minders know, merged a million times; a million
-# mutated inventories and job files; then random misfortunes for so long, each walk from a seed that is printed.
+# mutated inventories and job files; a million texts of strangers to a terminal and to a browser; then random misfortunes
+# for so long, each walk from a seed that is printed.
 MINUTES := 10
 MERGES := 1000000
 FILES := 1000000
+TEXTS := 1000000
 soak: setup
 	$(PY) -m pytest -m "soak or long" $(SIDE_BY_SIDE) $(TESTS)
 	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/mesh/test_merging.py
 	TFDEPLOY_SOAK_FILES=$(FILES) $(PY) -m pytest -s tests/unit/planning/test_fuzzed_files.py
+	TFDEPLOY_SOAK_TEXTS=$(TEXTS) $(PY) -m pytest -s tests/unit/ui/test_foreign_text.py
 	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/test_random_walks.py
 
 demo: setup

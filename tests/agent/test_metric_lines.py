@@ -78,6 +78,10 @@ def test_numbers() -> None:
     ]  # fmt: skip
 
 
+def test_a_rate_that_is_no_number_is_none() -> None:
+    assert taken("global_step/sec: 1e999 images/sec: 3") == {"images/sec": 3}
+
+
 def test_no_line_costs_much() -> None:
     for line in ("1/1 " + " - a: " * 2000, "9" * 100_000 + "/", "1/2 " + " - x: 1" * 2000):
         assert len(of_keras(line[:4096])) <= 40

@@ -94,7 +94,16 @@ def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(operator: Tfdep
         assert rows[task]["outcome"] == "stopped"
         assert rows[task]["reason"] == "worker:1 on n3 failed with exit code 9"
     shown = newcomer.run("status", "dies-1", exit_code=0).stdout
-    assert "worker:1 on n3 failed with exit code 9" in shown
+    assert shown.count("worker:1 on n3 failed with exit code 9") == 1, shown
+    last = "\n  | worker:1: something is wrong, giving up\n"
+    assert last in shown, shown
+    operator.run("fetch", "dies-1", "--logs", exit_code=0)
+    operator.lab.cut("n3")
+    try:
+        shown = operator.run("status", "dies-1", exit_code=0).stdout
+    finally:
+        operator.lab.heal("n3")
+    assert "as of the last fetch" in shown and last in shown, shown
 
 
 @pytest.mark.fault("35 a host cut off while its logs are followed")

@@ -18,7 +18,7 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 TASK_KEYS = """task host state health outcome exit_code signal pid address gpus attempt restarts
-step loss started ended reason"""
+step loss metrics started ended reason"""
 SECRET = "hunter2-is-not-a-good-one"
 
 
@@ -66,6 +66,11 @@ def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeplo
     assert (rows["worker:2"]["outcome"], rows["worker:2"]["signal"]) == ("killed", 11)
     assert {rows[task]["outcome"] for task in ("ps:0", "worker:0", "worker:1")} == {"stopped"}
     assert_nothing_left(operator, "later-1", "later")
+    (row,) = operator.json("runs", "--state", "failed,lost", "--since", "1h")["runs"]
+    assert row["run"] == "later-1" and row["started"] < row["ended"]
+    assert "s ago" in operator.run("runs", exit_code=0).stdout
+    none = operator.run("runs", "--state", "succeeded", exit_code=0)
+    assert none.stdout == "" and "none of 1 runs is so" in none.stderr
 
 
 # --- one set of processes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import signal
 import socket
@@ -55,6 +56,8 @@ def test_a_run_that_failed_and_what_its_page_has(operator: Tfdeploy) -> None:
         (["--to", "."], "is a folder"),
         (["--port", "1234"], "--port is for a page that is served"),
         (["--serve", "--to", "x.html"], "--serve writes no file"),
+        (["--output", "csv", "--serve"], "a browser shows the page"),
+        (["-o", "csv", "--open"], "a browser shows the page"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(operator: Tfdeploy, words: list[str], why: str) -> None:
@@ -86,6 +89,24 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operato
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", int(found[1])), timeout=2):
         pass
     operator.run("stop", "live-1", "--now", exit_code=0)
+
+
+def test_the_samples_of_a_run_as_csv(operator: Tfdeploy) -> None:
+    write_job(operator, "table", "stubborn.py", metrics={"told": r"(\d+)"})
+    operator.run("launch", "--detach", "-q", "--name", "table-1", exit_code=0)
+
+    def rows() -> list[dict[str, str]]:
+        assert operator.run("report", "table-1", "-o", "csv", "--overwrite", exit_code=0).stdout == "table-1.csv\n"
+        with (operator.cwd / "table-1.csv").open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file, strict=True))
+
+    wait_for(lambda: any(row.get("told") for row in rows()), 60, "samples reach the table")
+    found = rows()
+    assert {row["task"] for row in found} == {"ps:0", "worker:0", "worker:1"} and all(row["attempt"] == "1" for row in found)
+    assert [row["time"] for row in found] == sorted(row["time"] for row in found)
+    assert any(float(row["memory_bytes"] or 0) > 1e6 for row in found)
+    assert not (operator.cwd / "table-1.html").exists()
+    operator.run("stop", "table-1", "--now", exit_code=0)
 
 
 def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -> None:

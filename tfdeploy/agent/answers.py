@@ -330,3 +330,25 @@ class AuditHere(TypedDict):
     left: List[LeftHere]
     held: List[HeldSecrets]
     tensorflow: Optional[str]
+
+
+# --- clean
+
+
+class CleanItem(TypedDict):
+    """A thing that may go, or that stays: then `stays` says why. `ended`: of a run; None: it has not, or is none."""
+
+    kind: str
+    job: str
+    name: str
+    bytes: int
+    ended: Optional[float]
+    stays: str
+    live: bool
+
+
+class CleanList(TypedDict):
+    """`workdir_id`: equal on hosts that share the workdir; "": not known. `jobs`: all of this workdir."""
+
+    workdir_id: str
+    jobs: List[str]

@@ -73,7 +73,8 @@ def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, floa
                     found[name] = value
         if "/" in text:
             for name, value in {**_rates(text), **of_keras(text)}.items():
-                found.setdefault(name, value)
+                if abs(value) <= LARGEST:
+                    found.setdefault(name, value)
     return found
 
 

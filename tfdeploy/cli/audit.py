@@ -12,6 +12,7 @@ from tfdeploy.cli.flags import OfRun, finish_parser
 if TYPE_CHECKING:
     from tfdeploy.errors import UsageError
     from tfdeploy.model.inventory import Host
+    from tfdeploy.model.printed import AuditAnswer
     from tfdeploy.operations.audit import Audit, Subject
 
 
@@ -69,7 +70,7 @@ def _subject(flags: Flags, fleet: Any) -> tuple[Subject, tuple[Host, ...], Usage
     return Subject(plan.run, plan.job, plan), hosts_of_run(plan, only), None
 
 
-def _as_json(found: Audit) -> dict[str, object]:
+def _as_json(found: Audit) -> AuditAnswer:
     from tfdeploy import __version__
 
     return {

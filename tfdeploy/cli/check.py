@@ -12,6 +12,7 @@ from tfdeploy.cli.flags import CommonFlags, finish_parser
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
     from tfdeploy.model.job import Job
+    from tfdeploy.model.printed import CheckAnswer
     from tfdeploy.operations.launch import Launch
 
 
@@ -45,7 +46,8 @@ def run(flags: Flags) -> int:
         found = check(asked, fleet, plain_view(flags))
     hosts, links = host_rows(found), link_rows(found)
     if flags.json:
-        print(json.dumps({"ok": found.ok, "hosts": hosts, "links": links}))
+        answer: CheckAnswer = {"ok": found.ok, "hosts": hosts, "links": links}
+        print(json.dumps(answer))
     else:
         _show(flags, hosts, links)
     return found.exit_code

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, finish_parser
 from tfdeploy.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfdeploy.model.printed import CompareAnswer
 
 MOST_RUNS = 10
 
@@ -64,7 +67,8 @@ def run(flags: Flags) -> int:
         write_page(target, comparison_page(runs, differs, final), flags.overwrite)
         print(target, file=sys.stderr)
     if flags.json:
-        print(json.dumps({"runs": names, "differs": differs, "final": final}))
+        answer: CompareAnswer = {"runs": names, "differs": differs, "final": final}
+        print(json.dumps(answer))
     else:
         show_comparison(terminal_of(sys.stdout, flags.color), names, differs, final)
     context.show_errors(flags, errors, "no metrics from here: ")

@@ -12,6 +12,7 @@ from tfdeploy.cli.options import duration
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.printed import ExecAnswer
     from tfdeploy.model.rows import ExecRow
     from tfdeploy.transport.protocols import Completed
 
@@ -50,7 +51,8 @@ def run(flags: Flags) -> int:
         results = execute(fleet, inventory.hosts, tuple(flags.after), timeout_s=flags.timeout)
     rows = [_row(host, result) for host, result in results.items()]
     if flags.json:
-        print(json.dumps({"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}))
+        answer: ExecAnswer = {"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}
+        print(json.dumps(answer))
     else:
         _show(flags, rows)
         show_next(terminal_of(sys.stderr, flags.color), flags.nexts(results))

@@ -16,6 +16,7 @@ from tfdeploy.errors import Refused, UsageError
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
+    from tfdeploy.model.printed import FetchAnswer
     from tfdeploy.model.rows import FetchRow
     from tfdeploy.operations.copy.pull import HostFetch
     from tfdeploy.operations.fetch import Fetched
@@ -74,8 +75,14 @@ def run(flags: Flags) -> int:
     unasked = [host.host for host in plan.hosts if only is not None and host.host not in only]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
     if flags.json:
-        ok = all(row["ok"] for row in rows)
-        print(json.dumps({"run": plan.run, "ok": ok, "to": str(to.resolve()), "keep_from": fetched.keep_from, "hosts": rows}))
+        answer: FetchAnswer = {
+            "run": plan.run,
+            "ok": all(row["ok"] for row in rows),
+            "to": str(to.resolve()),
+            "keep_from": fetched.keep_from,
+            "hosts": rows,
+        }
+        print(json.dumps(answer))
     else:
         _show(flags, plan, fetched, rows, to)
     context.show_unasked(flags, unasked)

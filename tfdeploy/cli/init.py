@@ -9,11 +9,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import MODES
+
+if TYPE_CHECKING:
+    from tfdeploy.model.printed import InitAnswer
 
 JOB = "tfdeploy.yaml"
 INVENTORY = "inventories/hosts.yaml"
@@ -130,7 +133,8 @@ def _write(path: Path, text: str) -> bool:
 
 def _report(flags: Flags, written: list[Path], kept: list[Path]) -> None:
     if flags.json:
-        print(json.dumps({"written": [str(path) for path in written], "kept": [str(path) for path in kept]}))
+        answer: InitAnswer = {"written": [str(path) for path in written], "kept": [str(path) for path in kept]}
+        print(json.dumps(answer))
         return
     for path in written:
         print(path)

@@ -13,6 +13,7 @@ from tfdeploy.cli.flags import CommonFlags, finish_parser
 if TYPE_CHECKING:
     from tfdeploy.config import InventoryFile
     from tfdeploy.model.inventory import Host, Inventory
+    from tfdeploy.model.printed import InventoryAnswer, InventoryHostRow
 
 
 def add(subparsers: Any) -> None:
@@ -43,21 +44,18 @@ def _of_job(flags: CommonFlags) -> str | None:
     return job.inventory if job else None
 
 
-def as_json(inventory: Inventory, understood: InventoryFile) -> dict[str, object]:
+def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:
     """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles": {role: [names]}}.
 
     A setting that is missing in "from" is not in the file.
     """
     from dataclasses import asdict
 
-    hosts = [
-        {
-            **asdict(host),
-            "roles": _roles_of(host.name, inventory),
-            "from": {key: origin(understood, host, key) for key in understood.given[host.name]},
-        }
-        for host in inventory.hosts
-    ]
+    hosts: list[InventoryHostRow] = []
+    for host in inventory.hosts:
+        known = {key: origin(understood, host, key) for key in understood.given[host.name]}
+        row: Any = {**asdict(host), "roles": _roles_of(host.name, inventory), "from": known}
+        hosts.append(row)
     return {"inventory": inventory.source, "hosts": hosts, "roles": inventory.roles}
 
 

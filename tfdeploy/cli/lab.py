@@ -15,6 +15,7 @@ from tfdeploy.cli.options import env_default, env_true
 
 if TYPE_CHECKING:
     from tfdeploy.lab import Lab
+    from tfdeploy.model.printed import LabAnswer, LabDownAnswer
 
 ACTIONS = {
     "cut": "take a host off the network (isolated)",
@@ -104,7 +105,8 @@ def run(flags: Flags) -> int:
         lab.down(flags.name)
         _print_note(f"lab {flags.name} is gone")
         if flags.json:
-            print(json.dumps({"lab": flags.name, "ok": True}))
+            gone: LabDownAnswer = {"lab": flags.name, "ok": True}
+            print(json.dumps(gone))
         return 0
     return _on_existing(flags, lab.load(flags.name))
 
@@ -136,7 +138,12 @@ def _run(found: Lab, words: Sequence[str]) -> int:
 
 def _answer(flags: Flags, found: Lab, text: str) -> int:
     if flags.json:
-        answer = {"lab": found.name, "kind": found.kind, "inventory": str(found.inventory), "hosts": found.status()}
+        answer: LabAnswer = {
+            "lab": found.name,
+            "kind": found.kind,
+            "inventory": str(found.inventory),
+            "hosts": found.status(),
+        }
         print(json.dumps(answer))
     elif text:
         print(text)

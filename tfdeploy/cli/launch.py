@@ -64,8 +64,9 @@ def add(subparsers: Any) -> None:
 
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
+    from tfdeploy.cli.dashboard import Beginning, dashboard
     from tfdeploy.cli.interrupts import interruptible_once
-    from tfdeploy.cli.views import events_to, launch_view
+    from tfdeploy.cli.views import events_to, launch_view, on_terminal
     from tfdeploy.operations.find_run import hosts_of
     from tfdeploy.operations.launch import launch, plan_only
     from tfdeploy.operations.run_names import refuse_taken
@@ -74,7 +75,7 @@ def run(flags: Flags) -> int:
     store = context.store()
     recording = nullcontext() if flags.dry_run else closing(store.recorder(asked.run))
     with context.open_fleet(flags) as fleet, events_to(flags.events) as recorded, recording as recorder:
-        show = launch_view(flags)
+        plain = show = launch_view(flags)
 
         def record(event: Any) -> None:
             for sink in (recorded, recorder):
@@ -91,11 +92,19 @@ def run(flags: Flags) -> int:
             if flags.name:
                 refuse_taken(fleet, hosts_of(plan), asked.job.name, flags.name)
             return _show_plan(flags, plan)
-        with interruptible_once():
+        watched = not flags.detach and not flags.json and not flags.quiet and on_terminal()
+        if not watched:
+            with interruptible_once():
+                plan = launch(asked, fleet, store, emit)
+                if not flags.json:
+                    print(plan.run, flush=True)
+            return _afterwards(flags, fleet, plan, emit)
+        with interruptible_once(), Beginning(flags, asked.run, plain) as beginning:
+            show = beginning
             plan = launch(asked, fleet, store, emit)
-            if not flags.json:
-                print(plan.run, flush=True)
-        return _afterwards(flags, fleet, plan, emit, record)
+        if beginning.left:
+            return 0
+        return dashboard(flags, fleet, plan, record=record, record_lines=flags.events is not None)
 
 
 def asked_for(flags: Flags) -> Launch:
@@ -184,14 +193,12 @@ def _show_plan(flags: Flags, plan: Any) -> int:
     return 0
 
 
-def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any, record: Any) -> int:
-    from tfdeploy.cli.views import dashboard, on_terminal, wait_plainly
+def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any) -> int:
+    from tfdeploy.cli.views import wait_plainly
     from tfdeploy.model.status import exit_code, run_view_json
     from tfdeploy.operations.status import status
 
     code = 0
-    if not flags.detach and not flags.json and not flags.quiet and on_terminal():
-        return dashboard(flags, fleet, plan, record=record)
     if flags.wait:
         code = exit_code(wait_plainly(flags, fleet, plan, emit))
     if flags.json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
+    from tfdeploy.model.printed import OntoAnswer
 
 
 def onto(flags: CommonFlags, host: str) -> int:
@@ -27,7 +28,8 @@ def onto(flags: CommonFlags, host: str) -> int:
         kept = copy_onto(fleet, inventory, job, host, holder, emit)
     context.show_unasked(flags, unasked)
     if flags.json:
-        print(json.dumps({"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.description}))
+        answer: OntoAnswer = {"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.description}
+        print(json.dumps(answer))
     elif not flags.quiet:
         of = " of the hosts that were asked" if unasked else ""
         there = f"{host} holds the newest keep{of} already" if kept.host == host else f"keep of {kept.host} is on {host}"

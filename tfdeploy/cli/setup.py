@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.printed import PackageRow, SetupAnswer
     from tfdeploy.model.rows import SetupRow
     from tfdeploy.operations.setup import Environment
 
@@ -46,8 +47,9 @@ def run(flags: CommonFlags) -> int:
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
-        differing = [{"package": each.package, "versions": each.versions} for each in different]
-        print(json.dumps({"ok": ok, "hosts": rows, "differences": differing}))
+        differing: list[PackageRow] = [{"package": each.package, "versions": each.versions} for each in different]
+        answer: SetupAnswer = {"ok": ok, "hosts": rows, "differences": differing}
+        print(json.dumps(answer))
     elif not flags.quiet or not ok:
         _show(flags, rows, [each.words for each in different], results)
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))

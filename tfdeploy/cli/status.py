@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, finish_parser
@@ -20,6 +21,8 @@ class Flags(OfRun):
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
+    from tfdeploy.operations.status import Status
+    from tfdeploy.transport.protocols import Fleet
 
 
 def add(subparsers: Any) -> None:
@@ -33,7 +36,8 @@ def add(subparsers: Any) -> None:
 
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
-    from tfdeploy.cli.views import dashboard, on_terminal
+    from tfdeploy.cli.dashboard import dashboard
+    from tfdeploy.cli.views import on_terminal
     from tfdeploy.errors import worst
     from tfdeploy.operations.status import status
     from tfdeploy.operations.watch.relay import in_words, relay_end
@@ -46,7 +50,7 @@ def run(flags: Flags) -> int:
             return 0
         while True:
             found = status(fleet, plan, only)
-            _show(flags, found.view)
+            _show(flags, fleet, plan, found)
             resumed = flags.watch and _resume_on(fleet, plan, found.abandoned)
             if flags.watch and found.unheard is not None:
                 print(in_words(*found.unheard) + ": told from here", file=sys.stderr)
@@ -89,12 +93,17 @@ def _resume_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
     return found
 
 
-def _show(flags: Flags, view: Any) -> None:
+def _show(flags: Flags, fleet: Fleet, plan: Plan, found: Status) -> None:
     from tfdeploy.model.status import run_view_json
+    from tfdeploy.operations.status import lines_of_first_death
+    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
     from tfdeploy.ui.reports import show_status
     from tfdeploy.ui.terminal import terminal_of
 
     if flags.json:
-        print(json.dumps(run_view_json(view)), flush=True)
-    else:
-        show_status(terminal_of(sys.stdout, flags.color), view, time.time(), flags.typed)
+        print(json.dumps(run_view_json(found.view)), flush=True)
+        return
+    fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
+    last_lines = lines_of_first_death(fleet, plan, found, fetched)
+    as_of = "as of the last fetch" if fetched.used else ""
+    show_status(terminal_of(sys.stdout, flags.color), found.view, time.time(), flags.typed, last_lines, as_of)

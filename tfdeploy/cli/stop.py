@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.printed import StopAnswer, StoppedRow
     from tfdeploy.model.rows import StopRow
     from tfdeploy.operations.stop import Stopped
 
@@ -67,9 +68,12 @@ def run(flags: Flags) -> int:
         return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done.survivors)])
 
 
-def _as_json(run: str, results: Results) -> dict[str, object]:
+def _as_json(run: str, results: Results) -> StopAnswer:
     rows = _rows(results)
-    hosts = [{**row, "survivors": [survivor["pid"] for survivor in row["survivors"]]} for row in rows]
+    hosts: list[StoppedRow] = [
+        {"host": row["host"], "ok": row["ok"], "survivors": [each["pid"] for each in row["survivors"]], "error": row["error"]}
+        for row in rows
+    ]
     return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": hosts}
 
 

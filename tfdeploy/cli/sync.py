@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.events import BroadcastFields, Event
     from tfdeploy.model.inventory import Host, Inventory
     from tfdeploy.model.job import Job
+    from tfdeploy.model.printed import ForecastAnswer, SyncAnswer
     from tfdeploy.model.rows import BroadcastRow, ExpectedRow, SyncRow
     from tfdeploy.operations.forecast import Expected
     from tfdeploy.operations.send_code import Synced
@@ -74,7 +75,8 @@ def run(flags: Flags) -> int:
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:
-        print(json.dumps({"ok": ok, "hosts": rows, "broadcasts": broadcasts}))
+        answer: SyncAnswer = {"ok": ok, "hosts": rows, "broadcasts": broadcasts}
+        print(json.dumps(answer))
     elif not flags.quiet or not ok:
         _show(flags, rows, results)
     return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
@@ -103,7 +105,8 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
     ]
     errors = {host: each for host, each in found.hosts.items() if isinstance(each, TfdeployError)}
     if flags.json:
-        print(json.dumps({"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": told}))
+        answer: ForecastAnswer = {"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": told}
+        print(json.dumps(answer))
     else:
         show_forecast(terminal_of(sys.stdout, flags.color), rows, told)
         show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))

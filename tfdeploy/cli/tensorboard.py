@@ -13,6 +13,7 @@ from tfdeploy.cli.flags import OfRun, finish_parser
 
 if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
+    from tfdeploy.model.printed import TensorBoardAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +49,8 @@ def run(flags: Flags) -> int:
             print(f"starting TensorBoard for {plan.run} ...", file=sys.stderr)
         try:
             with tensorboard(fleet, plan, host=host, port=flags.port) as board:
-                print(
-                    json.dumps({"run": plan.run, "host": board.host, "url": board.url}) if flags.json else board.url, flush=True
-                )
+                answer: TensorBoardAnswer = {"run": plan.run, "host": board.host, "url": board.url}
+                print(json.dumps(answer) if flags.json else board.url, flush=True)
                 if not flags.quiet:
                     print(f"on {board.host}; Ctrl-C ends it", file=sys.stderr)
                 if flags.open:

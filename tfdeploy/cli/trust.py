@@ -12,6 +12,7 @@ from tfdeploy.cli.flags import CommonFlags, finish_parser
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
+    from tfdeploy.model.printed import TrustAnswer
     from tfdeploy.model.rows import TrustRow
     from tfdeploy.operations.trust import ScanResult
 
@@ -68,7 +69,8 @@ def run(flags: Flags) -> int:
     codes = [key.found.exit_code for key in found if isinstance(key.found, TfdeployError)]
     code = worst([*codes, *(4 for key in found if key.state in ("changed", "revoked")), *(4 for _ in unrecorded)])
     if flags.json:
-        print(json.dumps({"ok": code == 0, "hosts": [_row(key, recorded) for key in found]}))
+        answer: TrustAnswer = {"ok": code == 0, "hosts": [_row(key, recorded) for key in found]}
+        print(json.dumps(answer))
     else:
         _say_refused(flags, refused)
         print(f"{len(recorded)} recorded, {len(unrecorded)} left out", file=sys.stderr)
@@ -93,7 +95,8 @@ def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
         renew(each)
     row = _row(one, wanted, done="renewed")
     if flags.json:
-        print(json.dumps({"ok": row["state"] in ("known", "renewed") and not staying(row), "hosts": [row]}))
+        answer: TrustAnswer = {"ok": row["state"] in ("known", "renewed") and not staying(row), "hosts": [row]}
+        print(json.dumps(answer))
     elif wanted:
         print(f"[{one.host}] the new key is recorded", file=sys.stderr)
     if isinstance(one.found, TfdeployError):

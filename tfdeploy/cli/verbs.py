@@ -16,6 +16,7 @@ VERBS = {
     "runs": "runs so far",
     "report": "one HTML page about a run",
     "compare": "what differs between runs, and what came of it",
+    "clean": "removes what no run needs any more",
     "audit": "who did what on the hosts, and what is left there",
     "fetch": "checkpoints and logs back to this machine",
     "tensorboard": "TensorBoard on a run's files, through SSH",
@@ -24,6 +25,6 @@ VERBS = {
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
-NOT_BUILT = ("clean",)  # verbs of the contract
+NOT_BUILT: tuple[str, ...] = ()  # verbs of the contract
 MODULES = {"exec": "execute"}  # verb -> its module, where that has another name
 NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host

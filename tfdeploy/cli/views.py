@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
@@ -95,57 +96,6 @@ def wait_plainly(flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit) -> Ru
         stop.set()
 
 
-def _part_of(plan: Plan, only: frozenset[str]) -> Plan:
-    """The plan with only these hosts and their tasks, for showing."""
-    hosts = tuple(host for host in plan.hosts if host.host in only)
-    return replace(plan, hosts=hosts, tasks=tuple(task for task in plan.tasks if task.host in only))
-
-
 def on_terminal() -> bool:
     """True where a dashboard can be drawn and keys can be read."""
-    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-
-
-def dashboard(
-    flags: CommonFlags,
-    fleet: Fleet,
-    plan: Plan,
-    *,
-    record: Emit | None = None,
-    last: int | None = None,
-    only: frozenset[str] | None = None,
-) -> int:
-    """The run on the whole terminal, or what `only` these hosts have of it.
-
-    Returns the exit code: 0 when `q` leaves, at the run's end the run's own.
-    """
-    from tfdeploy.model.status import exit_code
-    from tfdeploy.operations.watch.follow import follow
-    from tfdeploy.ui.dashboard.dashboard import Dashboard
-
-    board = Dashboard(plan if only is None else _part_of(plan, only), typed=flags.typed)
-    stop = threading.Event()
-    seen: dict[str, Any] = {}
-
-    def both(event: Event) -> None:
-        board(event)
-        if record is not None:
-            record(event)
-
-    def watch() -> None:
-        try:
-            seen["view"] = follow(fleet, plan, both, stop=stop, last=last, only=only)
-        except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
-            seen["error"] = error
-            board.close()
-
-    thread = threading.Thread(target=watch, name="follow", daemon=True)
-    thread.start()
-    try:
-        quit_early = board.run() == "left"
-    finally:
-        stop.set()
-    thread.join(5)
-    if "error" in seen:
-        raise seen["error"]
-    return 0 if quit_early or "view" not in seen else exit_code(seen["view"])
+    return os.environ.get("TERM") != "dumb" and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))

@@ -6,12 +6,16 @@ A key without a reader belongs to the contract and is not built yet: it is refus
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.schema import Key
 from tfdeploy.model.job import MODES
 from tfdeploy.model.modes import rules
 from tfdeploy.model.placeholders import NAMES
+
+if TYPE_CHECKING:
+    from tfdeploy.model.printed import ReferenceAnswer, ReferenceRow
 
 HOST = (
     Key("address", "host name or IP address", "address: 192.0.2.10", values.address, "the host's name"),
@@ -253,13 +257,13 @@ def all_not_built() -> list[str]:
     return [*not_built(HOST), *not_built(JOB)]
 
 
-def reference_rows() -> dict[str, list[dict[str, str]]]:
+def reference_rows() -> ReferenceAnswer:
     """The reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}."""
-    tables = {"inventory": INVENTORY, "host": HOST, "job": JOB}
-    return {
-        name: [{"key": dotted, "text": key.text, "default": key.default, "example": key.example} for dotted, key in rows(table)]
-        for name, table in tables.items()
-    }
+    return {"inventory": _told(INVENTORY), "host": _told(HOST), "job": _told(JOB)}
+
+
+def _told(table: tuple[Key, ...]) -> list[ReferenceRow]:
+    return [{"key": dotted, "text": key.text, "default": key.default, "example": key.example} for dotted, key in rows(table)]
 
 
 def reference_text() -> str:

@@ -20,7 +20,8 @@ def fold_names(names: Iterable[str]) -> str:
         if match is None:
             plain[name] = None
         else:
-            width = len(match[2]) if match[2].startswith("0") or _padded(match[2], stems, match) else 0
+            zeros = len(match[2]) > 1 and match[2].startswith("0")
+            width = len(match[2]) if zeros or _padded(match[2], stems, match) else 0
             stems.setdefault((match[1], match[3], width), []).append(match[2])
     folded = [_fold_stem(*stem, numbers) for stem, numbers in stems.items()]
     return ",".join([*folded, *plain])

@@ -19,7 +19,7 @@ WINDOW_S = 30.0  # over which steps per second are averaged
 MOST_STEPS = 10**13  # a million steps a second for four months
 MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 _BUCKETS_PER_S = 4
-_LINES_PER_BUCKET = 16
+LINES_PER_BUCKET = 16  # of which figures are read
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
 OTHER_STEPS = {  # a worker's own step and the shared one, where a program prints both
@@ -55,14 +55,15 @@ def own_metrics(metrics: Iterable[str]) -> list[str]:
 class Measures:
     """The fold over one task's lines."""
 
-    __slots__ = ("_bucket", "_patterns", "_pending", "_samples", "_settled", "_written")
+    __slots__ = ("_bucket", "_found", "_patterns", "_pending", "_samples", "_settled", "_written")
 
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
-        self._pending: deque[str] = deque(maxlen=_LINES_PER_BUCKET)
+        self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
         self._written: Mapping[str, float] = {}
+        self._found: dict[str, float] | None = None  # in the lines of this bucket; None: to be looked for
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in _RATED if name in patterns
         }
@@ -75,6 +76,7 @@ class Measures:
             self._settle()
             self._bucket = bucket
         self._pending.append(line)
+        self._found = None
 
     def take_written(self, metrics: Mapping[str, float]) -> None:
         """Those that its host knows, also from event files. What its lines say stands before them."""
@@ -117,6 +119,7 @@ class Measures:
     def _settle(self) -> None:
         found = self._match()
         self._pending.clear()
+        self._found = {}
         self._settled.update(found)
         for name, samples in self._samples.items():
             if name in found:
@@ -133,6 +136,11 @@ class Measures:
         return step - last <= MOST_STEPS_PER_S * max(1.0, self._bucket / _BUCKETS_PER_S - time)
 
     def _match(self) -> dict[str, float]:
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> dict[str, float]:
         if not self._patterns or not self._pending:
             return {}
         found = find(reversed(self._pending), self._patterns, self._is_possible)

@@ -7,19 +7,22 @@ they are read. Nothing here is sanitised: text is as the hosts sent it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import msgspec
 
 from tfdeploy.model import deaths
 from tfdeploy.model.answers.samples import NewestSamples
-from tfdeploy.model.deaths import DEATHS, Death
+from tfdeploy.model.attempts import Attempt, attempt_of
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
+from tfdeploy.model.goal import goal_of
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Measures, Patterns, compile_patterns, last_state, own_metrics
+from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Patterns, compile_patterns, last_state, own_metrics
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
+from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.transfers import Transfer
 from tfdeploy.model.typed import convert
 from tfdeploy.model.verdict import FINAL_STATES
@@ -28,89 +31,6 @@ from tfdeploy.model.words import stall_words
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
 _KEPT_NOTES = 100
-_FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
-_RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
-
-
-class TaskProgress:
-    """One task so far. Times are the host's UTC seconds."""
-
-    def __init__(self, task: str, host: str | None, patterns: Patterns) -> None:
-        self.task = task
-        self.host = host or "?"
-        self.gpus: tuple[int, ...] = ()
-        self.deciding = False
-        self.state = "pending"
-        self.up = False
-        self.outcome: str | None = None
-        self.exit_code: int | None = None
-        self.signal: int | None = None
-        self.reason: str | None = None
-        self.health: str | None = None
-        self.health_reason: str | None = None
-        self.health_since: float | None = None
-        self.pid: int | None = None
-        self.attempt = 0
-        self.started: float | None = None
-        self.ended: float | None = None
-        self.lines = 0
-        self.last_raw = ""
-        self.last_time: float | None = None
-        self.cpu: float | None = None  # cores in use, while it runs; None: not measured
-        self.memory: int | None = None  # bytes
-        self.measures = Measures(patterns)
-
-    @property
-    def restarts(self) -> int:
-        return max(0, self.attempt - 1)
-
-    @property
-    def step(self) -> int | None:
-        return self.measures.step
-
-    @property
-    def loss(self) -> float | None:
-        return self.measures.loss
-
-    @property
-    def rate(self) -> float | None:
-        """Steps per second, while it runs."""
-        return self.rate_of("step")
-
-    def rate_of(self, name: str) -> float | None:
-        """Of one of the measures that count steps."""
-        return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
-
-    @property
-    def last_line(self) -> str:
-        """Its last line; of a progress bar, the last state."""
-        return last_state(self.last_raw)
-
-    @property
-    def dead(self) -> bool:
-        return self.outcome in DEATHS
-
-    @property
-    def death(self) -> Death:
-        """How it ended. Only for a task that is `dead`."""
-        return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
-
-    def apply(self, fields: TaskFields) -> None:
-        """Takes a TaskStatus's fields, unless they are older than those it has."""
-        attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
-        if _order(attempt, state) < _order(self.attempt, self.state):
-            return
-        if attempt > self.attempt:
-            self.measures.restart()
-        self.attempt, self.state = attempt, state
-        for name, value in fields.items():
-            if name in _FIELDS:
-                setattr(self, name, value)
-
-
-def _order(attempt: int, state: str) -> tuple[int, int]:
-    """A key that grows over time. `pending` after an attempt is later than that attempt's end: the task waits to start again."""
-    return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)
 
 
 class HostProgress:
@@ -123,6 +43,7 @@ class HostProgress:
         self.transfers: dict[str, Transfer] = {}
         self.synced = False  # code and data are complete there
         self.gpus: dict[int, tuple[float | None, int | None]] = {}  # number -> percent busy, bytes in use
+        self.traffic: int | None = None  # bytes a second that it receives and sends
 
     def transfer(self, what: str) -> Transfer:
         return self.transfers.setdefault(what, Transfer(what))
@@ -137,6 +58,7 @@ class RunProgress:
         self.state = "starting"
         self.first_time: float | None = None
         self.now: float | None = None  # the latest time in the control machine's events
+        self.latest: float | None = None  # the latest time in all events
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
@@ -144,6 +66,9 @@ class RunProgress:
         self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
+        self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
+        self.goal: int | None = None  # steps, where the command names them
+        self.addresses: dict[str, str] = {}  # task -> where the others reach it
         self.lines = 0
         self.shares_step = False  # several tasks share one step counter, each at its own pace: the step in a line is the run's
         self._cause: str | None = None
@@ -155,6 +80,8 @@ class RunProgress:
         if event.kind == "line":
             self._line(event)
             return
+        if self.latest is None or event.time > self.latest:
+            self.latest = event.time
         self.run = event.run or self.run
         if event.kind != "task":
             self.first_time = event.time if self.first_time is None else self.first_time
@@ -178,6 +105,9 @@ class RunProgress:
             self.tasks[planned.task] = task
         for host in plan.hosts:
             self.host(host.host)
+        self.addresses = {task.task: task.address for task in plan.tasks}
+        deciding = next((task.argv for task in plan.tasks if task.deciding), ())
+        self.goal = goal_of(deciding or plan.command)
 
     def host(self, name: str) -> HostProgress:
         """The host of that name, added if it is new."""
@@ -209,11 +139,35 @@ class RunProgress:
         return max((rate for rate in rates if rate is not None), default=None)
 
     @property
+    def lead(self) -> TaskProgress | None:
+        """The first task that decides how the run ends; None before there is a plan."""
+        return next((task for task in self.tasks.values() if task.deciding), None)
+
+    @property
+    def highest_step(self) -> int | None:
+        """Of all tasks that train; of a shared counter, where they print it beside their own."""
+        steps = []
+        for task in self.tasks.values():
+            if task.task.partition(":")[0] in TRAINERS:
+                values = task.measures.values()
+                step = values.get("global_step", values.get("step"))
+                steps += [] if step is None else [int(step)]
+        return max(steps, default=None)
+
+    def run_rate(self, silent: Collection[str] = ()) -> float | None:
+        """Steps per second of the run: of the shared counter, else of the leading task."""
+        if self.shares_step:
+            return self.shared_rate(silent)
+        lead = self.lead
+        return None if lead is None or self.health(lead) or lead.state != "running" else 0.0 if lead.task in silent else lead.rate
+
+    @property
     def own_metrics(self) -> list[str]:
         """The job's own metrics, then those that its tasks print beside them."""
         asked = self.plan.metrics if self.plan else {}
         printed = (name for task in self.tasks.values() for name in task.measures.names())
-        return own_metrics(dict.fromkeys((*asked, *printed)))
+        names = own_metrics(dict.fromkeys((*asked, *printed)))
+        return sorted(names, key=lambda name: "/" in name and name not in asked)  # `ms/step` and the like last
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
         """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or it has none."""
@@ -265,15 +219,29 @@ class RunProgress:
         task = self.tasks.get(event.task) if event.task else None
         if task is None:
             task = self._task(event)
-        line = event.data["line"]
+        self._take_line(task, event.time, event.data["line"])
+
+    def _take_line(self, task: TaskProgress, time: float, line: str) -> None:
         task.lines += 1
         self.lines += 1
-        task.last_time = event.time
+        task.last_time = time
+        if self.latest is None or time > self.latest:
+            self.latest = time
         if line:
             if len(line) > MATCHED_CHARS:
                 line = last_state(line)[:MATCHED_CHARS]
             task.last_raw = line
-            task.measures.line(event.time, line)
+            task.measures.line(time, line)
+
+    def take_lines(self, task: str, host: str, time: float, newest: Sequence[str], count: int) -> None:
+        """`count` lines that a task wrote at one time, of which `newest` are the last ones: as so many events."""
+        told = self.tasks.get(task)
+        if told is None:
+            told = self.tasks[task] = TaskProgress(task, host, self._patterns)
+        told.lines += count - len(newest)
+        self.lines += count - len(newest)
+        for line in newest:
+            self._take_line(told, time, line)
 
     def _fold_step(self, event: Event) -> None:
         self.steps[event.data["step"]] = event.data.get("state", "begin")
@@ -298,11 +266,22 @@ class RunProgress:
             self.broadcasts.pop(fields["what"], None)
 
     def _fold_task(self, event: Event) -> None:
-        self._task(event).apply(cast("TaskFields", event.data))
+        attempt, task = attempt_of(event, self.attempts), self._task(event)
+        if attempt is not None:
+            before = self.attempts.get((task.task, task.attempt))
+            if before is not None and attempt.number > before.number:
+                self.attempts[task.task, task.attempt] = replace(before, last_line=task.last_line)
+            self.attempts[attempt.task, attempt.number] = attempt
+        task.apply(cast("TaskFields", event.data))
+
+    def attempts_of(self, task: str) -> list[Attempt]:
+        return [each for (name, _), each in sorted(self.attempts.items()) if name == task]
 
     def _fold_sample(self, event: Event) -> None:
         seen = convert(event.data, NewestSamples)
-        self.host(event.host or "?").gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
+        host, moved = self.host(event.host or "?"), seen.host.rates
+        host.gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
+        host.traffic = moved.get("received", 0) + moved.get("sent", 0) if moved else None
         for task in self.tasks.values():
             if task.host == event.host:
                 sample = seen.tasks.get(task.task)

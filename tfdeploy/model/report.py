@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
+from tfdeploy.model.attempts import Attempt as Attempt
+from tfdeploy.model.attempts import attempt_of
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.plan import Plan
@@ -139,24 +141,12 @@ def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """`end` None: it goes on. `outcome` None too."""
-
-    task: str
-    number: int
-    start: float
-    end: float | None
-    outcome: str | None
-    reason: str | None = None
-
-
 def attempts(report: RunReport) -> list[Attempt]:
     """All that the events tell; of a task without events, its last one as its host says."""
     found: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
         if event.kind == "task":
-            one = _attempt_of(event, found)
+            one = attempt_of(event, found)
             if one is not None:
                 found[one.task, one.number] = one
     for view in report.view.tasks:
@@ -167,17 +157,7 @@ def attempts(report: RunReport) -> list[Attempt]:
     return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))
 
 
-def _attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
-    said = event.data
-    task, number = event.task or said.get("task") or "", said.get("attempt") or 0
-    known = before.get((task, number))
-    start = said.get("started") or (known.start if known else None)
-    if not task or not number or start is None:
-        return None
-    return Attempt(task, number, start, said.get("ended"), said.get("outcome"), said.get("reason"))
-
-
 def _attempt_of_view(view: TaskView) -> Attempt | None:
     if not view.attempt or view.started is None:
         return None
-    return Attempt(view.task, view.attempt, view.started, view.ended, view.outcome, view.reason)
+    return Attempt(view.task, view.attempt, view.started, view.ended, view.outcome, view.reason, view.exit_code, view.signal)

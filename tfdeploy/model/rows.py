@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.clean import Kind
+from tfdeploy.model.json_words import IsoTime, RunState
 
 
 class HostRow(TypedDict):
@@ -79,6 +81,25 @@ class FetchRow(OkRow):
     left_there: list[str]  # links that lead out of the folder, not made here
 
 
+class CleanRow(TypedDict):
+    """What `clean` removed, or would remove."""
+
+    kind: Kind | Literal["record"]  # record: what this machine remembers of a run
+    job: str | None
+    name: str
+    bytes: int
+
+
+class _CleanedRow(OkRow):
+    removed: list[CleanRow]
+
+
+class CleanedRow(_CleanedRow, total=False):
+    """`host`: the last one is "this machine"."""
+
+    would_remove: list[CleanRow]  # with --dry-run
+
+
 class ExecRow(HostRow):
     exit_code: int | None
     stdout: str
@@ -146,26 +167,27 @@ class TrustRow(HostRow):
     on_record: list[KnownKeyRow]
 
 
-class _RunRow(TypedDict):
+class KnownRunRow(TypedDict):
+    """A run, as `runs --json` prints it."""
+
     run: str
     job: str
-    state: str | None  # None: not known here
+    state: RunState | None  # None: not known here
     live: bool | None
-    started: str | None  # ISO 8601
+    started: IsoTime | None
+    ended: IsoTime | None
     tasks: int
     hosts: list[str]
     who: str | None
 
 
-class RunRow(_RunRow, total=False):
-    """`runs --json` has neither of these two."""
-
+class RunRow(KnownRunRow, total=False):
     damaged: dict[str, str]  # host -> what is wrong with its files of the run
     differ: TfdeployError  # hosts hold different plans of it
 
 
 class _AuditEntryRow(TypedDict):
-    time: str  # ISO 8601, by the host's clock
+    time: IsoTime  # by the host's clock
     host: str
     operator: str | None  # user@machine, as that machine said
     user: str  # the account on the host

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.deaths import DEATHS
 from tfdeploy.model.hostplan import printable
+from tfdeploy.model.json_words import IsoTime, RunState
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.protect import Protection
-from tfdeploy.model.taskview import Metrics, TaskView, task_json, task_view
+from tfdeploy.model.protect import AskedLevel, Level, Protection
+from tfdeploy.model.taskview import Metrics, TaskRow, TaskView, task_json, task_view
 from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
 
@@ -107,8 +109,26 @@ def exit_code(view: RunView) -> int:
     return 1 if view.state in ("failed", "stopped", "lost") else 0
 
 
-def run_view_json(view: RunView) -> dict[str, object]:
-    """The contract's `status --json`, exactly."""
+class ProtectRow(TypedDict):
+    asked: AskedLevel
+    used: Level
+    why: str
+
+
+class RunAnswer(TypedDict):
+    """A run, as `status --json` and `launch --json` print it."""
+
+    run: str
+    job: str
+    mode: str
+    state: RunState
+    started: IsoTime | None
+    ended: IsoTime | None
+    protect: ProtectRow
+    tasks: list[TaskRow]
+
+
+def run_view_json(view: RunView) -> RunAnswer:
     return {
         "run": view.run,
         "job": view.job,

@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.json_words import Health, IsoTime, Outcome, TaskState
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.words import iso_z, stall_words
@@ -37,7 +38,7 @@ class TaskView:
     restarts: int = 0
     step: int | None = None
     loss: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)  # the job's own metrics, without step and loss
+    metrics: Mapping[str, float] = field(default_factory=dict)  # every metric but step and loss
     started: float | None = None
     ended: float | None = None
     reason: str | None = None
@@ -127,9 +128,9 @@ class TaskRow(TypedDict):
 
     task: str
     host: str
-    state: str
-    health: str | None
-    outcome: str | None
+    state: TaskState
+    health: Health | None
+    outcome: Outcome | None
     exit_code: int | None
     signal: int | None
     pid: int | None
@@ -139,8 +140,9 @@ class TaskRow(TypedDict):
     restarts: int
     step: int | None
     loss: float | None
-    started: str | None  # ISO 8601
-    ended: str | None
+    metrics: dict[str, float]  # every other one that the task has printed
+    started: IsoTime | None
+    ended: IsoTime | None
     reason: str | None
 
 
@@ -160,6 +162,7 @@ def task_json(view: TaskView) -> TaskRow:
         "restarts": view.restarts,
         "step": view.step,
         "loss": view.loss,
+        "metrics": dict(view.metrics),
         "started": iso_z(view.started),
         "ended": iso_z(view.ended),
         "reason": view.reason,

@@ -74,9 +74,10 @@ def followed_lines(
     stop = threading.Event()
     until = query.until
 
-    def put(line: LogLine) -> None:
-        if until is None or line.time <= until:  # lines after it are no sign that others before it may still come
-            lines.put(line)
+    def put(batch: list[LogLine]) -> None:
+        if until is None or batch[0].time <= until:  # lines after it are no sign that others before it may still come
+            for line in batch:
+                lines.put(line)
 
     follower = Follower(fleet, plan, query, put, stop=stop, begun=begun)
 

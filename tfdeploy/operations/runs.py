@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
@@ -17,8 +19,7 @@ from tfdeploy.transport.protocols import Fleet
 def list_runs(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
 ) -> tuple[list[RunRow], dict[str, TfdeployError]]:
-    """(rows with run, job, state, live, started, tasks, hosts, who; the hosts that gave no answer). Newest first. `differ` of
-    a row: which hosts hold different plans of it."""
+    """(the rows, newest first; the hosts that gave no answer). `differ` of a row: which hosts hold different plans of it."""
     known, silent = find_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)
     rows = []
@@ -39,6 +40,12 @@ def newest_first(rows: list[RunRow]) -> list[RunRow]:
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
+def chosen(rows: list[RunRow], states: Collection[str] = (), since: float | None = None) -> list[RunRow]:
+    """Those in one of `states` (none given: in any), begun at `since` or later."""
+    begin = (iso_z(since) or "").rstrip("Z")
+    return [row for row in rows if (not states or row["state"] in states) and (row["started"] or "").rstrip("Z") >= begin]
+
+
 def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
     view = None
     if plan is not None:
@@ -50,6 +57,7 @@ def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
         "state": view.state if view else None,
         "live": known.live,
         "started": iso_z(plan.created if plan else known.started),
+        "ended": iso_z(view.ended) if view else None,
         "tasks": len(plan.tasks) if plan else len(known.tasks),
         "hosts": [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged}),
         "who": plan.operator if plan else None,
@@ -64,6 +72,7 @@ def _remembered(plan: Plan) -> RunRow:
         "state": None,
         "live": None,
         "started": iso_z(plan.created),
+        "ended": None,
         "tasks": len(plan.tasks),
         "hosts": [host.host for host in plan.hosts],
         "who": plan.operator,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 
 from tfdeploy.agent import frames
-from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.samples import Samples
 from tfdeploy.model.typed import decode
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
@@ -20,16 +20,6 @@ from tfdeploy.transport.protocols import Fleet, Session
 MOST_BYTES = 4 << 20  # of one file: twice what an agent sends
 SILENCE_S = 60.0
 S = TypeVar("S", TaskSample, HostSample)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """`tasks`, `hosts`: by name, oldest first. `errors`: hosts that gave no answer."""
-
-    tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
-    hosts: dict[str, list[HostSample]] = field(default_factory=dict)
-    machines: dict[str, SampledHost] = field(default_factory=dict)
-    errors: dict[str, TfdeployError] = field(default_factory=dict)
 
 
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:

@@ -12,6 +12,9 @@ from tfdeploy.model.measures import Measures, compile_patterns, own_metrics
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.model.uninformed import uninformed
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.tasklogs.last_lines import last_lines, readable
+from tfdeploy.operations.tasklogs.stored_lines import last_lines as last_of
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
@@ -19,6 +22,7 @@ from tfdeploy.transport.protocols import Fleet
 
 TAIL_LINES = 40
 SETTLE_S = 2.0
+DEATH_LINES = 8  # of the task that died first
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,19 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     metrics = {task: {**written.get(task, {}), **measured.get(task, {})} for task in {**written, **measured}}
     view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), unasked=watch.unasked, metrics=metrics)
     return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _unheard(watch))
+
+
+def lines_of_first_death(fleet: Fleet, plan: Plan, found: Status, fetched: FetchedLogs) -> list[str]:
+    """The last lines of the task that died first, where the run has failed by it. They come from its host; from what was fetched
+    where the host gives none."""
+    view = found.view
+    task, host = next(((task.task, task.host) for task in view.tasks if task.task == view.first_death), ("", ""))
+    if not task or view.state not in ("failed", "lost"):
+        return []
+    if host not in found.errors:
+        return last_lines(fleet, plan, task, DEATH_LINES, fetched)
+    batches = fetched.instead(task, host, found.errors[host]) or iter(())  # the host is not asked a second time
+    return readable(line for batch in last_of(batches, DEATH_LINES) for line in batch)
 
 
 def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:

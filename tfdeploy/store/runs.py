@@ -93,6 +93,28 @@ class RunStore:
             with contextlib.suppress(ValueError, RecursionError):
                 yield event_from_json(line)
 
+    def usage(self, run: str) -> int:
+        """Bytes on the disk; 0: it is not stored."""
+        if not is_run(run):
+            return 0
+        try:
+            return sum(path.lstat().st_blocks * 512 for path in (self.root / run).iterdir())
+        except OSError:
+            return 0
+
+    def forget(self, run: str) -> bool:
+        """Removes what is stored of a run; whether nothing is left. The plan goes first: without it there is no run."""
+        folder = self.root / run
+        if not is_run(run) or folder.is_symlink():
+            return False
+        try:
+            for path in sorted(folder.iterdir(), key=lambda path: path.name != "plan.json"):
+                path.unlink(missing_ok=True)
+            folder.rmdir()
+        except OSError:
+            return not folder.exists()
+        return True
+
     def recorder(self, run: str) -> Recorder:
         return Recorder(self.root / run / "events.jsonl")
 

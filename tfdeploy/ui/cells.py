@@ -72,3 +72,16 @@ def _crop(text: str, width: int) -> str:
     from rich.cells import set_cell_size
 
     return set_cell_size(text, width)
+
+
+def wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
+    """`text` in pieces of at most `width` columns, cut anywhere; all but the first begin with `indent` blanks."""
+    pieces: list[str] = []
+    room = width
+    while cells(text) > room:
+        piece = _crop(text, room).rstrip() if not text.isascii() else text[:room]
+        taken = piece or text[:1]
+        pieces.append(" " * (indent if pieces else 0) + taken)
+        text = text[len(taken) :]
+        room = max(1, width - indent)
+    return [*pieces, " " * (indent if pieces else 0) + text]

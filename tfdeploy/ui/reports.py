@@ -6,14 +6,15 @@ Input is a RunView or the rows of the verbs' JSON, so that both always agree.
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.moments import moment_of
 from tfdeploy.model.words import outcome_words
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, roughly
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
@@ -29,20 +30,29 @@ MOST_FEED_LINES = 12  # of one stripe
 _NARROWEST = 20  # columns for the text beside a label
 
 
-def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[str], str] = str) -> None:
-    """Heading, a row per task, the cause, what cannot be reached. `typed`: makes a command complete, so that it can be typed."""
+def show_status(
+    terminal: Terminal,
+    view: RunView,
+    now: float,
+    typed: Callable[[str], str] = str,
+    last_lines: Sequence[str] = (),
+    as_of: str = "",
+) -> None:
+    """Heading, a row per task, the cause and the `last_lines` of what died first (`as_of`: how old they are), what cannot be
+    reached, what to type next. `typed`: makes a command complete, so that it can be typed."""
     lasted = in_seconds((view.ended or now) - view.started)
     when = f"for {lasted}" if not view.final else f"after {lasted}"
     style = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}.get(
         view.state, "bold yellow"
     )
     _write_line(terminal, f"{view.run}  {view.mode}  ", view.state, style, f" {when}")
-    headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
-    rows = [_task_row(task) for task in view.tasks]
-    kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
-    _show_tasks(terminal, [headers[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    _show_tasks(terminal, view)
     if view.cause:
         write_wrapped(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
+    if last_lines and as_of:
+        _write_line(terminal, "its last lines, ", f"{as_of}:", "")
+    for line in last_lines:
+        _write_line(terminal, "  | ", line, "")
     if view.unreachable:
         _write_line(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
     for task in view.tasks:
@@ -52,19 +62,44 @@ def show_status(terminal: Terminal, view: RunView, now: float, typed: Callable[[
     for words in view.open_ports:
         write_wrapped(terminal, "open: ", words, "red")
     show_left_files(terminal, view.left_files)
-    if view.state == "failed" and view.first_death:
-        write_wrapped(terminal, "next: ", typed(f"tfdeploy logs {view.run} --task {view.first_death} -n 100"), "")
+    for command in _next_of(view):
+        write_wrapped(terminal, "next: ", typed(command), "")
 
 
-def _show_tasks(terminal: Terminal, headers: list[str], rows: list[list[str]]) -> None:
-    """The table; where it is too wide, whole reasons under it instead of cut ones in it."""
-    widest = max(map(cells, table_lines(headers, rows, None)), default=0)
-    if terminal.width is None or widest <= terminal.width or headers[-1] != "reason":
-        show_rows(terminal, headers, rows)
-        return
-    show_rows(terminal, headers[:-1], [row[:-1] for row in rows])
-    for tasks, reason in fold_equal({row[0]: row[-1] for row in rows if row[-1]}):
-        write_wrapped(terminal, f"{fold_names(tasks)}: ", reason)
+def _next_of(view: RunView) -> list[str]:
+    """What to type of a run that ended badly."""
+    if view.state == "failed":
+        return [f"tfdeploy logs {view.run}{f' --task {view.first_death}' if view.first_death else ''} -n 100"]
+    if view.state == "lost" and view.unreachable:
+        return [f"tfdeploy check --limit {shlex.quote(fold_names(view.unreachable))}"]
+    return []
+
+
+def _show_tasks(terminal: Terminal, view: RunView) -> None:
+    """The table. A reason that the cause has, or that tasks share, is said once: there, or under the table. All stand whole under
+    the table where it would be too wide."""
+    headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
+    reasons = {task.task: task.reason for task in view.tasks if task.reason and not _cause_has(view, task)}
+    rows = [[*_task_row(task), reasons.get(task.task, "")] for task in view.tasks]
+    kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
+    headers, rows = [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    if headers[-1] == "reason":
+        widest = max(map(cells, table_lines(headers, rows, None)), default=0)
+        if len(set(reasons.values())) < len(reasons) or (terminal.width is not None and widest > terminal.width):
+            headers, rows = headers[:-1], [row[:-1] for row in rows]
+        else:
+            reasons = {}
+    else:
+        reasons = {}
+    show_rows(terminal, headers, rows)
+    for tasks, reason in fold_equal(reasons):
+        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", reason)
+
+
+def _cause_has(view: RunView, task: TaskView) -> bool:
+    """Whether the cause has the reason of the task: it is its own death, or what it was ended for."""
+    cause = view.cause or ""
+    return task.reason == cause or (task.task == view.first_death and (task.reason or "") in cause)
 
 
 def task_state(task: TaskView) -> str:
@@ -85,13 +120,19 @@ def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]]) -> No
         _write_line(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
 
 
-def show_runs(terminal: Terminal, rows: Iterable[RunRow]) -> None:
-    """Rows with run, job, state, started (UTC seconds or text), tasks (count), hosts (names), who."""
-    shown = [
-        (r["run"], r.get("state") or "?", _when(r.get("started")), r.get("tasks"), fold_names(r.get("hosts") or ()), r.get("who"))
-        for r in rows
-    ]
-    show_rows(terminal, ["run", "state", "started", "tasks", "hosts", "by"], shown)
+def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
+    """A line for each run: how long ago it began, and how long it took or has gone on. `now`: UTC seconds."""
+    shown = [(r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"]) for r in rows]
+    show_rows(terminal, ["run", "state", "began", "took", "tasks", "hosts", "by"], shown)
+
+
+def _times(row: RunRow, now: float) -> tuple[str, str]:
+    began, ended = row["started"], row["ended"]
+    if began is None:
+        return "", ""
+    began_s = moment_of(began, now)
+    until = moment_of(ended, now) if ended else now if row["live"] else None
+    return f"{roughly(now - began_s)} ago", "" if until is None else roughly(until - began_s, parts=2)
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
@@ -212,7 +253,7 @@ def _task_row(task: TaskView) -> list[str]:
     step = "" if task.step is None else str(task.step)
     metrics = ", ".join(f"{name} {figure(value)}" for name, value in task.metrics.items())
     state = task_state(task)
-    return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), metrics, task.address, task.reason or ""]
+    return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), metrics, task.address]
 
 
 def _stopped(host: StopRow) -> str:
@@ -235,12 +276,6 @@ def _text(error: object) -> str:
         inner = error.get("error", error)
         return str(inner.get("what", inner)) if isinstance(inner, Mapping) else str(inner)
     return str(error) if error else ""
-
-
-def _when(started: object) -> str:
-    if isinstance(started, (int, float)):
-        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(started))
-    return str(started or "")
 
 
 def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:

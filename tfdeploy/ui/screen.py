@@ -1,23 +1,23 @@
-"""The full screen on which rich draws frames. The terminal is restored on every way out."""
+"""The full screen: rows in rich's styles, of which those that changed are written. The terminal is restored on every way out."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from types import TracebackType
 
 from rich.console import Console, ConsoleOptions
-from rich.live import Live
-from rich.segment import Segment
+from rich.segment import Segment, Segments
 from rich.style import Style
 
 from tfdeploy.ui.cells import Row
 
+WHOLE_S = 5.0  # after so long all rows are written, in case something else has written on the terminal
+
 
 class Picture:
-    """Rows of exact width as rich's segments, so that rich does not lay them out again."""
-
-    _styles: dict[str, Style] = {}  # noqa: RUF012 - a cache of parsed words, shared on purpose
+    """Rows of exact width as rich's segments, for what rich exports."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
@@ -25,14 +25,8 @@ class Picture:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for row in self.rows:
             for text, style in row:
-                yield Segment(text, self._style(style))
+                yield Segment(text, Style.parse(style))
             yield Segment.line()
-
-    def _style(self, words: str) -> Style:
-        found = self._styles.get(words)
-        if found is None:
-            found = self._styles[words] = Style.parse(words)
-        return found
 
 
 class Screen:
@@ -40,24 +34,21 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._live = Live(
-            Picture([]),
-            console=console,
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            vertical_overflow="crop",
-        )
+        self._codes: dict[str, tuple[str, str]] = {}  # style -> what stands before and behind its text
+        self._shown: list[str] = []  # the rows on the terminal
+        self._size = (0, 0)
+        self._whole = 0.0  # when all rows were written
 
     def __enter__(self) -> Screen:
         self.size()
-        self._live.start()
+        self.console.set_alt_screen(True)
+        self.console.show_cursor(False)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            self._live.stop()
+            self.console.set_alt_screen(False)
+            self.console.show_cursor(True)
         except OSError:  # the terminal has gone
             pass
 
@@ -73,8 +64,42 @@ class Screen:
 
     def draw(self, rows: list[Row]) -> None:
         """Raises OSError when the terminal has gone."""
-        self._live.update(Picture(rows), refresh=True)
+        now = time.monotonic()
+        lines = [self._line(row) for row in rows]
+        whole = self._size != self.console.size or now - self._whole > WHOLE_S
+        if whole:
+            self._size, self._whole, self._shown = self.console.size, now, []
+        before = self._shown
+        changed = [(at, line) for at, line in enumerate(lines) if at >= len(before) or before[at] != line]
+        self._shown = lines
+        if not changed:
+            return
+        # \x1b[K behind a row clears the rest of it, so that blanks need not be written, nor be copied with the text
+        text = "".join(f"\x1b[{at + 1};1H{line}\x1b[K" for at, line in changed)
+        stream = self.console.file
+        stream.write(text.encode(self.console.encoding, "replace").decode(self.console.encoding))
+        stream.flush()
 
     @property
     def unicode(self) -> bool:
         return self.console.encoding.startswith("utf")
+
+    def _line(self, row: Row) -> str:
+        """The row with its styles, without the blanks at its end."""
+        spans = list(row)
+        while spans and not spans[-1].text.rstrip(" ") and "reverse" not in spans[-1].style:
+            spans.pop()
+        parts = []
+        for at, (text, style) in enumerate(spans):
+            before, behind = self._codes.get(style) or self._code(style)
+            shown = text.rstrip(" ") if at == len(spans) - 1 and "reverse" not in style else text
+            parts.append(f"{before}{shown}{behind}")
+        return "".join(parts)
+
+    def _code(self, style: str) -> tuple[str, str]:
+        """As rich writes it to this terminal, with its colours or without."""
+        with self.console.capture() as capture:
+            self.console.print(Segments([Segment("x", Style.parse(style))]), end="")
+        before, _, behind = capture.get().partition("x")
+        self._codes[style] = before, behind
+        return before, behind

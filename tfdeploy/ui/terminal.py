@@ -59,5 +59,5 @@ def task_color(task: str) -> int:
     """The colour code (SGR) of a task: the same in every view; tasks of neighbouring index differ."""
     role, _, index = task.partition(":")
     named = zlib.crc32(role.encode("utf-8", "replace"))
-    offset = int(index) + 3 * (role == "ps") + 5 * (role == "chief") if index.isdigit() else named
+    offset = int(index) + 3 * (role == "ps") + 5 * (role == "chief") if index.isascii() and index.isdigit() else named
     return _TASK_COLORS[offset % len(_TASK_COLORS)]

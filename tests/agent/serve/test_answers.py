@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -103,6 +104,13 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     asked(one, "run.abort", reason="test", purge=True, **which)
     asked(one, "audit", python=sys.executable)
     asked(one, "audit", **which)
+    asked(one, "clean.list", named=[])
+    fence = asked(one, "lock", job=cluster.job, operation="clean", holder={"user": "me"})["fence"]
+    asked(one, "clean.remove", job=cluster.job, things=[["run", "r1"], ["release", "none"]], fence=fence)
+    asked(one, "clean.workdir", things=[["half", "none"]])
+    asked(one, "unlock", job=cluster.job)
+    with contextlib.suppress(VerbError):  # a minder may still be there
+        asked(two, "clean.everything", holder={"user": "me"})
 
 
 def test_a_run_whose_hosts_do_not_reach_each_other(hosts: NewCluster) -> None:

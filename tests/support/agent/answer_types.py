@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tfdeploy.agent import wire
-from tfdeploy.model.answers import audit, broadcast, files, hosts, links, programs, runs, samples
+from tfdeploy.model.answers import audit, broadcast, clean, files, hosts, links, programs, runs, samples
 from tfdeploy.model.answers.reading import read
 from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.operations.probe import PROBE
@@ -15,7 +15,9 @@ from tfdeploy.operations.probe import PROBE
 
 def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
     found = [
-        each for module in (audit, broadcast, files, hosts, links, programs, runs, samples) for each in vars(module).values()
+        each
+        for module in (audit, broadcast, clean, files, hosts, links, programs, runs, samples)
+        for each in vars(module).values()
     ]
     return {each.name: each for each in (*found, PROBE) if isinstance(each, (Verb, Flow))}
 

@@ -15,6 +15,7 @@ from support.faults.honest import FILES, HOSTS, JOB, LOG, RUN, the_plan
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.check import host_rows, link_rows
+from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import DataSource, Job
@@ -28,6 +29,7 @@ from tfdeploy.operations.broadcast.held_source import HeldSource
 from tfdeploy.operations.broadcast.named_files import listing_of
 from tfdeploy.operations.broadcast.origin import look_at
 from tfdeploy.operations.check import Preflight, check
+from tfdeploy.operations.clean import find, remove
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.find_run import find_runs, hosts_of
@@ -227,6 +229,16 @@ def samples_all(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return {**dict.fromkeys(HOSTS), **found.errors}
 
 
+def cleans(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    found = find(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
+    going = [item.name for item in found.going[OTHER]]  # a host that says the run is alive keeps it everywhere
+    assert going == [RUN] or LIAR in found.staying
+    holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
+    removed = remove(fleet, found, hosts_of(PLAN), (JOB,), Rules(), holder, nobody)  # type: ignore[arg-type]
+    assert [item.name for item in removed.gone.get(OTHER, ())] == going
+    return {**dict.fromkeys(HOSTS), **found.errors, **removed.errors}
+
+
 def asks(verb: str) -> Doing:
     return lambda fleet, here, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
 
@@ -249,6 +261,10 @@ def drains(verb: str) -> Doing:
 DOINGS: dict[str, tuple[Doing, ...]] = {
     "audit": (audits,),
     "samples": (samples_all,),
+    "clean.list": (cleans,),
+    "clean.remove": (cleans,),
+    "clean.workdir": (drains("clean.workdir"),),
+    "clean.everything": (drains("clean.everything"),),
     "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
     "check.listen": (checks,),
     "check.knock": (checks,),

@@ -90,6 +90,10 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
         "check.listen": _listen,
         "audit": _audit,
         "samples": _samples,
+        "clean.list": _things,
+        "clean.remove": _things,
+        "clean.workdir": lambda host, args: Said([], {}),
+        "clean.everything": lambda host, args: Said([], {}),
     }
     if verb in flows:
         return flows[verb](host, args)
@@ -140,6 +144,11 @@ def _samples(host: str, _: Any) -> Said:
     own = {"time": 1.5, "cpu": 1.0, "memory": 5000, "rates": {"sent": 10}, "gpus": [[0, 50.0, 100, None]]}
     items = [({"task": name}, frames.pack(json.dumps(row).encode() + b"\n")) for name, row in (("", own), (HOSTS[host], task))]
     return Said(items, {"cores": 2, "memory": None})
+
+
+def _things(host: str, _: Any) -> Said:
+    ended = {"kind": "run", "job": JOB, "name": RUN, "bytes": 10, "ended": 1.0, "stays": "", "live": False}
+    return Said([(ended, b"")], {"workdir_id": "", "jobs": [JOB]})
 
 
 def _audit(host: str, _: Any) -> Said:

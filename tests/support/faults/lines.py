@@ -1,4 +1,4 @@
-"""What a user's machines, files and hands may do wrong, in 66 lines; a test marked `fault("14 no python3")` shows one fault
+"""What a user's machines, files and hands may do wrong, in 67 lines; a test marked `fault("14 no python3")` shows one fault
 of line 14. Only words: `make faults` holds the tests against them.
 """
 
@@ -93,6 +93,7 @@ GROUPS: dict[str, dict[int, str]] = {
         64: "a relay of a broadcast that dies, slows down, lies or is a stranger",
         65: "a source that changes while it is sent; a disk that fills on one host of a chain",
         66: "fewer files than workers; data that is to come from where it is not",
+        67: "a clean while a run lives, or while another operator launches",
     },
 }
 LINES = {number: words for group in GROUPS.values() for number, words in group.items()}

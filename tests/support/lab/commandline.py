@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from support.lab.glance import Glance
+from support.names.schemas import printed_faults
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -73,9 +74,12 @@ class Tfdeploy:
         return done
 
     def json(self, *words: str, timeout_s: float = 120.0, exit_code: int | None = 0) -> Any:
-        """The JSON that `tfdeploy WORDS --json` prints. Flags must come before any `--`."""
+        """The JSON that `tfdeploy WORDS --json` prints, as its schema has it. Flags must come before any `--`."""
         at = words.index("--") if "--" in words else len(words)
-        return json.loads(self.run(*words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code).stdout)
+        found = json.loads(self.run(*words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code).stdout)
+        if self.program == ["-m", "tfdeploy"] and self.env["PYTHONPATH"] == str(REPOSITORY):  # else it is an older version
+            assert printed_faults(words, found) == [], found
+        return found
 
     def start(
         self, *words: str, env: Mapping[str, str] | None = None, stdout: int | IO[str] = subprocess.PIPE

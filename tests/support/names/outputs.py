@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from support.lab.commandline import Tfdeploy
+from support.lab.commandline import REPOSITORY, Tfdeploy
 from support.lab.hosts import set_inventory
 from support.lab.jobs import open_gate, write_job
+from support.names.schemas import printed_faults
 from support.waiting import wait_for
 from tfdeploy import lab
 
@@ -119,6 +120,8 @@ class Recording:
         self.seen.add(f"{name}: exit {done.returncode}")
         answers = list(values(done.stdout if done.stdout.strip() else done.stderr[done.stderr.index("{") :]))
         for each in answers:
+            if self.operator.env["PYTHONPATH"] == str(REPOSITORY):  # else an older version is recorded
+                assert printed_faults(words, each) == [], each
             self.seen.update(shape(each, name))
         return answers[0]
 

@@ -26,6 +26,7 @@ from tfdeploy.store.runs import RunStore
 from tfdeploy.ui import reports
 
 HONOUR = (
+    "clean",
     "check",
     "inventory",
     "trust",
@@ -255,12 +256,17 @@ def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(keep: 
     assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
 
 
+def test_a_state_that_no_run_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "--state", "failed,broken"]) == 2
+    assert "'broken' is no state of a run: starting, running, succeeded" in capsys.readouterr().err
+
+
 def test_different_plans_say_what_to_type_with_the_files_that_were_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("k.yaml").write_text("hosts: {n1: {address: 192.0.2.1}}")
     differ = HostFailed("hosts hold 2 different plans of r1", next="tfdeploy stop r1 ends it on all of them")
-    monkeypatch.setattr(runs, "list_runs", lambda *_: ([{"run": "r1", "differ": differ}], {}))
+    monkeypatch.setattr(runs, "list_runs", lambda *_: ([{"run": "r1", "started": None, "differ": differ}], {}))
     monkeypatch.setattr(reports, "show_runs", lambda *_: None)
     assert main(["runs", "-i", "k.yaml"]) == 0
     assert "next: tfdeploy stop -i k.yaml r1 ends it" in capsys.readouterr().err

@@ -42,8 +42,7 @@ def test_a_key_that_is_not_built_is_refused_by_name(
 
 def test_the_readme_names_exactly_what_is_not_built() -> None:
     told = re.search(r"## Not built yet\n\n(.*?)\n\n", README.read_text(), re.DOTALL)
-    assert told
-    named = set(re.findall(r"`([^`]+)`", told[1]))
+    named = set(re.findall(r"`([^`]+)`", told[1])) if told else set()
     flags = {f"{verb} {flag}" for verb, flag in FLAGS}
     keys = {*reference.not_built(reference.HOST), *reference.not_built(reference.JOB)}
     assert named == {*verbs.NOT_BUILT, *flags, *keys}

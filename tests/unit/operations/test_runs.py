@@ -10,7 +10,7 @@ import pytest
 from tfdeploy.operations import runs
 from tfdeploy.operations.find_run import FoundRun
 from tfdeploy.operations.host_plans import DifferentPlans
-from tfdeploy.operations.runs import list_runs, newest_first
+from tfdeploy.operations.runs import chosen, list_runs, newest_first
 from tfdeploy.store.runs import RunStore
 
 
@@ -18,6 +18,20 @@ def test_newest_first_and_what_is_not_known_last() -> None:
     times = ["2026-11-21T10:15:00Z", None, "2026-11-21T10:15:00.250Z", "2025-01-01T00:00:00Z", "2026-11-21T10:15:01Z"]
     told = [row["started"] for row in newest_first([{"started": time} for time in times])]
     assert told == ["2026-11-21T10:15:01Z", "2026-11-21T10:15:00.250Z", "2026-11-21T10:15:00Z", "2025-01-01T00:00:00Z", None]
+
+
+def test_runs_are_chosen_by_state_and_beginning() -> None:
+    rows: Any = [
+        {"run": "a", "state": "failed", "started": "1970-01-01T00:16:40.250Z"},
+        {"run": "b", "state": "succeeded", "started": "1970-01-01T00:16:40Z"},
+        {"run": "c", "state": None, "started": None},
+    ]
+
+    def names(*states: str, since: float | None = None) -> str:
+        return "".join(row["run"] for row in chosen(rows, states, since))
+
+    assert (names(), names("failed"), names("failed", "succeeded"), names("lost")) == ("abc", "a", "ab", "")
+    assert (names(since=1000.0), names(since=1000.1), names("succeeded", since=1000.1)) == ("ab", "a", "")
 
 
 @pytest.mark.fault("62 a run of which hosts hold different plans, among the others")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.status import RunView
 from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.words import iso_z
 from tfdeploy.ui import reports
-from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import figure, in_bytes, in_seconds, roughly
 from tfdeploy.ui.tables import cells, table_lines
 from tfdeploy.ui.terminal import Terminal
 
@@ -95,6 +96,34 @@ def test_status() -> None:
     ]
 
 
+def test_a_reason_is_said_once_and_the_last_lines_of_what_died_first_follow_it() -> None:
+    cause = "worker:1 on n3 failed with exit code 3: [/foo] é日本"
+    ended = replace(TASKS[0], state="ended", outcome="stopped", reason=cause)
+    after = [replace(ended, task=f"worker:{n}", outcome="failed", reason="after worker:1 died") for n in (2, 3)]
+    view = replace(VIEW, cause=cause, tasks=(ended, TASKS[2], *after))
+    last = ["Traceback:", "\x1b[2JValueError"]
+    for width in (None, 80):
+        text = shown(width, reports.show_status, view, 2000.0, str, last, "as of the last fetch")
+        assert (text.count("[/foo]"), text.count("after worker:1 died")) == (1, 1)
+        assert f"worker:[2-3]: after worker:1 died\ncause: {cause}\nits last lines, as of the last fetch:\n" in text
+        assert "\n  | Traceback:\n  | " in text and "ValueError" in text
+        assert "\x1b" not in text
+        assert text.endswith("next: tfdeploy logs digits-1 --task worker:1 -n 100\n")
+
+
+def test_what_has_no_first_death_says_what_to_type_too() -> None:
+    aborted = replace(VIEW, first_death=None, cause="a port is taken", tasks=TASKS[:2])
+    assert shown(None, reports.show_status, aborted, 2000.0).endswith("next: tfdeploy logs digits-1 -n 100\n")
+    away = replace(aborted, state="lost", unreachable=("n1", "n2", "n3"))
+    assert shown(None, reports.show_status, away, 2000.0).endswith("next: tfdeploy check --limit 'n[1-3]'\n")
+
+
+@pytest.mark.parametrize("state", ["running", "starting", "succeeded", "stopped"])
+def test_a_run_that_is_well_is_told_in_few_lines(state: str) -> None:
+    view = replace(VIEW, state=state, cause=None, first_death=None, tasks=TASKS[:2])
+    assert len(shown(80, reports.show_status, view, 2000.0).splitlines()) == 4
+
+
 def test_a_jobs_own_metrics_stand_in_its_row() -> None:
     view = replace(VIEW, tasks=tuple(replace(task, metrics={"accuracy": 0.91, "lr": 1e-3}) for task in VIEW.tasks[1:2]))
     row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
@@ -139,12 +168,50 @@ def test_left_files_come_with_the_line_that_keeps_them() -> None:
     assert text == "left on n2: out/model.ckpt, out/events, plot.png\nto carry it over to later runs: keep: [out]\n"
 
 
+ROW: dict[str, Any] = {
+    "run": "digits-20261121-101500-3fa1",
+    "job": "digits",
+    "state": "lost",
+    "live": False,
+    "started": "1970-01-01T00:00:01Z",
+    "ended": None,
+    "tasks": 3,
+    "hosts": ["n1"],
+    "who": "me@here",
+}
+
+
+def test_runs_have_ages_and_durations() -> None:
+    began = 1_000_000.0
+    started, ended = iso_z(began), iso_z(began + 3 * 3600 + 12 * 60 + 0.25)
+    rows = [
+        {**ROW, "run": "a", "state": "running", "live": True, "started": started},
+        {**ROW, "run": "b", "state": "failed", "started": started, "ended": ended},
+        {**ROW, "run": "c", "started": started},
+        {**ROW, "run": "d", "state": None, "live": None, "started": None, "who": None},
+    ]
+    assert shown(None, reports.show_runs, rows, began + 5 * 86400.0 + 7200.0).splitlines() == [
+        "run  state    began    took        tasks  hosts  by",
+        "a    running  5 d ago  5 d 2 h     3      n1     me@here",
+        "b    failed   5 d ago  3 h 12 min  3      n1     me@here",
+        "c    lost     5 d ago              3      n1     me@here",
+        "d    ?                             3      n1",
+    ]
+
+
+def test_rough_durations() -> None:
+    seconds = (-5, 0.9, 59, 60, 3599, 3600, 100_000, 172_800, 400 * 86400)
+    assert [roughly(each) for each in seconds] == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "27 h", "2 d", "400 d"]
+    exact = [roughly(each, parts=2) for each in (90, 3600, 3659, 3660, 172_800, 176_399, 176_400)]
+    assert exact == ["1 min", "1 h", "1 h", "1 h 1 min", "2 d", "2 d", "2 d 1 h"]
+
+
 REPORTS = [
     (reports.show_status, VIEW, 2000.0),
     (reports.show_stop, STOPPED),
     (reports.show_sync, SYNCED),
     (reports.show_exec, EXEC),
-    (reports.show_runs, [{"run": "digits-20261121-101500-3fa1", "state": "lost", "started": 1.0, "tasks": 3, "hosts": ["n1"]}]),
+    (reports.show_runs, [ROW], 1000.0),
 ]
 
 

@@ -6,8 +6,9 @@ In a shared workdir the run may be another host's. A damaged run may be alive: w
 from __future__ import annotations
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, List, Optional, Set
 from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.find import host_names, run_names
 
 if TYPE_CHECKING:
@@ -25,6 +26,32 @@ def path_prepends(workdir: str, job: str) -> Iterator[str]:
         for task in _list(part.get("tasks")):
             found = _list(task.get("path_prepend")) if isinstance(task, dict) else []
             yield from (path for path in found if isinstance(path, str))
+
+
+def has_unreadable(workdir: str, job: str) -> bool:
+    """Whether a run of the job may be alive whose part or state cannot be read: what it uses is not known."""
+    for run in run_names(workdir, job):
+        for host in host_names(workdir, job, run):
+            try:
+                state = read_json(layout.state_file(workdir, job, run, host))
+                if (state or {}).get("phase") != "ended" and read_json(layout.part_file(workdir, job, run, host)) is None:
+                    return True
+            except OSError:
+                return True
+    return False
+
+
+def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
+    """The data sets that they read; None: not known of one of them. Raises OSError."""
+    found: Set[str] = set()
+    for run in run_names(workdir, job):
+        states = (_read(layout.state_file(workdir, job, run, host)) for host in host_names(workdir, job, run))
+        if any(state.get("phase") != "ended" for state in states):
+            named = shown_plan.read(workdir, job, run)["data"]
+            if named is None:
+                return None
+            found.update(named)
+    return found
 
 
 def _parts(workdir: str, job: str, read: Callable[[str], Unchecked]) -> Iterator[Unchecked]:

@@ -9,9 +9,9 @@ import stat
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional, Tuple
 from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host import installed, processes
+from tfdeploy.agent.host import installed, processes, removal
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, task_processes
+from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, over, task_processes
 from tfdeploy.agent.run.find import is_own, job_names, read_origin, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import audit_log
@@ -24,9 +24,6 @@ MOST_LEFT = 1000
 MOST_HELD = 10_000
 _OURS = (".agent", layout.IN_DOUBT, ".envs", layout.AUDIT)
 _OF_JOB = ("releases", "data", "keep", "locks", "fences", "runs")
-_OF_RUN = (layout.PLAN, "cwd", "hosts")
-_OF_SESSIONS = (".tensorboard-",)  # removed when the session ends
-_HALVES = (".cwd.", ".staging-", "gone-")
 
 Left = Tuple[str, str]  # kind, path
 
@@ -89,7 +86,7 @@ def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
         elif in_doubt.is_in_doubt(paths):
             yield "a launch that did not end", paths.host_dir
     if not parts or not any(_is_busy(paths) for paths in parts):
-        yield from _strange(layout.run_dir(workdir, job, run), _OF_RUN)
+        yield from _strange(layout.run_dir(workdir, job, run), over.OF_RUN)
     if not _names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(workdir, job):
         yield "half a run", layout.run_dir(workdir, job, run)
 
@@ -114,6 +111,9 @@ def _of_workdir(workdir: str, told: str) -> Iterator[Left]:
         job_dir = os.path.join(workdir, name)
         if name in _OURS:
             continue
+        if name.startswith(removal.GONE):
+            yield "half", job_dir
+            continue
         if not is_folder or not NAME.match(name) or not any(os.path.isdir(os.path.join(job_dir, each)) for each in _OF_JOB):
             yield "foreign", job_dir
             continue
@@ -128,6 +128,7 @@ def _of_job(workdir: str, job: str, told: str) -> Iterator[Left]:
     if not _is_locked(workdir, job):
         yield from _strange(layout.releases_dir(workdir, job), ())
         yield from _strange(layout.runs_dir(workdir, job), ())
+        yield from _strange(os.path.join(job_dir, "data"), ())
     for run in run_names(workdir, job):
         yield from _of_run(workdir, job, run, told)
 
@@ -135,9 +136,9 @@ def _of_job(workdir: str, job: str, told: str) -> Iterator[Left]:
 def _strange(folder: str, known: Tuple[str, ...]) -> Iterator[Left]:
     """Halves that something which was killed left in this folder; with `known`, also what is none of these names."""
     for name in _names(folder):
-        if name.startswith(_HALVES) or name.endswith(".tmp"):
+        if over.is_half(name) or (known and (name.startswith(over.OF_RUN_HALVES) or name.endswith(".tmp"))):
             yield "half", os.path.join(folder, name)
-        elif known and name not in known and not name.startswith(_OF_SESSIONS):
+        elif known and name not in known and not name.startswith(over.OF_SESSIONS):
             yield "foreign", os.path.join(folder, name)
 
 

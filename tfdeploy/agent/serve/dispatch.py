@@ -18,6 +18,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "check": "check_links",
     "audit": "audit",
     "broadcast": "broadcast",
+    "clean": "clean",
     "data": "dataset",
     "data.copy": "data_origin",
     "data.look": "data_origin",
@@ -46,6 +47,7 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
 
 FENCED = (  # they change a job's files: only for a session that holds its lock, see lock.check_fence
     "broadcast.join",
+    "clean.remove",
     "data.begin",
     "data.commit",
     "data.copy",
@@ -63,6 +65,8 @@ FENCED = (  # they change a job's files: only for a session that holds its lock,
 
 ACTS = {  # they change this host, or read files from it: verb -> the operator's verb, and the outcome in the audit log
     "broadcast.offer": ("sync", "lent"),
+    "clean.remove": ("clean", "removed"),
+    "clean.workdir": ("clean", "removed"),
     "data.commit": ("sync", "sent"),
     "env.make": ("setup", "environment made"),
     "fetch.list": ("fetch", "files listed"),

@@ -9,9 +9,10 @@ import fcntl
 import os
 import re
 import shutil
+from contextlib import contextmanager
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Dict, List, Set, Tuple
+from tfdeploy.agent.annotations import Dict, Iterator, List, Set, Tuple
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run import unended
 from tfdeploy.agent.run.find import job_names
@@ -37,19 +38,44 @@ def remove(folder: str) -> None:
 
 def remove_old(workdir: str, current: str, keep: int) -> None:
     """Leaves `current`, the `keep` newest of every job and host, those of live runs, and what is being made."""
+    for name in unused(workdir, keep) - {current}:
+        with locked_if_free(workdir, name) as is_free:
+            if is_free:
+                discard(os.path.join(layout.envs_dir(workdir), name))
+
+
+def unused(workdir: str, keep: int) -> Set[str]:
+    """The environments that are neither in use nor among the `keep` newest of a job and host. Raises OSError."""
     root = layout.envs_dir(workdir)
     names = {entry[:16] for entry in os.listdir(root) if _NAME.match(entry)}
-    for name in names - {current} - _newest(root, names, keep) - in_use(workdir):
-        lock = flocked(os.path.join(root, name + ".lock"))
-        if lock is None:
-            continue  # another setup makes it now
-        try:
-            remove(os.path.join(root, name))
-            shutil.rmtree(os.path.join(root, name + ".used"), ignore_errors=True)
-            os.unlink(os.path.join(root, name + ".lock"))
-        finally:
+    return names - _newest(root, names, keep) - in_use(workdir)
+
+
+def users(folder: str) -> Set[str]:
+    """The jobs that have used this environment."""
+    try:
+        return {name.partition("@")[0] for name in os.listdir(folder + ".used")}
+    except OSError:
+        return set()
+
+
+@contextmanager
+def locked_if_free(workdir: str, name: str) -> Iterator[bool]:
+    """Holds its lock; false: a setup makes it now."""
+    lock = flocked(os.path.join(layout.envs_dir(workdir), name + ".lock"))
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
             fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
+
+
+def discard(folder: str) -> None:
+    """Removes the environment and all that belongs to it. The caller holds its lock."""
+    remove(folder)
+    shutil.rmtree(folder + ".used", ignore_errors=True)
+    os.unlink(folder + ".lock")
 
 
 def _newest(root: str, names: Set[str], keep: int) -> Set[str]:

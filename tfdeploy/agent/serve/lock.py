@@ -113,6 +113,22 @@ def holds_lock(context: Context, job: str) -> bool:
     return "lock " + job in context.closing
 
 
+def own_path(context: Context, job: str) -> str:
+    """The lock file that this session holds; "": it does not hold the job's lock."""
+    return _path(context, job) if holds_lock(context, job) else ""
+
+
+def take_at_once(context: Context, job: str, holder: LockHolder) -> None:
+    """Raises VerbError locked."""
+    if not _take(context, job, holder):
+        raise _locked(context, job)
+
+
+def let_go(context: Context, job: str) -> None:
+    """Releases it, where this session holds it."""
+    _release(context, job)
+
+
 def _path(context: Context, job: str) -> str:
     return os.path.join(layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place()))
 

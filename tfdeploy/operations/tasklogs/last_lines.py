@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tfdeploy.model.loglines import more_bytes
+from collections.abc import Iterable
+
+from tfdeploy.model.loglines import LogLine, more_bytes
 from tfdeploy.model.plan import Plan
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.transport.protocols import Fleet
@@ -12,10 +15,14 @@ LINES = 12
 LINE_CHARS = 300
 
 
-def last_lines(fleet: Fleet, plan: Plan, task: str) -> list[str]:
-    """At most 12 lines, decoded but not sanitised; [] where the host gives no answer."""
-    query = LogQuery(tasks=(task,), last=LINES, within_s=PIECE_S)
-    return [_cut(line.line.decode("utf-8", "replace")) for line in stored_lines(fleet, plan, query, {})]
+def last_lines(fleet: Fleet, plan: Plan, task: str, count: int = LINES, fetched: FetchedLogs | None = None) -> list[str]:
+    """Decoded but not sanitised; [] where the host gives no answer, and `fetched` has no log of the task."""
+    return readable(stored_lines(fleet, plan, LogQuery(tasks=(task,), last=count, within_s=PIECE_S), {}, None, fetched))
+
+
+def readable(lines: Iterable[LogLine]) -> list[str]:
+    """The lines as text, each cut."""
+    return [_cut(line.line.decode("utf-8", "replace")) for line in lines]
 
 
 def _cut(line: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.events import Emit, Event
@@ -31,16 +32,23 @@ def follow(
     lines: bool = True,
     last: int | None = None,
     only: frozenset[str] | None = None,
+    take_lines: Callable[[list[LogLine]], None] | None = None,
 ) -> RunView:
     """Returns once the run has ended everywhere, or `stop` is set. A host that misses the end is told of it.
 
-    `last`: begin with so many lines of each task (None: all). `only`: ask these hosts alone.
+    `last`: begin with so many lines of each task (None: all). `only`: ask these hosts alone. `take_lines`: gets the tasks' lines,
+    in lists of one task and time, from any thread; None: they are events.
     """
     watch = Watch(fleet, plan, emit, only)
     follower = None
     if lines:
         query = LogQuery(tasks=tuple(task.task for task in plan.tasks if task.host in watch.asked), last=last)
-        follower = Follower(fleet, plan, query, lambda line: emit(line_event(plan, line)), stop=stop)
+
+        def tell(batch: list[LogLine]) -> None:
+            for line in batch:
+                emit(line_event(plan, line))
+
+        follower = Follower(fleet, plan, query, take_lines or tell, stop=stop)
         follower.start()
     listen(watch, stop)
     end_relay = Relay(watch)

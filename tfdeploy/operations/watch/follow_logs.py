@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from itertools import chain
 from types import MappingProxyType
 
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
@@ -22,15 +21,16 @@ RECONNECT_S = 0.5  # a try without an answer takes 10 s already
 
 
 class Follower:
-    """Passes live lines of many tasks to one function, also those that the query would drop. One thread per task; a reconnect
-    continues from the last offset. `begun`: task -> its log, where it has been read to a place already."""
+    """Passes live lines of many tasks to one function, in lists of one task and time, also those that the query would drop. One
+    thread per task; a reconnect continues from the last offset. `begun`: task -> its log, where it has been read to
+    a place already."""
 
     def __init__(
         self,
         fleet: Fleet,
         plan: Plan,
         query: LogQuery,
-        deliver: Callable[[LogLine], None],
+        deliver: Callable[[list[LogLine]], None],
         *,
         stop: threading.Event,
         begun: Mapping[str, TaskLog] = MappingProxyType({}),
@@ -72,12 +72,12 @@ class Follower:
                 agent = session.agent()
                 agent.hurry()
                 reached = True
-                for line in chain.from_iterable(log.pull(agent)):
-                    self.deliver(line)
+                for batch in log.pull(agent):
+                    self.deliver(batch)
                 self.lost.pop(host.name, None)
                 if log.abandoned and not resume_patiently(self.fleet, self.plan, host.name, _ignore, self.stop):
-                    for line in chain.from_iterable(log.rest()):
-                        self.deliver(line)
+                    for batch in log.rest():
+                        self.deliver(batch)
                     return
                 if log.abandoned:
                     self.stop.wait(RECONNECT_S)

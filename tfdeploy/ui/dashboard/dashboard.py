@@ -11,31 +11,46 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.console import Console
 
 from tfdeploy.model.events import Event
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.trends import Trends
+from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
+from tfdeploy.ui.dashboard.bell import Bell
 from tfdeploy.ui.dashboard.frame import Scene, compose
+from tfdeploy.ui.dashboard.happenings import Happenings
 from tfdeploy.ui.dashboard.keyboard import Keyboard
-from tfdeploy.ui.dashboard.log_buffer import LogBuffer
-from tfdeploy.ui.dashboard.view_state import ViewState
-from tfdeploy.ui.plain import event_words
+from tfdeploy.ui.dashboard.log_buffer import OURS, PER_TASK, LogBuffer
+from tfdeploy.ui.dashboard.view_state import Question, ViewState
 from tfdeploy.ui.screen import Screen
 from tfdeploy.ui.summary import LAST_LINES, show_summary
 from tfdeploy.ui.terminal import Terminal, terminal_of
 
+if TYPE_CHECKING:
+    from tfdeploy.model.samples import Samples
+
 FRAME_S = 1 / 8
+IDLE_S = 1 / 4  # between two looks at the clock and the terminal's size, while nothing comes
 LINGER_S = 1.0  # between the run's end and the dashboard's
 QUEUED_LINES = 20_000  # at most, while the terminal does not take frames; further lines are only counted
 LINE_CHARS = 4096
-OURS = "tfdeploy"  # the task name of tfdeploy's own messages in the log
+
+
+class _Lines(NamedTuple):
+    """`all_` lines of one task and time; `kept` are the newest of them."""
+
+    kept: list[LogLine]
+    all_: int
 
 
 class _Ended(BaseException):
@@ -56,39 +71,81 @@ class Dashboard:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         typed: Callable[[str], str] = str,
+        command: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         """`plan`: of a run that is committed already; None: a launch, whose events will bring its plan.
         `in_fd`: where keys come from (default: standard input). `console`: where it is drawn (default: stderr).
         `summary`: where the summary is written at the end (default: stderr). `typed`: makes a command complete, so that it can
-        be typed."""
+        be typed. `command`: does a verb of tfdeploy, given as words, on the terminal; None: no verb can be asked for."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring)
-        self.scene = Scene(self.progress, self.ring, self.view, typed=typed)
+        self.trends = Trends()
+        self.happenings = Happenings()
+        self.scene = Scene(self.progress, self.ring, self.view, self.trends, self.happenings, typed=typed)
+        self._command = command
+        self.view.acts = command is not None
+        self._before: Callable[[], None] | None = None
         self._committed = plan is not None
         self._in_fd = in_fd
         self._console = console or Console(file=sys.stderr)
         self._summary = summary
         self._clock, self._now = clock, now
-        self._queue: deque[Event] = deque()
+        self._queue: deque[Event | _Lines] = deque()
+        self._waiting = 0  # lines in the queue
         self._skipped = 0  # lines that came while the queue was full
-        self._skipped_lock = threading.Lock()
+        self._lines_lock = threading.Lock()
         self._closed = threading.Event()
+        self._bell = Bell()
+        self._beside = threading.Event()  # another thread may draw until it is cleared
         self._last_lines: dict[str, tuple[int, float]] = {}
 
     def __call__(self, event: Event) -> None:
         if event.kind == "line":
-            if len(self._queue) > QUEUED_LINES:
-                with self._skipped_lock:
-                    self._skipped += 1
+            if not self._room_for(1):
                 return
             if len(event.data["line"]) > LINE_CHARS:
                 event = _shortened(event)
         self._queue.append(event)
+        self._bell.ring()
+
+    def take_lines(self, batch: list[LogLine]) -> None:
+        """Lines of one task and time, from any thread. Those that the buffer would not keep are counted only."""
+        kept = batch[-PER_TASK:]
+        if self._room_for(len(kept), len(batch)):
+            self._queue.append(_Lines(kept, len(batch)))
+            self._bell.ring()
+
+    def _room_for(self, lines: int, count: int = 1) -> bool:
+        """Whether the queue takes so many lines; if not, `count` of them are left out."""
+        with self._lines_lock:
+            if self._waiting > QUEUED_LINES:
+                self._skipped += count
+                return False
+            self._waiting += lines
+        return True
+
+    def begin_with(self, samples: Samples) -> None:
+        """What the hosts had noted before this looked. From any thread."""
+        self._before = lambda: self.trends.begin_with(samples.tasks, samples.hosts, self.progress)
 
     def close(self) -> None:
         """Nothing more will come (the launch failed, the follower ended): `run` returns once all is shown."""
         self._closed.set()
+        self._bell.ring()
+
+    @contextmanager
+    def drawn_beside(self) -> Iterator[None]:
+        """Draws in a thread of its own while the block runs: a launch that cannot be left yet. Signals are the block's."""
+        self._beside.set()
+        thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._beside.clear()
+            self._bell.ring()
+            thread.join()
 
     def run(self) -> Literal["left", "ended"]:
         """Call it in the main thread. "left": the operator quit, the run goes on. Ctrl-C once the run is committed
@@ -114,31 +171,67 @@ class Dashboard:
     def take(self) -> bool:
         """Applies the queued events. True when there were any."""
         queue, ring, progress = self._queue, self.ring, self.progress
-        with self._skipped_lock:
+        self._bell.quiet()
+        with self._lines_lock:
             ring.count += self._skipped
-            self._skipped = 0
-        count = len(queue)
+            self._skipped = self._waiting = 0
+            count = len(queue)
         for _ in range(count):
             event = queue.popleft()
+            if isinstance(event, _Lines):
+                self._take_batch(event)
+                continue
             progress.apply(event)
             if event.kind == "line":
                 ring.add(event.task or "?", event.host or "", event.data["line"])
             else:
-                text, style = event_words(event)
+                text, style = self.happenings.add(event)
                 if text and event.kind != "step":
-                    ring.add(OURS, "", text, style or "bold")
+                    ring.add(OURS, "", text, style or "bold", event.task or "")
+        if not progress.cause:
+            self.happenings.forget_cause()
+        if count and progress.latest is not None:
+            self.trends.look(progress, progress.latest)
+        before, self._before = self._before, None
+        if before is not None:
+            before()
         return count > 0
+
+    def _take_batch(self, batch: _Lines) -> None:
+        last = batch.kept[-1]
+        texts = [_text(line.line) for line in batch.kept]
+        self.progress.take_lines(last.task, last.host, last.time, texts[-LINES_PER_BUCKET:], batch.all_)
+        self.ring.add_many(last.task, last.host, texts, batch.all_)
 
     def _show(self) -> Literal["left", "ended"]:
         in_fd = sys.stdin.fileno() if self._in_fd is None else self._in_fd
-        with Keyboard(in_fd) as keyboard, Screen(self._console) as screen:
-            self.scene.rule = "─" if screen.unicode else "-"
-            try:
-                return self._loop(keyboard, screen)
-            except OSError:  # the terminal has gone
-                return "left"
+        while True:
+            with Keyboard(in_fd) as keyboard, Screen(self._console) as screen:
+                self.scene.unicode = screen.unicode
+                try:
+                    how = self._loop(keyboard, screen)
+                except OSError:  # the terminal has gone
+                    return "left"
+            if how != "aside":
+                return how
+            asked, self.view.aside = self.view.aside, None
+            if asked is not None:
+                self._step_aside(asked, in_fd)
 
-    def _loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended"]:
+    def _step_aside(self, asked: Question, in_fd: int) -> None:
+        """On the ordinary screen: the log to copy from, or a verb of tfdeploy."""
+        run = self.progress.run or ""
+        if asked.aside == "copy":
+            write_lines(self._console.file, self.view)
+        elif self._command is not None:
+            words = {"stop": ("stop", run, "--yes"), "shell": ("ssh", asked.of), "fetch": ("fetch", run, "--logs")}[asked.aside]
+            with _interrupts_pass_by():
+                self._command(words)
+        if asked.aside != "shell":
+            wait_for_enter(self._console.file, in_fd)
+
+    def _loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended", "aside"]:
+        beside = self._beside.is_set()
         drawn, size, second, fresh = 0.0, (0, 0), 0, True
         over_since: float | None = None
         while True:
@@ -151,11 +244,14 @@ class Dashboard:
                 over_since = clock if over_since is None else over_since
                 if not fresh and clock - over_since >= (LINGER_S if self.progress.final else 0):
                     return "ended"
-            for key in keyboard.read(max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else FRAME_S):
+            wait_s = max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else IDLE_S
+            for key in keyboard.read(wait_s, None if fresh else self._bell.fd):
                 self.view.key(key)
                 fresh = True
-            if self.view.quit or keyboard.gone:
+            if self.view.quit or keyboard.gone or (beside and not self._beside.is_set()):
                 return "left"
+            if self.view.aside is not None:
+                return "aside"
 
     def draw(self, screen: Screen, width: int, height: int) -> None:
         self.ring.tick(self._clock())
@@ -184,10 +280,30 @@ class Dashboard:
             return
 
 
+def _text(line: bytes) -> str:
+    if len(line) > LINE_CHARS:
+        line = line.rstrip(b"\r\x08")
+        line = line[line.rfind(b"\r") + 1 :][: 4 * LINE_CHARS]  # a character has four bytes at most
+    return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
+
+
 def _shortened(event: Event) -> Event:
     from tfdeploy.model.measures import last_state
 
     return replace(event, data={**event.data, "line": last_state(event.data["line"])[:LINE_CHARS]})
+
+
+@contextmanager
+def _interrupts_pass_by() -> Iterator[None]:
+    """Ctrl-C is for the command that runs on the terminal, not for the dashboard behind it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda signum, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

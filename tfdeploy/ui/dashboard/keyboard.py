@@ -103,15 +103,16 @@ class Keyboard:
             except termios.error:  # hung up
                 self.gone = True
 
-    def read(self, timeout_s: float) -> list[str]:
-        """Keys that came within `timeout_s` seconds; returns early with the first."""
+    def read(self, timeout_s: float, wake: int | None = None) -> list[str]:
+        """Keys that came within `timeout_s` seconds; returns early with the first, or once `wake` can be read."""
         wait_s = min(timeout_s, self.ESCAPE_S) if self._parser.waiting else timeout_s
+        others = [] if wake is None else [wake]
         if self._fd is None or self.gone:
-            select.select([], [], [], wait_s)
+            select.select(others, [], [], wait_s)
             return []
-        ready, _, _ = select.select([self._fd], [], [], wait_s)
-        if not ready:
-            return self._parser.pause()
+        ready, _, _ = select.select([self._fd, *others], [], [], wait_s)
+        if self._fd not in ready:
+            return [] if ready else self._parser.pause()
         try:
             data = os.read(self._fd, 1024)
         except OSError:

@@ -5,26 +5,26 @@ Text is kept as it came (cut to 4 KiB) and sanitised when shown.
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tfdeploy.model.measures import MATCHED_CHARS, last_state
-from tfdeploy.model.patterns import compiled
 
 PER_TASK = 1000
+OURS = "tfdeploy"  # the task name of tfdeploy's own messages in the log
 RECENT_S = 10.0
 
 
 class BufferedLine(NamedTuple):
-    """`number` counts all lines in the order in which they came. `style`: of tfdeploy's own messages."""
+    """`number` counts all lines in the order in which they came. `style`, `about` (a task): of tfdeploy's own messages."""
 
     number: int
     task: str
     host: str
     text: str
     style: str = ""
+    about: str = ""
 
 
 class LogBuffer:
@@ -37,12 +37,14 @@ class LogBuffer:
         self._all: dict[str, deque[BufferedLine]] = {}
         self._matching: dict[str, deque[BufferedLine]] = self._all
         self._ticks: deque[tuple[float, int]] = deque()
+        self._filter = "", True
+        self.chosen: frozenset[str] | None = None  # tasks whose lines are shown; None: all
 
-    def add(self, task: str, host: str, text: str, style: str = "") -> None:
+    def add(self, task: str, host: str, text: str, style: str = "", about: str = "") -> None:
         if len(text) > MATCHED_CHARS:
             text = last_state(text)[:MATCHED_CHARS]
         self.count += 1
-        line = BufferedLine(self.count, task, host, text, style)
+        line = BufferedLine(self.count, task, host, text, style, about)
         ring = self._all.get(task)
         if ring is None:
             ring = self._all[task] = deque(maxlen=self._per_task)
@@ -50,14 +52,29 @@ class LogBuffer:
         if self._matches and self._matches(text):
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
-    def filter(self, text: str) -> None:
-        """From now on only lines that contain `text`, a regular expression where it is one, upper or lower case; "" for all."""
-        self._matches = fits = _finder(text) if text else None
-        self._matching = self._all
-        if fits:
-            self._matching = {
-                task: deque((line for line in ring if fits(line.text)), maxlen=self._per_task) for task, ring in self._all.items()
-            }
+    def add_many(self, task: str, host: str, texts: Sequence[str], count: int) -> None:
+        """`count` lines of a task, of which `texts` are the last ones."""
+        self.count += count - len(texts)
+        for text in texts:
+            self.add(task, host, text)
+
+    def filter(self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None) -> bool:
+        """From now on only lines of `chosen` tasks (None: all), and of these only those that `finds` passes (None: all).
+
+        `text`: the filter as typed; all lines are looked at again where it has changed. Returns whether anything has."""
+        key = text, finds is None
+        if (key, chosen) == (self._filter, self.chosen):
+            return False
+        if key != self._filter:
+            self._filter, self._matches = key, finds
+            self._matching = self._all
+            if finds:
+                self._matching = {
+                    task: deque((line for line in ring if finds(line.text)), maxlen=self._per_task)
+                    for task, ring in self._all.items()
+                }
+        self.chosen = chosen
+        return True
 
     def tick(self, clock: float) -> None:
         """Records the time (seconds), by which `tail` finds the recent lines."""
@@ -105,7 +122,11 @@ class LogBuffer:
     def _rings(self, task: str | None) -> list[deque[BufferedLine]]:
         if task is not None:
             return [self._matching[task]] if task in self._matching else []
-        return list(self._matching.values())
+        if self.chosen is None:
+            return list(self._matching.values())
+        chosen = self.chosen
+        own = [deque(line for line in ring if line.about in chosen) for task, ring in self._matching.items() if task == OURS]
+        return [ring for task, ring in self._matching.items() if task in chosen] + own
 
     def _shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
         since = self._ticks[0][1] if self._ticks else 0
@@ -113,14 +134,6 @@ class LogBuffer:
         recent.sort(key=lambda lines: lines[-1].number, reverse=True)
         share = rows // max(1, min(rows, len(recent)))
         return [line for lines in recent[:rows] for line in lines[-share:]]
-
-
-def _finder(text: str) -> Callable[[str], object]:
-    """Searches for `text` as a regular expression, or literally while it is not a valid one."""
-    try:
-        return compiled(text, re.IGNORECASE).search
-    except ValueError:
-        return re.compile(re.escape(text), re.IGNORECASE).search
 
 
 def _last(ring: deque[BufferedLine], count: int) -> list[BufferedLine]:

@@ -16,19 +16,20 @@ from rich.console import Console
 
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.events import event_from_json
+from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.screen import Picture
+from tfdeploy.ui.tables import cells
 
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # nothing is loaded from the network
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None, title: str = "tfdeploy launch") -> str:
     """SVG text of the frame after all events, or after those of the first `upto_s` seconds. Raises UsageError."""
-    console = Console(file=io.StringIO(), record=True, width=width, height=height, force_terminal=True, color_system="truecolor")
     clock = [0.0]
-    dashboard = Dashboard(console=console, clock=lambda: clock[0])
+    dashboard = Dashboard(clock=lambda: clock[0])
     first: float | None = None
     for number, line in enumerate(events.splitlines(), 1):
         try:
@@ -42,8 +43,17 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         dashboard(event)
         dashboard.take()
         dashboard.ring.tick(clock[0])
-    dashboard.scene.rule = "─"
-    console.print(Picture(compose(dashboard.scene, width, height, (first or 0.0) + clock[0])), end="")
+    dashboard.scene.unicode = True
+    return as_svg(compose(dashboard.scene, width, height, (first or 0.0) + clock[0]), title=title)
+
+
+def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
+    """Rows of equal width as a picture that loads nothing."""
+    width = sum(cells(piece.text) for piece in rows[0])
+    console = Console(
+        file=io.StringIO(), record=True, width=width, height=len(rows), force_terminal=True, color_system="truecolor"
+    )
+    console.print(Picture(rows), end="")
     return _FOREIGN.sub("", console.export_svg(title=title))
 
 

@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
 from typing import NamedTuple
 
-from tfdeploy.model.progress import HostProgress, RunProgress, TaskProgress
+from tfdeploy.model.progress import HostProgress, RunProgress
+from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.transfers import all_of
-from tfdeploy.model.words import outcome_words
-from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.model.trends import LOSS, Trends
+from tfdeploy.model.trouble import AGAIN, CUT, DONE, SLOW, STARTING, Mark, last_cause
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, column, task_style
+from tfdeploy.ui.dashboard.row_order import Item
+from tfdeploy.ui.plots import spark
 from tfdeploy.ui.sanitise import clean
 
 LAST_LINE = "last line"
-_LAST_LINE_WIDTH = 20  # the least; other columns are dropped for it
+_LAST_LINE_WIDTH = 20  # the least
 METRICS = "metrics"
-_METRICS_WIDTH, _FIGURE_WIDTH = 40, 9  # of the job's own metrics; of each value with its separators
-_USES = ("cpu", "memory", "gpu")  # of a task; each is shown where one was measured
-_RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts", *_USES})
-_DROPPED_FIRST = ("memory", "cpu", "gpus", "gpu", "pid", "restarts", METRICS, "loss", "steps/s", "step", LAST_LINE, "host")
-_WIDTHS = {"state": 11, "step": 8, "steps/s": 7, "loss": 8, "pid": 7, "restarts": 8, "cpu": 5, "memory": 7, "gpu": 11}
-_STATE_STYLES = {
-    "running": "green",
-    "succeeded": "bold green",
-    "starting": "yellow",
-    "connected": "green",
-    "stopped": "yellow",
-    "unreachable": "bold yellow",
-    "stalled": "bold yellow",
-    "failed": "bold red",
-    "killed": "bold red",
-    "gave up": "bold red",
-    "lost": "bold red",
+TREND = "trend"  # of the loss
+_METRICS_WIDTH, _FIGURE_WIDTH, _SPARK = 26, 9, 8  # of all metrics, at least; of a value with its separators; of a curve
+_RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"})
+_BEFORE = ("task", "state", "host", "gpu", "cpu", "memory", "net", "step", "steps/s", "loss", TREND, METRICS)
+ORDER = (*_BEFORE, "restarts", "age", "address", "pid", LAST_LINE)
+_FALL_FIRST = (
+    "pid",
+    "address",
+    "memory",
+    "net",
+    "age",
+    TREND,
+    "cpu",
+    METRICS,
+    "restarts",
+    "gpu",
+    "steps/s",
+    "loss",
+    "host",
+    "step",
+)
+_WIDTHS = {
+    "state": 11,
+    "step": 8,
+    "steps/s": 7,
+    "loss": 8,
+    TREND: _SPARK,
+    "pid": 7,
+    "restarts": 8,
+    "cpu": 5,
+    "memory": 7,
+    "net": 8,
+    "gpu": 11,
+    "age": 5,
 }
+_STATE_STYLES = {CUT: "bold yellow", AGAIN: "yellow", SLOW: "yellow", STARTING: "yellow", DONE: "green"}
+_HOST_STYLES = {"connected": "green", "unreachable": "bold yellow", "failed": "bold red"}
 
 
 class Column(NamedTuple):
@@ -40,101 +65,104 @@ class Column(NamedTuple):
     width: int
 
 
-def columns(progress: RunProgress, width: int) -> list[Column]:
-    """The columns that fit, in order; the last line gets the remaining width."""
-    names = ["task", "host", "state", "step", "steps/s", "loss", METRICS, "pid", "gpus", "restarts", LAST_LINE]
-    own = progress.own_metrics
-    if not own:
-        names.remove(METRICS)
-    if progress.shares_step and all(progress.own_rate(task) is None for task in progress.tasks.values()):
-        names.remove("steps/s")  # the run's rate is in the heading
-    for use, measured in zip(_USES, _measured(progress), strict=True):
-        if measured:
-            names.insert(names.index(LAST_LINE), use)
+@dataclass
+class Table:
+    """What the rows need beside the tasks. `quiet`: task -> seconds since its last line."""
+
+    progress: RunProgress
+    trends: Trends
+    quiet: Mapping[str, float] = field(default_factory=dict)
+    unicode: bool = True
+    metrics: Sequence[str] = ()  # the names of progress.own_metrics, which are dear to look up
+
+    def __post_init__(self) -> None:
+        self.metrics = self.progress.own_metrics
+
+
+def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
+    """The columns that fit, in order; the last line gets the remaining width. It falls first."""
+    progress = table.progress
+    tasks = progress.tasks.values()
     wide = dict(_WIDTHS)
-    wide["task"] = _widest([*progress.tasks, "task"], 16)
-    wide["host"] = _widest([*progress.hosts, *(t.host for t in progress.tasks.values()), "host"], 16)
-    wide["gpus"] = _widest([_gpus(t) for t in progress.tasks.values()] + ["gpus"], 10)
-    wide[METRICS] = min(_METRICS_WIDTH, sum(len(name) + _FIGURE_WIDTH for name in own))
+    wide["task"] = _widest([*(item.name for item in items), "task"], 24)
+    wide["host"] = _widest([*(_host(progress, item) for item in items), *(() if items else progress.hosts), "host"], 16)
+    wide["address"] = _widest([_address(progress, task.task) for task in tasks] + ["address"], 21)
+    own = table.metrics
+    need = sum(len(name) + _FIGURE_WIDTH + _SPARK for name in own)
+    wide[METRICS] = min(_METRICS_WIDTH, need)
     wide[LAST_LINE] = _LAST_LINE_WIDTH
-    for name in (None, *_DROPPED_FIRST):
+    missing = _missing(table)
+    names = [name for name in ORDER if name not in missing]
+    for name in (None, LAST_LINE, *_FALL_FIRST):
         if name in names:
             names.remove(name)
         used = sum(wide[n] + 1 for n in names) - 1
         if used <= width:
             break
+    left = max(0, width - used)
+    if METRICS in names:
+        more = min(left, need - wide[METRICS])
+        wide[METRICS], left = wide[METRICS] + more, left - more
     if LAST_LINE in names:
-        wide[LAST_LINE] += width - used
+        wide[LAST_LINE] += left
     return [Column(name, wide[name]) for name in names]
 
 
-def _measured(progress: RunProgress) -> tuple[bool, bool, bool]:
+def _missing(table: Table) -> set[str]:
+    """Columns of which no task has anything."""
+    progress = table.progress
     tasks = progress.tasks.values()
-    return (
-        any(task.cpu is not None for task in tasks),
-        any(task.memory is not None for task in tasks),
-        any(progress.gpu_use(task) != (None, None) for task in tasks),
-    )
-
-
-def _gpu_words(busy: float | None, memory: int | None) -> str:
-    """ "87% 12 GB"."""
-    return " ".join(
-        words for words in ("" if busy is None else f"{busy:.0f}%", "" if memory is None else in_bytes(memory)) if words
-    )
-
-
-def header_row(shown: list[Column]) -> Row:
-    return [Span(" ".join(column(c.name, c.width, right=c.name in _RIGHT) for c in shown), "dim")]
-
-
-def task_row(progress: RunProgress, task: TaskProgress, shown: list[Column], *, selected: bool, quiet_s: float | None) -> Row:
-    """`quiet_s`: seconds since its last line, where that is to be shown."""
-    values = task.measures.values()
-    state = state_words(progress, task)
-    texts = {
-        "task": clean(task.task, 40),
-        "host": clean(task.host, 64),
-        "state": state,
-        "step": figure(values.get("step"), 7),
-        "steps/s": figure(None if progress.health(task) else progress.own_rate(task) if quiet_s is None else 0.0, 3),
-        "loss": figure(values.get("loss")),
-        METRICS: metrics_words({name: values[name] for name in progress.own_metrics if name in values}),
-        "cpu": "" if task.cpu is None else f"{100 * task.cpu:.0f}%",
-        "memory": in_bytes(task.memory) if task.memory is not None else "",
-        "gpu": _gpu_words(*progress.gpu_use(task)),
-        "pid": str(task.pid or "") if task.state in ("starting", "running") else "",
-        "gpus": _gpus(task),
-        "restarts": str(task.restarts) if task.restarts else "",
-        LAST_LINE: _last_words(progress, task),
+    seen = {
+        "cpu": any(task.cpu is not None for task in tasks),
+        "memory": any(task.memory is not None for task in tasks),
+        "net": any(host.traffic is not None for host in progress.hosts.values()),
+        "gpu": any(task.gpus for task in tasks),
+        "step": any(task.step is not None for task in tasks) or not tasks,
+        "steps/s": any(progress.own_rate(task) is not None for task in tasks),
+        "loss": any(task.loss is not None for task in tasks),
+        "restarts": any(task.restarts for task in tasks),
+        "age": any(task.lines for task in tasks),
+        "pid": any(task.pid for task in tasks),
+        "address": any(_address(progress, task.task) for task in tasks),
+        METRICS: bool(table.metrics),
     }
-    styles = {"task": task_style(task.task), "state": _STATE_STYLES.get(state.split(":")[0], ""), "loss": "", "pid": "dim"}
-    row = _row(shown, texts, styles, selected=selected)
-    if quiet_s is not None and shown[-1].name == LAST_LINE:
-        width = shown[-1].width
-        row[-1] = Span(column(f"(quiet {in_seconds(quiet_s)}) {texts[LAST_LINE]}", width), "yellow")
+    missing = {name for name, there in seen.items() if not there}
+    return missing | ({TREND} if "loss" in missing else set())
+
+
+def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
+    row: Row = []
+    for at, (name, width) in enumerate(shown):
+        row += [Span(" ")] if at else []
+        row.append(Span(column(name, width, right=name in _RIGHT), "dim underline" if name == sort else "dim"))
     return row
 
 
-def host_row(host: HostProgress, shown: list[Column]) -> Row:
+def item_row(table: Table, item: Item, shown: Sequence[Column], *, selected: bool, width: int) -> Row:
+    """A task's row, or that of several that are alike."""
+    progress = table.progress
+    tasks = [progress.tasks[name] for name in item.tasks]
+    room = next((each.width for each in shown if each.name == METRICS), 0)
+    texts = _folded_texts(progress, tasks) if item.folded else _texts(table, tasks[0], item.mark, room)
+    texts["task"], texts["state"] = clean(item.name, 60), clean(_state(item), 20)
+    if item.folded and item.mark.why:
+        texts[LAST_LINE] = clean(item.mark.why)
+    styles = {"task": task_style(tasks[0].task), "state": _state_style(item.mark), "pid": "dim", "address": "dim", "age": "dim"}
+    if table.quiet.get(tasks[0].task) and not item.folded:
+        styles["age"] = styles[LAST_LINE] = "yellow"
+    elif item.mark.trouble:
+        styles[LAST_LINE] = "red" if item.mark.rank < CUT else "yellow"
+    if item.mark.trouble and item.mark.rank != SLOW and item.mark.why and shown[-1].name != LAST_LINE:
+        return _why_row(item, shown, texts, styles, selected=selected, width=width)
+    return _row(shown, texts, styles, selected=selected)
+
+
+def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
     """Before there is a plan: what the host's connection and transfers do."""
     texts = {"task": "-", "host": clean(host.host, 64), "state": clean(host.state, 40), LAST_LINE: transfer_words(host)}
     if not texts[LAST_LINE]:
         texts[LAST_LINE] = clean(host.text or "")
-    return _row(shown, texts, {"state": _STATE_STYLES.get(host.state, "")}, selected=False)
-
-
-def metrics_words(values: Mapping[str, float]) -> str:
-    """'accuracy 0.91, lr 0.001'."""
-    return ", ".join(f"{clean(name, 40)} {figure(value)}" for name, value in values.items())
-
-
-def state_words(progress: RunProgress, task: TaskProgress) -> str:
-    if health := progress.health(task):
-        return health
-    if task.outcome:
-        return outcome_words(task.outcome, task.exit_code, task.signal)
-    return clean(task.state, 20)
+    return _row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")}, selected=False)
 
 
 def transfer_words(host: HostProgress) -> str:
@@ -149,7 +177,126 @@ def transfer_words(host: HostProgress) -> str:
     return ", ".join(words)
 
 
-def _row(shown: list[Column], texts: dict[str, str], styles: dict[str, str], *, selected: bool) -> Row:
+def gpu_words(busy: float | None, memory: int | None) -> str:
+    """ "87% 12 GB"."""
+    return " ".join(
+        words for words in ("" if busy is None else f"{busy:.0f}%", "" if memory is None else in_bytes(memory)) if words
+    )
+
+
+def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str, str]:
+    progress = table.progress
+    values = task.measures.values()
+    quiet_s = table.quiet.get(task.task)
+    host = progress.hosts.get(task.host)
+    lives = task.state in ("starting", "running")
+    rate = None if progress.health(task) else progress.own_rate(task) if quiet_s is None else 0.0
+    return {
+        "host": clean(task.host, 64),
+        "step": figure(values.get("step"), 7),
+        "steps/s": figure(rate, 3),
+        "loss": figure(values.get("loss")),
+        TREND: _spark(table, task.task, LOSS),
+        METRICS: _metrics(table, task, values, room),
+        "cpu": "" if task.cpu is None else f"{100 * task.cpu:.0f}%",
+        "memory": in_bytes(task.memory) if task.memory is not None else "",
+        "net": f"{in_bytes(host.traffic)}/s" if host and host.traffic is not None and lives else "",
+        "gpu": gpu_words(*progress.gpu_use(task)) or (f"gpu {_gpus(task)}" if task.gpus else ""),
+        "pid": str(task.pid or "") if lives else "",
+        "address": clean(_address(progress, task.task), 64),
+        "restarts": str(task.restarts) if task.restarts else "",
+        "age": "" if task.last_time is None or not lives else _age(quiet_s or 0.0),
+        LAST_LINE: _last_words(table, task, mark),
+    }
+
+
+def _folded_texts(progress: RunProgress, tasks: Sequence[TaskProgress]) -> dict[str, str]:
+    """The highest step, the sum of restarts, and medians of what else is a figure."""
+    steps = [task.step for task in tasks if task.step is not None]
+    uses = [progress.gpu_use(task) for task in tasks]
+    busy, used = [percent for percent, _ in uses if percent is not None], [memory for _, memory in uses if memory is not None]
+    figures: dict[str, list[float]] = {
+        "steps/s": [rate for task in tasks if (rate := progress.own_rate(task)) is not None],
+        "loss": [task.loss for task in tasks if task.loss is not None],
+        "cpu": [task.cpu for task in tasks if task.cpu is not None],
+        "memory": [task.memory for task in tasks if task.memory is not None],
+    }
+    found = {name: median(values) for name, values in figures.items() if values}
+    texts = {name: figure(value, 3) for name, value in found.items()}
+    if "cpu" in found:
+        texts["cpu"] = f"{100 * found['cpu']:.0f}%"
+    if "memory" in found:
+        texts["memory"] = in_bytes(int(found["memory"]))
+    if busy or used:
+        texts["gpu"] = gpu_words(median(busy) if busy else None, int(median(used)) if used else None)
+    restarts = sum(task.restarts for task in tasks)
+    hosts = {task.host for task in tasks}
+    return {
+        **texts,
+        "host": clean(tasks[0].host, 64) if len(hosts) == 1 else count(len(hosts), "host"),
+        "step": figure(max(steps), 7) if steps else "",
+        "restarts": str(restarts) if restarts else "",
+        LAST_LINE: _sent_words(progress, hosts) or f"{len(tasks)} alike: the highest step, medians; Enter opens them",
+    }
+
+
+def _sent_words(progress: RunProgress, hosts: Collection[str]) -> str:
+    """'36 MB of 180 MB', while something moves to these hosts."""
+    moving = [each for host in hosts for each in progress.host(host).transfers.values() if each.active]
+    if not moving:
+        return ""
+    sent, total, rate, left_s = all_of(moving)
+    words = [f"{in_bytes(sent)} of {in_bytes(total)} sent"]
+    words += [f"{in_bytes(rate)}/s"] if rate else []
+    return ", ".join([*words, f"{in_seconds(left_s)} left"] if left_s is not None else words)
+
+
+def _host(progress: RunProgress, item: Item) -> str:
+    hosts = {progress.tasks[name].host for name in item.tasks}
+    return next(iter(hosts)) if len(hosts) == 1 else count(len(hosts), "host")
+
+
+def _state(item: Item) -> str:
+    return "slow" if item.folded and item.mark.rank == SLOW else item.mark.state
+
+
+def _state_style(mark: Mark) -> str:
+    if mark.rank < CUT:
+        return "bold red"
+    if mark.rank == DONE and mark.state != "succeeded":
+        return "yellow"
+    return _STATE_STYLES.get(mark.rank, "bold yellow" if mark.trouble else "green")
+
+
+def _metrics(table: Table, task: TaskProgress, values: Mapping[str, float], room: int) -> str:
+    """'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many as there is room for."""
+    words = ""
+    for name in table.metrics if room else ():
+        if name in values:
+            each = f"{clean(name, 40)} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
+            longer = f"{words}, {each}" if words else each
+            if len(longer) > room and words:
+                break
+            words = longer
+    return words
+
+
+def _spark(table: Table, task: str, name: str) -> str:
+    trend = table.trends.of(task, name)
+    return spark(trend.values, _SPARK, unicode=table.unicode) if trend else ""
+
+
+def _why_row(
+    item: Item, shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], *, selected: bool, width: int
+) -> Row:
+    """Of a task in trouble, where there is no column of last lines: what is wrong takes the place of the figures."""
+    head = [each for each in shown if each.name in ("task", "state", "host")]
+    row = _row(head, texts, styles, selected=selected)
+    used = sum(each.width + 1 for each in head)
+    return [*row, Span(" "), Span(column(clean(item.mark.why), max(0, width - used)), styles[LAST_LINE])]
+
+
+def _row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], *, selected: bool) -> Row:
     row: Row = []
     for index, (name, width) in enumerate(shown):
         style = styles.get(name, "")
@@ -161,14 +308,29 @@ def _row(shown: list[Column], texts: dict[str, str], styles: dict[str, str], *, 
     return row
 
 
-def _last_words(progress: RunProgress, task: TaskProgress) -> str:
-    why = task.reason or progress.stalled_because(task)
-    if why:
-        return clean(why)
+def _last_words(table: Table, task: TaskProgress, mark: Mark) -> str:
+    quiet_s = table.quiet.get(task.task)
+    if quiet_s is not None and not mark.trouble:
+        return f"(quiet {in_seconds(quiet_s)}) {clean(task.last_line, 512)}"
+    if mark.why:
+        return clean(mark.why)
+    if task.restarts:
+        return clean(f"{last_cause(table.progress, task)} | {task.last_line}", 512)
     if task.lines:
         return clean(task.last_line, 512)
-    host = progress.hosts.get(task.host)
+    host = table.progress.hosts.get(task.host)
     return transfer_words(host) if host else ""
+
+
+def _age(seconds: float) -> str:
+    """'now', '12s', '5m', '3h'."""
+    if seconds < 2:
+        return "now"
+    return f"{seconds:.0f}s" if seconds < 100 else f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
+
+
+def _address(progress: RunProgress, task: str) -> str:
+    return progress.addresses.get(task, "")
 
 
 def _gpus(task: TaskProgress) -> str:

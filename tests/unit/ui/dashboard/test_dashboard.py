@@ -166,9 +166,9 @@ def test_resize(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start()
     terminal.until("WARNING: something")
     terminal.resize(20, 6)
-    terminal.until("q leave   up/down chw"[:19])
+    terminal.until("q leave   ? help")
     terminal.resize(120, 30)
-    terminal.until("PgUp/PgDn scroll   Esc back")
+    terminal.until("s sort   e fold   w wrap")
     terminal.type(b"q")
     assert terminal.finish() == 0
     assert restored(terminal)
@@ -191,7 +191,7 @@ def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(start, parts: str
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.finish() == 0
     assert restored(terminal)
-    assert said in plain(terminal.output).decode()
+    assert said in plain(terminal.output).decode(errors="replace")  # cut off in a frame
 
 
 def test_an_exception_restores_the_terminal(start) -> None:  # type: ignore[no-untyped-def]

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.trouble import RUNNING, Mark
 from tfdeploy.ui.dashboard.keyboard import Keyboard, KeyParser
 from tfdeploy.ui.dashboard.log_buffer import PER_TASK, LogBuffer
+from tfdeploy.ui.dashboard.row_filter import parse
+from tfdeploy.ui.dashboard.row_order import Item
 from tfdeploy.ui.dashboard.view_state import ViewState
 
 BYTES = {
@@ -70,11 +74,17 @@ def view_of(lines: int = 100) -> ViewState:
     for number in range(lines):
         ring.add(f"worker:{number % 2}", "n1", f"line {number}")
     view = ViewState(ring)
-    view.tasks = ["worker:0", "worker:1"]
+    view.items = [Item(task, (task,), Mark(RUNNING, "running")) for task in ("worker:0", "worker:1")]
     return view
 
 
+def filter_by(ring: LogBuffer, text: str) -> None:
+    """As a frame does it."""
+    ring.filter(text, parse(text, RunProgress()).finds, None)
+
+
 def shown(view: ViewState, rows: int = 4) -> list[str]:
+    filter_by(view.ring, view.filter)
     return [line.text for line in view.visible(rows)]
 
 
@@ -124,16 +134,23 @@ def test_follow_one_task_and_choose_another() -> None:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("line [56]$", ["line 5", "line 6"]), ("LINE 5|6", ["line 5", "line 6"]), ("line (", ["line ("]), ("nowhere", [])],
+    [
+        ("line [56]$", ["line 5", "line 6"]),
+        ("LINE 5|6", ["line 5", "line 6"]),
+        ("line (", ["line ("]),
+        ('"line 5"', ["line 5"]),
+        ("line !5 !6 !7", ["line ("]),
+        ("nowhere", []),
+    ],
 )
 def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -> None:
     ring = LogBuffer()
     for line in ("line 5", "line 6", "line 7", "line ("):
         ring.add("worker:0", "n1", line)
-    ring.filter(text)
+    filter_by(ring, text)
     assert [line.text for line in ring.tail(9)] == shown
     ring.add("worker:0", "n1", "line 5 again")
-    assert len(ring.tail(9)) == len(shown) + (text == "LINE 5|6")
+    assert len(ring.tail(9)) == len(shown) + (text in ("LINE 5|6", '"line 5"'))
     assert ring.kept() == ring.kept("worker:0") == 5
 
 
@@ -141,14 +158,14 @@ def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -
 def test_a_filter_that_no_program_should_compile_is_survived(text: str) -> None:
     ring = LogBuffer()
     ring.add("worker:0", "n1", text)
-    ring.filter(text)
+    filter_by(ring, text)
     ring.tail(9)
 
 
 def test_filter_as_it_is_typed() -> None:
     view = view_of()
-    press(view, "/", *"LINE 9", "backspace", "5")
-    assert view.filter == "LINE 5"
+    press(view, "/", *'"LINE 9', "backspace", "5")
+    assert view.filter == '"LINE 5'
     assert shown(view) == ["line 56", "line 57", "line 58", "line 59"]
     press(view, "enter", "q")
     assert view.quit
@@ -191,3 +208,53 @@ def test_the_tail_is_in_order_and_full(steps: list[tuple[int, bool]], rows: int)
     tail = [line.number for line in ring.tail(rows)]
     assert tail == sorted(set(tail))
     assert len(tail) == min(rows, ring.count - ring.dropped)
+
+
+def test_each_page_scrolls_and_goes_back() -> None:
+    view = view_of()
+    press(view, "down", "enter")
+    assert (view.page, view.selected) == ("task", "worker:0")
+    view.page_rows = 10
+    press(view, "down", "pgdn", "up")
+    assert view.offset == 10
+    press(view, "esc", "c")
+    assert (view.page, view.offset) == ("curves", 0)
+    press(view, "t", "?")
+    assert view.page == "help"
+    press(view, "q")
+    assert (view.page, view.quit) == ("run", False)
+
+
+def test_what_acts_on_the_run_asks_first() -> None:
+    view = view_of()
+    press(view, "x")
+    assert view.question is None  # nobody is there to do it
+    view.acts, view.run, view.host_of = True, "digits-1", lambda task: "n7"
+    press(view, "x", "n")
+    assert (view.question, view.aside) == (None, None)
+    press(view, "o")
+    assert view.question is None  # no row is chosen
+    press(view, "down", "o")
+    assert view.question is not None and view.question.words == "open a shell on n7?"
+    press(view, "y")
+    assert view.aside is not None and (view.aside.aside, view.aside.of) == ("shell", "n7")
+
+
+def test_enter_opens_a_folded_row_and_e_folds_again() -> None:
+    view = view_of()
+    view.items = [Item("worker:[0-1]", ("worker:0", "worker:1"), Mark(RUNNING, "running"))]
+    press(view, "enter")
+    assert (view.open, view.page) == ("worker", "run")
+    press(view, "e")
+    assert (view.open, view.fold) == (None, False)
+    press(view, "e")
+    assert view.fold is True
+
+
+def test_the_order_of_rows_goes_round() -> None:
+    view = view_of()
+    seen = []
+    for _ in range(5):
+        seen.append(view.sort)
+        press(view, "s")
+    assert seen == ["trouble", "task", "host", "pace", "trouble"]

@@ -1,0 +1,19 @@
+"""Writes docs/json/NAME.schema.json for all that verbs print with --json. A test compares them with what is generated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfdeploy.model.printed import PRINTED, schema_text
+
+FOLDER = Path(__file__).parents[1] / "docs" / "json"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name in PRINTED:
+        (FOLDER / f"{name}.schema.json").write_text(schema_text(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What verbs print with --json has a JSON Schema in docs/json and an example in docs/json.md, and all three agree.
+
+Lab tests hold what is really printed against the schemas: `Tfdeploy.json` and the recording of test_outputs.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.names.schemas import faults, name_of, printed_faults
+from tfdeploy.cli.main import main
+from tfdeploy.cli.verbs import VERBS
+from tfdeploy.errors import HostUnreachable, TfdeployError, UsageError
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.printed import PRINTED, InventoryHostRow, schema_of, schema_text
+
+DOCS = Path(__file__).parents[2] / "docs"
+NO_JSON = {"ssh"}
+RENEW = "python scripts/json_schemas.py writes them"
+EXAMPLES = dict(re.findall(r"^### (\S+)\n\n```json\n(.*?)```", (DOCS / "json.md").read_text(), re.M | re.S))
+
+
+def test_every_verb_has_a_schema() -> None:
+    assert {words.split()[0] for words, _ in PRINTED.values()} - {"any"} == set(VERBS) - NO_JSON
+    assert set(VERBS) - NO_JSON <= set(PRINTED)
+
+
+def test_the_schemas_of_the_docs_are_what_is_generated() -> None:
+    assert {path.name for path in (DOCS / "json").iterdir()} == {f"{name}.schema.json" for name in PRINTED}, RENEW
+    for name in PRINTED:
+        assert (DOCS / "json" / f"{name}.schema.json").read_text() == schema_text(name), RENEW
+
+
+def test_the_page_has_each_with_its_schema() -> None:
+    rows = re.findall(r"^\| `(.+)` \| \[(\S+)\]\(json/(\S+)\.schema\.json\) \|", (DOCS / "json.md").read_text(), re.M)
+    assert {name: words for words, name, file in rows if name == file} == {name: words for name, (words, _) in PRINTED.items()}
+    assert set(EXAMPLES) == set(PRINTED) - {"launch-dry-run"}  # docs/reference-plan.md has that one
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_as_its_schema_says(name: str) -> None:
+    schema = schema_of(name)
+    assert list(faults(json.loads(EXAMPLES[name]), schema, schema["$defs"])) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "instead", "fault"),
+    [
+        ('"step": 1200', '"step": "1200"', ".tasks[0].step: '1200' is no integer"),
+        ('"state": "running", "health"', '"state": "going", "health"', ".tasks[0].state: 'going' is none of"),
+        ('"accuracy": 0.91', '"accuracy": null', ".tasks[0].metrics.accuracy: None is no number"),
+        ('"attempt": 1, ', "", ".tasks[0].attempt is missing"),
+        ('"attempt": 1', '"attempt": 1, "tries": 1', ".tasks[0].tries is not in the schema"),
+        ('"attempt": 1', '"attempt": true', ".tasks[0].attempt: True is no integer"),
+        ('"gpus": [0]', '"gpus": ["0"]', ".tasks[0].gpus[0]: '0' is no integer"),
+    ],
+)
+def test_a_planted_fault_is_seen(was: str, instead: str, fault: str) -> None:
+    assert was in EXAMPLES["status"]
+    (found,) = printed_faults(["status"], json.loads(EXAMPLES["status"].replace(was, instead, 1)))
+    assert found.startswith(fault)
+
+
+def test_which_schema_is_meant() -> None:
+    told: list[tuple[list[str], Any, str]] = [
+        (["-i", "x", "status"], {}, "status"),
+        (["sync", "--dry-run"], {}, "sync-dry-run"),
+        (["lab", "down"], {}, "lab-down"),
+        (["status"], {"error": {}}, "error"),
+    ]
+    assert [name_of(words, value) for words, value, _ in told] == [name for *_, name in told]
+
+
+def test_errors_have_a_schema_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (TfdeployError("a"), UsageError("b", where="here", next="there"), HostUnreachable("c", where="n1")):
+        assert printed_faults(["status"], error.as_json()) == []
+    assert main(["status", "--nothing", "--json"]) == 2
+    assert printed_faults(["status"], json.loads(capsys.readouterr().out)) == []
+
+
+def test_a_host_of_the_inventory_has_a_key_for_each_setting() -> None:
+    assert set(InventoryHostRow.__annotations__) == {*Host.__annotations__, "roles", "from"}
+
+
+def test_docs_prints_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs", "--schema", "sync-dry-run"]) == 0
+    assert capsys.readouterr().out == schema_text("sync-dry-run")
+    assert main(["docs", "--schema", "nothing"]) == 2
+    assert "one of init, inventory" in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""Screens of the dashboard as a terminal shows them, through a terminal emulator. `python tests/golden/test_screens.py --write`
+writes them anew, and the pictures of docs/dashboard.md: look at each before it is committed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pyte = pytest.importorskip("pyte")
+
+from support.screens import SCREENS, Scene, dashboard_of, terminal_bytes  # noqa: E402
+from tfdeploy.ui.dashboard.frame import compose  # noqa: E402
+from tfdeploy.ui.dashboard.svg import as_svg  # noqa: E402
+
+FOLDER = Path(__file__).parent / "screens"
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURES = ("straggler", "crash-loop-task", "cut-host", "waiting", "keras-curves")
+
+
+def shown(scene: Scene) -> str:
+    """The text of the screen; a character that takes two columns stands once."""
+    screen = pyte.Screen(scene.width, scene.height)
+    pyte.Stream(screen).feed(terminal_bytes(scene).replace("\n", "\r\n"))  # as a terminal driver does
+    return "\n".join(row.rstrip() for row in screen.display) + "\n"
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_the_screen(name: str) -> None:
+    assert shown(SCREENS[name]) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_every_golden_has_its_scene() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(SCREENS)
+
+
+def test_every_picture_of_the_docs_has_its_scene() -> None:
+    assert {path.stem for path in DOCS.glob("screen-*.svg")} == {f"screen-{name}" for name in PICTURES}
+
+
+if __name__ == "__main__" and "--write" in sys.argv:
+    FOLDER.mkdir(exist_ok=True)
+    for name, scene in SCREENS.items():
+        (FOLDER / f"{name}.txt").write_text(shown(scene), encoding="utf-8")
+    for name in PICTURES:
+        board, now = dashboard_of(SCREENS[name])
+        rows = compose(board.scene, SCREENS[name].width, SCREENS[name].height, now)
+        (DOCS / f"screen-{name}.svg").write_text(as_svg(rows, title="tfdeploy status --watch"), encoding="utf-8")
+    board, now = dashboard_of(SCREENS["healthy"])
+    (DOCS / "dashboard.svg").write_text(as_svg(compose(board.scene, 110, 30, now)), encoding="utf-8")

@@ -1,0 +1,86 @@
+"""`tfdeploy clean` on a lab of its own: what goes, what stays, and that nothing in use ever does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
+from support.lab.jobs import open_gate, write_job
+from tfdeploy.lab import Lab
+
+
+@pytest.fixture(scope="module")
+def operator(new_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tfdeploy]:
+    made = Tfdeploy(new_lab("loopback", 2), tmp_path_factory.mktemp("clean") / "operator")
+    yield made
+    made.end_all()
+
+
+def things(said: dict[str, Any], key: str = "removed") -> dict[str, set[str]]:
+    """host -> "kind name" of what it removed."""
+    return {row["host"]: {f"{each['kind']} {each['name']}" for each in row[key]} for row in said["hosts"]}
+
+
+@pytest.mark.fault("67 a clean while a run lives, or another operator launches")
+def test_ended_runs_go_and_nothing_that_a_live_run_uses(operator: Tfdeploy) -> None:
+    write_job(operator, "tidy", "quick.py", "--gate=5", "--steps=9", keep=["kept"])
+    operator.run("launch", "--detach", "-q", "--name", "lives", exit_code=0)
+    for name in ("one", "two", "three"):
+        write_job(operator, "brief", "quick.py")
+        operator.run("launch", "--wait", "-q", "--name", name, exit_code=0)
+    write_job(operator, "tidy", "quick.py", "--gate=5", "--steps=9", keep=["kept"])
+    asked = operator.run("clean", exit_code=2)
+    assert "nobody is here to answer" in asked.stderr
+
+    shown = operator.json("clean", "--all", "--newest", "1", "--dry-run")
+    runs = {"run one", "run two"}
+    assert [each & {"run one", "run two", "run three", "run lives"} for each in things(shown, "would_remove").values()][:2] == [
+        runs,
+        runs,
+    ]
+    assert not any(things(shown).values())
+    assert operator.json("runs", "--all")["runs"][0]["run"] == "three"
+
+    done = operator.json("clean", "--all", "--newest", "1", "-y")
+    assert done["ok"] and {"run one", "run two"} <= things(done)["n1"]
+    assert things(done)["this machine"] == {"record one", "record two"}
+    assert {row["run"] for row in operator.json("runs", "--all")["runs"]} == {"lives", "three"}
+
+    old = operator.json("clean", "--all", "--older", "1d", "-y")
+    assert not {"run three", "run lives"} & things(old)["n1"]
+    alone = operator.json("clean", "-y")  # of the job here alone, whose only run is alive
+    assert "run three" not in things(alone)["n1"]
+    assert next(task["state"] for task in operator.json("status", "lives")["tasks"]) == "running"
+    assert on_host(operator.lab, "n1", "ls ~/tfdeploy/tidy/keep").split() == ["kept"]
+    open_gate(operator, "lives", "tidy")
+    operator.run("stop", "lives", exit_code=0)
+
+
+@pytest.mark.fault("67 a clean while a run lives, or another operator launches")
+def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tfdeploy) -> None:
+    write_job(operator, "tidy", "quick.py", "--gate=5", "--steps=9", keep=["kept"])
+    operator.run("launch", "--detach", "-q", "--name", "again", exit_code=0)
+    refused = operator.run("clean", "--everything", "-y", stdin="everything\n")
+    assert refused.returncode != 0 and "again" in refused.stderr
+    operator.run("stop", "again", "--now", exit_code=0)
+    wrong = operator.run("clean", "--everything", "-y", stdin="yes\n", exit_code=2)
+    assert "the word everything was not typed" in wrong.stderr
+    both = operator.run("clean", "--everything", "--newest", "2", "-y", exit_code=2)
+    assert "--everything keeps nothing" in both.stderr
+    operator.run("clean", "--everything", "-y", stdin="everything\n", exit_code=0)
+    for host in operator.lab.hosts:
+        assert on_host(operator.lab, host, "ls -A ~/tfdeploy 2>/dev/null || true").strip() == ""
+
+
+def test_a_host_that_is_down_is_4_and_the_others_are_cleaned(operator: Tfdeploy) -> None:
+    write_job(operator, "brief", "quick.py")
+    operator.run("launch", "--wait", "-q", "--name", "four", exit_code=0)
+    operator.lab.kill("n2")
+    done = operator.run("clean", "-y", "--json", exit_code=4)
+    assert '"run", "job": "brief", "name": "four"' in done.stdout and '"host": "n2", "ok": false' in done.stdout
+    assert "record" not in done.stdout.replace('"would', "")  # n2 may still have the run, so this machine remembers it
+    operator.lab.boot("n2")

@@ -1,0 +1,89 @@
+"""Whether a value is what a JSON Schema of docs/json says, with the words of the standard that those schemas use.
+
+A key that the schema does not name is a fault too: what verbs print is documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tfdeploy.cli.verbs import VERBS
+from tfdeploy.model.printed import schema_of
+
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+    "array": list,
+    "object": dict,
+}
+READ = {"$schema", "$ref", "$defs", "title", "description", "format", "default", "type", "anyOf", "enum", "properties"} | {
+    *("required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems")
+}
+WITH = {  # word of the command line -> the schema of a verb with it
+    ("sync", "--dry-run"): "sync-dry-run",
+    ("launch", "--dry-run"): "launch-dry-run",
+    ("fetch", "--onto"): "fetch-onto",
+    ("report", "--serve"): "report-serve",
+    ("lab", "down"): "lab-down",
+}
+
+
+def faults(value: Any, schema: dict[str, Any], defs: dict[str, Any], at: str = "") -> Iterator[str]:
+    """`hosts[0].error: 3 is no string`, one for each."""
+    unread = set(schema) - READ
+    assert not unread, f"{unread} of a schema is not read here"
+    if "$ref" in schema:
+        yield from faults(value, defs[schema["$ref"].rpartition("/")[2]], defs, at)
+    if "anyOf" in schema:
+        tried = [list(faults(value, each, defs, at)) for each in schema["anyOf"]]
+        yield from () if not all(tried) else min(tried, key=len)
+    kind = schema.get("type")
+    if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        yield f"{at}: {value!r} is no {kind}"
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{at}: {value!r} is none of {schema['enum']}"
+    if kind == "array":
+        yield from _of_array(value, schema, defs, at)
+    if kind == "object":
+        yield from _of_object(value, schema, defs, at)
+
+
+def _of_array(value: list[Any], schema: dict[str, Any], defs: dict[str, Any], at: str) -> Iterator[str]:
+    if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+        yield f"{at}: {len(value)} values"
+    first = schema.get("prefixItems", [])
+    for number, each in enumerate(value):
+        expected = first[number] if number < len(first) else schema.get("items") or {}
+        yield from faults(each, expected, defs, f"{at}[{number}]")
+
+
+def _of_object(value: dict[str, Any], schema: dict[str, Any], defs: dict[str, Any], at: str) -> Iterator[str]:
+    known = schema.get("properties", {})
+    yield from (f"{at}.{key} is missing" for key in schema.get("required", ()) if key not in value)
+    more = schema.get("additionalProperties", True)
+    for key, each in value.items():
+        if key in known:
+            yield from faults(each, known[key], defs, f"{at}.{key}")
+        elif isinstance(more, dict):
+            yield from faults(each, more, defs, f"{at}.{key}")
+        elif known:
+            yield f"{at}.{key} is not in the schema"
+
+
+def name_of(words: Sequence[str], value: Any) -> str:
+    """Which schema is meant by what `tfdeploy WORDS --json` printed."""
+    if isinstance(value, dict) and set(value) == {"error"}:
+        return "error"
+    verb = next(word for word in words if word in VERBS)
+    return next((name for (of, word), name in WITH.items() if of == verb and word in words), verb)
+
+
+def printed_faults(words: Sequence[str], value: Any) -> list[str]:
+    """What is wrong with `value`, that `tfdeploy WORDS --json` printed."""
+    schema = schema_of(name_of(words, value))
+    return list(faults(value, schema, schema.get("$defs", {})))

@@ -1,0 +1,60 @@
+"""One filter language for rows, log and events."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.screens import cut_host
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.trouble import marks
+from tfdeploy.ui.dashboard.row_filter import parse, states_of
+
+PROGRESS = RunProgress()
+PROGRESS.apply_all(cut_host())
+MARKS = marks(PROGRESS)
+
+
+def rows(text: str) -> list[str]:
+    found = parse(text, PROGRESS)
+    return [name for name in PROGRESS.tasks if found.passes(name, states_of(MARKS[name], PROGRESS, name))]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("ps", ["ps:0"]),
+        ("worker:[0-1]", ["worker:0", "worker:1"]),
+        ("@n[3-5]", ["worker:1", "worker:2", "worker:3"]),
+        ("@n[3-5] !unreachable", ["worker:1", "worker:2"]),
+        ("unreachable", ["worker:3"]),
+        ("trouble", ["worker:3"]),
+        ("!worker", ["ps:0"]),
+        ("worker !@n2 !@n3 !trouble", ["worker:2", "worker:4", "worker:5", "worker:6"]),
+        ("@nowhere", []),
+        ("stalled", []),
+    ],
+)
+def test_terms_about_tasks(text: str, names: list[str]) -> None:
+    assert rows(text) == names
+
+
+def test_words_are_about_text_alone() -> None:
+    found = parse('loss "global step" !nan', PROGRESS)
+    assert not found.of_tasks and len(rows('loss "global step" !nan')) == 8
+    assert found.finds is not None
+    assert found.finds("global step: 3 LOSS: 2")
+    assert not found.finds("global step: 3 loss: nan")
+    assert not found.finds("step global loss")
+
+
+def test_a_state_in_quotes_is_text() -> None:
+    found = parse('"unreachable"', PROGRESS)
+    assert not found.of_tasks and found.finds is not None and found.finds("host is unreachable")
+
+
+@pytest.mark.parametrize("text", ["", "   ", "!", '"', "@", "worker:[", "((", "[", "!!x", '!"a b'])
+def test_anything_can_be_typed(text: str) -> None:
+    found = parse(text, PROGRESS)
+    rows(text)
+    if found.finds is not None:
+        found.finds("text")

@@ -1,0 +1,50 @@
+"""Which rows stand where, and what is folded."""
+
+from __future__ import annotations
+
+from support.screens import cut_host, many, straggler, waiting
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.trouble import DEAD, Mark, marks
+from tfdeploy.ui.dashboard.row_order import Item, items
+
+
+def ordered(
+    events: object, rows: int, *, sort: str = "trouble", fold: bool | None = None, open_: str | None = None
+) -> list[Item]:
+    progress = RunProgress()
+    progress.apply_all(events())  # type: ignore[operator]
+    return items(progress, marks(progress), list(progress.tasks), rows, sort=sort, fold=fold, open_=open_)
+
+
+def test_trouble_first_then_the_plans_order() -> None:
+    assert [item.name for item in ordered(cut_host, 20)][:3] == ["worker:3", "ps:0", "worker:0"]
+    assert [item.name for item in ordered(cut_host, 20, sort="task")][:3] == ["ps:0", "worker:0", "worker:1"]
+
+
+def test_the_one_that_others_wait_for_is_first() -> None:
+    assert [item.name for item in ordered(waiting, 20)][:2] == ["worker:2", "worker:0"]
+
+
+def test_the_slowest_first() -> None:
+    assert next(item.name for item in ordered(straggler, 20, sort="pace")) == "worker:11"
+
+
+def test_what_is_alike_is_one_row_where_there_is_no_room() -> None:
+    found = ordered(many, 8)
+    assert [(item.name, len(item.tasks)) for item in found] == [
+        ("worker:150", 1),
+        ("worker:76", 1),
+        ("ps:0", 1),
+        ("worker x253", 253),
+    ]
+    assert len(ordered(many, 8, fold=False)) == 256
+    assert len(ordered(many, 8, open_="worker")) == 256
+    assert len(ordered(cut_host, 3)) == 3
+
+
+def test_no_task_in_trouble_is_hidden_however_many_there_are() -> None:
+    progress = RunProgress()
+    progress.apply_all(many())
+    found = {name: Mark(DEAD, f"failed: {1 + number % 2}") for number, name in enumerate(progress.tasks)}
+    drawn = items(progress, found, list(found), 8, sort="trouble", fold=None, open_=None)
+    assert [(item.name, len(item.tasks)) for item in drawn] == [("ps:0", 1), ("worker:[0-254]", 255)]

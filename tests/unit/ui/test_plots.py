@@ -1,0 +1,58 @@
+"""Curves of characters."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.ui.cells import row_text
+from tfdeploy.ui.plots import Curve, plot, spark
+from tfdeploy.ui.tables import cells
+
+POINTS = st.lists(st.tuples(st.floats(0, 1e5), st.floats(-1e12, 1e12)), max_size=60).map(sorted)
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "drawn"),
+    [
+        ([], 8, ""),
+        ([1.0], 8, ""),
+        ([1.0, 2.0, 3.0], 8, "▁▅█"),
+        ([3.0, 2.0, 1.0], 8, "█▅▁"),
+        ([0.0, 0.0], 8, "▁▁"),
+        ([5.0, 5.0], 8, "▄▄"),
+        ([0.0, 0.0, 0.0, 8.0, 8.0, 8.0], 2, "▁█"),
+        ([1.0, 2.0], 1, ""),
+    ],
+)
+def test_a_small_curve(values: list[float], width: int, drawn: str) -> None:
+    assert spark(values, width) == drawn
+
+
+def test_without_unicode_nothing_else_is_drawn() -> None:
+    assert spark([1.0, 2.0, 3.0], 8, unicode=False).isascii()
+    rows = plot([Curve("loss", [(0.0, 3.0), (9.0, 1.0)])], 40, 8, unicode=False)
+    assert all(row_text(row).isascii() for row in rows)
+
+
+@given(POINTS, POINTS, st.integers(14, 90), st.integers(0, 20), st.booleans())
+def test_a_plot_has_its_size_whatever_the_points(
+    one: list[tuple[float, float]], two: list[tuple[float, float]], width: int, height: int, unicode: bool
+) -> None:
+    rows = plot([Curve("a", one), Curve("b", two)], width, height, unicode=unicode)
+    assert len(rows) == height
+    assert all(cells(row_text(row)) <= width for row in rows)
+
+
+def test_the_axes_tell_the_range() -> None:
+    texts = [row_text(row) for row in plot([Curve("loss", [(100.0, 3.0), (160.0, 1.0)])], 40, 8)]
+    assert texts[0].lstrip().startswith("3│")
+    assert texts[-2].lstrip().startswith("1│")
+    assert texts[-1].split() == ["0", "s", "1:00"]
+
+
+def test_percent_has_its_whole_range() -> None:
+    texts = [row_text(row) for row in plot([Curve("gpu", [(0.0, 50.0), (1.0, 60.0)])], 40, 8, unit="%")]
+    assert texts[0].lstrip().startswith("100%│")
+    assert texts[-2].lstrip().startswith("0%│")

@@ -1,0 +1,76 @@
+"""Folders and files that are to go: what they take on the disk, moved aside in one step, then removed.
+
+No link is followed, no other user's file is removed, and nothing of another file system that is mounted inside.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from tfdeploy.agent.annotations import Dict, List, Optional, Tuple
+
+GONE = ".gone-"  # a hidden name, which no run, release, data set or job has
+
+
+def usage(path: str) -> int:
+    """Bytes that its removal frees: a file with another name elsewhere counts nothing. Raises OSError: EPERM where another
+    user's file lies in it, EXDEV where a file system is mounted in it, ENOENT where it is gone."""
+    top = os.lstat(path)
+    total, todo = 0, [(path, top)]
+    names: Dict[Tuple[int, int], List[int]] = {}
+    while todo:
+        place, about = todo.pop()
+        if about.st_uid not in (0, os.geteuid()):
+            raise OSError(errno.EPERM, "another user's file lies there", place)
+        if about.st_dev != top.st_dev:
+            raise OSError(errno.EXDEV, "another file system is mounted there", place)
+        if stat.S_ISDIR(about.st_mode):
+            total += about.st_blocks * 512
+            todo += _children(place, about)
+        elif about.st_nlink < 2:
+            total += about.st_blocks * 512
+        else:
+            seen = names.setdefault((about.st_dev, about.st_ino), [0, about.st_nlink, about.st_blocks * 512])
+            seen[0] += 1
+    return total + sum(size for count, links, size in names.values() if count >= links)
+
+
+def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_result]]:
+    """What lies in it. A folder that its owner may not enter is opened first: a program may have closed it."""
+    if about.st_mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
+        os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
+    found = []
+    for name in os.listdir(folder):
+        try:
+            found.append((os.path.join(folder, name), os.lstat(os.path.join(folder, name))))
+        except FileNotFoundError:
+            pass  # gone meanwhile
+    return found
+
+
+def set_aside(path: str, folder: str = "") -> Optional[str]:
+    """Renames it to a hidden name beside it, or in `folder`: whoever is killed then leaves nothing that looks whole. None: it is
+    gone already, as in a workdir that several hosts clean. Raises OSError."""
+    name = "%s%s-%s" % (GONE, os.path.basename(path).lstrip(".")[:100], os.urandom(6).hex())
+    aside = os.path.join(folder or os.path.dirname(path), name)
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return None
+    return aside
+
+
+def remove(path: str) -> bool:
+    """As far as it goes; whether nothing of it is left."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+    else:
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+    return not os.path.lexists(path)

@@ -1,0 +1,115 @@
+"""Whether a run may be removed: it has ended on every host that has a part of it in this workdir, and nothing of it is alive.
+
+Other hosts may share the workdir: their locks and what their minders wrote decide for them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import List, Optional, Set
+from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.ownership import NotOurs, check
+from tfdeploy.agent.record import NamedTuple
+from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
+from tfdeploy.agent.run.find import is_own, read_origin
+from tfdeploy.agent.run.folder import RunPaths
+
+HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")  # beginnings of names: what something that was killed left
+OF_RUN_HALVES = HALVES + ("gone-",)  # in a run's own folder
+OF_SESSIONS = (".tensorboard-",)  # removed when the session ends
+OF_RUN = (layout.PLAN, "cwd", "hosts")
+_WAITS = "its minder still tells other hosts of its end"
+
+
+class Standing(NamedTuple):
+    """Of one run. `ended`: when, UTC seconds; None: no host has a whole part of it. `stays`: why it may not be removed, or "".
+    `live`: something of it is alive, or may be on another host."""
+
+    ended: Optional[float]
+    stays: str
+    live: bool
+
+
+def standing(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> Standing:
+    """`told`: see find.is_own. `marked`: of `marked_runs`."""
+    folder = layout.run_dir(workdir, job, run)
+    ended: Optional[float] = None
+    damaged = ""
+    for host in _hosts(folder):
+        one = _part(RunPaths(os.path.join(folder, "hosts", host)), told)
+        if one.live:
+            return one
+        damaged = damaged or one.stays
+        ended = one.ended if ended is None else max(ended, one.ended or 0.0)
+    if run in marked:
+        return Standing(None, "processes of it are alive", True)
+    return Standing(ended, damaged or _not_ours(workdir, job, run, folder), False)
+
+
+def is_half(name: str) -> bool:
+    """In a folder whose other names are given by people: a hidden name."""
+    return name.startswith(HALVES) or (name.startswith(".") and name.endswith(".tmp"))
+
+
+def marked_runs(workdir: str, job: str) -> Set[str]:
+    """The runs of which a process is alive on this host, by the processes' environment: one search for all runs of the job."""
+    within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
+    found = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
+    return {marks.get(task_processes.FOLDER_MARKER, "")[len(within) :].split(os.sep)[0] for marks in found}
+
+
+def strange(folder: str) -> List[str]:
+    """The paths in a run's folder that tfdeploy does not put there."""
+    names = sorted(_names(folder))
+    return [
+        os.path.join(folder, name) for name in names if name not in OF_RUN and not name.startswith(OF_RUN_HALVES + OF_SESSIONS)
+    ]
+
+
+def _part(paths: RunPaths, told: str) -> Standing:
+    host = paths.host
+    if not paths.is_whole():
+        if is_locked(paths.minder_lock) or in_doubt.is_in_doubt(paths) or is_locked(_prepare_lock(paths)):
+            return Standing(None, "it is being prepared on %s" % host, True)
+        return Standing(None, "", False)
+    wrong = check_files.wrong(paths.workdir, paths.job, paths.run, host)
+    if wrong is not None:
+        return Standing(None, "it is damaged on %s: %s" % (host, wrong), is_locked(paths.minder_lock))
+    state = paths.state()
+    if state.phase == "ended":
+        lingers = is_locked(paths.minder_lock)
+        return Standing(state.ended or 0.0, _WAITS if lingers else "", lingers)
+    locks = [paths.minder_lock, *(paths.supervisor_lock(spec.task) for spec in paths.part().tasks)]
+    if liveness.is_live(paths) or any(is_locked(lock) for lock in locks):
+        return Standing(None, "it is alive on %s" % host, True)
+    is_here = told == host or is_own(read_origin(paths.state_file), host, told)
+    return Standing(None, "it has not ended on %s" % host, not is_here)
+
+
+def _prepare_lock(paths: RunPaths) -> str:
+    return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
+
+
+def _not_ours(workdir: str, job: str, run: str, folder: str) -> str:
+    try:
+        check(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
+    except NotOurs as error:
+        return error.what
+    found = strange(folder)
+    return "%s is not tfdeploy's" % found[0] if found else ""
+
+
+def _hosts(folder: str) -> List[str]:
+    names = sorted(_names(os.path.join(folder, "hosts")))
+    return [name for name in names if NAME.match(name) and os.path.isdir(os.path.join(folder, "hosts", name))]
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -1,0 +1,126 @@
+"""`clean.list`, `clean.remove`, `clean.workdir`, `clean.everything`: what no run needs any more, with its size, and its removal.
+
+What may go is decided again for each thing when it is removed: see clean_remove.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional, Tuple
+from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.ownership import check, name_of
+from tfdeploy.agent.run import over
+from tfdeploy.agent.seen import stamps
+from tfdeploy.agent.serve import clean_everything, clean_remove, clean_rules
+from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.clean_rules import Thing
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import CleanList, Nothing
+
+
+def list_things(call: Call) -> CleanList:
+    """Items: what may go, and the runs and data sets that stay, with why. `jobs`: of these alone; `named`: data sets too, all but
+    these; `everything`: all that tfdeploy has put here instead."""
+    workdir = call.context.workdir
+    here = clean_rules.jobs_here(workdir)
+    jobs = None if call.args.get("jobs") is None else [_name(job) for job in call.rows("jobs")]
+    if call.flag("everything"):
+        found = clean_everything.things(workdir, here, call.context.host)
+    else:
+        found = _things(call, [job for job in here if jobs is None or job in jobs], jobs)
+    for thing in found:
+        if call.cancelled.is_set():
+            break
+        _tell(call, thing if thing.stays else clean_remove.measured(thing))
+    return {"workdir_id": _identity(call.context.agent_dir), "jobs": here}
+
+
+def _things(call: Call, wanted: List[str], jobs: Optional[List[str]]) -> Iterator[Thing]:
+    workdir = call.context.workdir
+    for job in wanted:
+        ended = []
+        for thing in clean_rules.runs(workdir, job, call.context.host):
+            if thing.kind == "run" and not thing.stays:
+                ended.append(thing.name)
+            yield thing
+        if not clean_rules.is_busy(workdir, job):
+            yield from clean_rules.releases(workdir, job)
+            yield from clean_rules.halves(workdir, job, ended)
+        if call.args.get("named") is not None:
+            yield from clean_rules.data_sets(workdir, job, _named(call))
+    yield from clean_rules.environments(workdir, jobs)
+    yield from clean_rules.workdir_halves(workdir)
+
+
+def remove(call: Call) -> Nothing:
+    """`things` [[kind, name], ...] of the job, as clean.list names them; `named`: data sets that stay. Items: as there, each when
+    it is gone, or with why it stays."""
+    workdir, job = call.context.workdir, call.name("job")
+    check(workdir, *layout.of_job(job))
+    wanted = [_wanted(row) for row in call.rows("things")]
+    removal = clean_remove.OfJob(call.context, job, over.marked_runs(workdir, job), _named(call))
+    for kind, name in wanted:
+        if call.cancelled.is_set():
+            break
+        _tell(call, removal.remove(kind, name))
+    return {}
+
+
+def remove_beside_jobs(call: Call) -> Nothing:
+    """The same of environments, and of halves that belong to no job. `jobs`: only environments that no other job has used."""
+    jobs = None if call.args.get("jobs") is None else [_name(job) for job in call.rows("jobs")]
+    for kind, name in [_wanted(row) for row in call.rows("things")]:
+        if call.cancelled.is_set():
+            break
+        _tell(call, clean_remove.beside_jobs(call.context.workdir, kind, name, jobs))
+    return {}
+
+
+def everything(call: Call) -> Nothing:
+    """All that tfdeploy has put into this workdir, `keep` and the agent included. Items: as of clean.list. Raises VerbError
+    live_run, locked: then nothing was removed."""
+    for thing in clean_everything.remove(call):
+        _tell(call, thing)
+    return {}
+
+
+def _tell(call: Call, thing: Thing) -> None:
+    fields = thing._asdict()
+    del fields["path"]
+    fields["bytes"] = fields.pop("size")
+    call.item(fields, b"")
+
+
+def _identity(agent_dir: str) -> str:
+    """Equal on hosts that share this workdir: the agent's files have one inode and one time of change there. "": not known."""
+    try:
+        return name_of({"seen": stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")})[:16]
+    except OSError:
+        return ""
+
+
+def _named(call: Call) -> List[str]:
+    return [_name(name) for name in call.rows("named")]
+
+
+def _wanted(row: object) -> Tuple[str, str]:
+    if not isinstance(row, (list, tuple)) or len(row) != 2 or not all(isinstance(word, str) for word in row):
+        raise VerbError("bad_argument", "%.200r is not [kind, name]" % (row,))
+    return row[0], row[1]
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not NAME.match(value):
+        raise VerbError("bad_name", "%.200r is not a name that tfdeploy uses" % (value,))
+    return value
+
+
+VERBS = {
+    "clean.list": list_things,
+    "clean.remove": remove,
+    "clean.workdir": remove_beside_jobs,
+    "clean.everything": everything,
+}

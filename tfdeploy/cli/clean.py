@@ -1,0 +1,186 @@
+"""`tfdeploy clean`: removes what no run needs any more, after it has shown what that is and asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy.cli.options import duration
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.answers.clean import CleanItem
+    from tfdeploy.model.inventory import Host
+    from tfdeploy.model.printed import CleanAnswer
+    from tfdeploy.model.rows import CleanedRow, CleanRow
+    from tfdeploy.operations.clean import Found, Removed
+
+HERE = "this machine"  # among the hosts: no host can have a blank in its name
+WORD = "everything"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    dry_run: bool = False
+    newest: int | None = None
+    older: float | None = None
+    data: bool = False
+    all: bool = False
+    everything: bool = False
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "clean",
+        help="removes what no run needs any more",
+        description="Shows ended runs, releases, environments and records of this machine that no run needs, asks, removes them.",
+        epilog="Never a live run or what it uses, never `keep` (but with --everything). 0: done; 1: something stays; 4: a host "
+        "was not reached.",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would go, and its size")
+    parser.add_argument("--newest", type=count, metavar="N", help="keep the newest N ended runs of each job")
+    parser.add_argument("--older", type=duration, metavar="30d", help="only runs that ended longer ago")
+    parser.add_argument("--data", action="store_true", help="also data sets that the job file here does not name")
+    parser.add_argument("--all", action="store_true", help="of every job, not only of this folder's")
+    everything = f"all that tfdeploy ever put on the hosts, keep included; asks for the word {WORD}"
+    parser.add_argument("--everything", action="store_true", help=everything)
+    finish_parser(parser, Flags, run)
+
+
+def count(text: str) -> int:
+    import argparse
+
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs")
+    return int(text)
+
+
+def run(flags: Flags) -> int:
+    from tfdeploy.cli import context
+    from tfdeploy.cli.views import plain_view
+    from tfdeploy.errors import worst
+    from tfdeploy.model.clean import Rules
+    from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
+
+    _refuse_mixed(flags)
+    job = context.job_here(flags)
+    jobs = None if job is None or flags.all or flags.everything else (job.name,)
+    named = tuple(job.data) if job is not None and flags.data else () if flags.data else None
+    rules = Rules(flags.newest or 0, flags.older or 0.0, named)
+    store = context.store()
+    with context.open_fleet(flags) as fleet:
+        hosts: tuple[Host, ...] = context.inventory_here(flags).hosts
+        now = time.time()
+        found = find_everything(fleet, hosts) if flags.everything else find(fleet, hosts, jobs, rules, now)
+        local = local_runs(store, found, hosts, jobs, rules, now)
+        nothing = not local and not any(found.going.values())
+        _show_found(flags, found, local, nothing)
+        if flags.dry_run or nothing:
+            _show_result(flags, found, None, {}, local)
+            return worst(error.exit_code for error in found.errors.values())
+        _ask(flags)
+        holder = context.holder().as_json(now)
+        if flags.everything:
+            removed: Removed = remove_everything(fleet, found, hosts, holder)
+        else:
+            removed = remove(fleet, found, hosts, jobs, rules, holder, plain_view(flags))
+    gone = {item.name for items in removed.gone.values() for item in items if item.kind == "run"}
+    failed = {item.name for items in found.going.values() for item in items if item.kind == "run"} - gone
+    forgotten = {run: size for run, size in local.items() if run not in failed and store.forget(run)}
+    _show_result(flags, found, removed, forgotten, local)
+    errors = {**found.errors, **removed.errors}
+    return worst([*(error.exit_code for error in errors.values()), *([1] if any(removed.left.values()) else [])])
+
+
+def _refuse_mixed(flags: Flags) -> None:
+    from tfdeploy.errors import UsageError
+
+    asked = [name for name in ("newest", "older", "data") if getattr(flags, name)]
+    if flags.everything and asked:
+        raise UsageError(f"--everything keeps nothing, so --{asked[0]} has no meaning", next="one of the two")
+    if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
+        raise UsageError("clean asks before it removes, and nobody is here to answer", next="-y, or --dry-run first")
+
+
+def _ask(flags: Flags) -> None:
+    """Raises UsageError: it was not agreed to."""
+    from tfdeploy.errors import UsageError
+
+    if flags.everything:
+        if sys.stdin.isatty():
+            print(f"All of it is removed, checkpoints in `keep` too. Type {WORD} to go on: ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip() != WORD:
+            raise UsageError(f"the word {WORD} was not typed: nothing was removed", next=f"type {WORD}, or pipe it in")
+    elif not flags.yes:
+        print("Remove all of it? (yes/no) ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UsageError("nothing was removed", next="yes, or -y")
+
+
+def _show_found(flags: Flags, found: Found, local: Mapping[str, int], nothing: bool) -> None:
+    from tfdeploy.cli import context
+    from tfdeploy.ui.amounts import in_bytes
+    from tfdeploy.ui.cleaning import show_things, staying_words
+    from tfdeploy.ui.terminal import terminal_of
+
+    context.show_errors(flags, found.errors)
+    if flags.json:
+        return
+    if not flags.quiet:
+        for line in staying_words(found.staying):
+            print(line, file=sys.stderr)
+        for host, first in found.shared.items():
+            print(f"[{host}] has the same workdir as {first}, so it is cleaned there", file=sys.stderr)
+    terminal = terminal_of(sys.stdout, flags.color)
+    if nothing:
+        terminal.write("nothing to remove\n")
+        return
+    show_things(terminal, found.going, local)
+    terminal.write(f"{in_bytes(found.bytes + sum(local.values()))} in all\n")
+
+
+def _show_result(
+    flags: Flags, found: Found, removed: Removed | None, forgotten: Mapping[str, int], local: Mapping[str, int]
+) -> None:
+    """`removed` None: nothing was tried."""
+    from tfdeploy.cli import context
+    from tfdeploy.ui.amounts import in_bytes
+
+    if removed is not None:
+        context.show_errors(flags, {host: error for host, error in removed.errors.items() if host not in found.errors})
+    if flags.json:
+        print(json.dumps(_as_json(found, removed, forgotten, local, flags.dry_run)))
+    elif removed is not None and not flags.quiet:
+        freed = sum(item.bytes for items in removed.gone.values() for item in items) + sum(forgotten.values())
+        print(f"{in_bytes(freed)} removed")
+
+
+def _as_json(
+    found: Found, removed: Removed | None, forgotten: Mapping[str, int], local: Mapping[str, int], dry_run: bool
+) -> CleanAnswer:
+    errors: dict[str, TfdeployError] = {**found.errors, **(removed.errors if removed is not None else {})}
+    hosts: list[CleanedRow] = []
+    for host in (*found.going, *(host for host in found.errors if host not in found.going)):
+        gone = _rows(removed.gone.get(host, ()) if removed is not None else ())
+        error = errors[host].what if host in errors else None
+        row: CleanedRow = {"host": host, "ok": error is None, "removed": gone, "error": error}
+        if dry_run:
+            row["would_remove"] = _rows(found.going.get(host, ()))
+        hosts.append(row)
+    own: CleanedRow = {"host": HERE, "ok": True, "removed": _records(forgotten), "error": None}
+    if dry_run:
+        own["would_remove"] = _records(local)
+    return {"ok": not errors, "hosts": [*hosts, own]}
+
+
+def _rows(items: Iterable[CleanItem]) -> list[CleanRow]:
+    return [{"kind": item.kind, "job": item.job, "name": item.name, "bytes": item.bytes} for item in items]
+
+
+def _records(runs: Mapping[str, int]) -> list[CleanRow]:
+    return [{"kind": "record", "job": "", "name": run, "bytes": size} for run, size in runs.items()]

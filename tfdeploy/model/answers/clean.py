@@ -1,0 +1,38 @@
+"""The answers of the `clean` verbs: what lies in a workdir that no run needs, and what of it was removed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tfdeploy.model.answers.bounds import Count, Line, NameOrNone, Names, Seconds
+from tfdeploy.model.answers.verb import Answer, Flow, Nothing
+
+# the last six: of `clean --everything` alone
+Kind = Literal["run", "release", "data", "environment", "half", "releases", "keep", "environments", "rest", "audit log", "agent"]
+
+
+class CleanItem(Answer):
+    """`stays`: why it does, or "". `ended`: of a run. `live`: something of it is alive, or may be. `bytes`: on the disk."""
+
+    kind: Kind
+    job: NameOrNone
+    name: Line
+    bytes: Count
+    ended: Seconds | None
+    stays: Line
+    live: bool
+
+
+class CleanList(Answer):
+    """`workdir_id`: equal on hosts that share the workdir; "": not known. `jobs`: all jobs of this workdir."""
+
+    workdir_id: Annotated[str, Meta(max_length=64)]
+    jobs: Names
+
+
+CLEAN_LIST = Flow("clean.list", CleanItem, CleanList)
+CLEAN_REMOVE = Flow("clean.remove", CleanItem, Nothing, fenced=True, acts=True)
+CLEAN_WORKDIR = Flow("clean.workdir", CleanItem, Nothing, acts=True)
+CLEAN_EVERYTHING = Flow("clean.everything", CleanItem, Nothing, acts=True)

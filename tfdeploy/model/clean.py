@@ -1,0 +1,63 @@
+"""What may be removed from hosts and from this machine, by the rules of `tfdeploy clean`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tfdeploy.model.answers.clean import CleanItem
+
+RUN, HALF = "run", "half"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Of each job the `newest` ended runs stay, and those that ended less than `older_s` seconds ago. `named`: data sets that
+    stay; None: all do."""
+
+    newest: int = 0
+    older_s: float = 0.0
+    named: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """`ended`: UTC seconds, by the last host that ended it."""
+
+    job: str
+    run: str
+    ended: float
+
+
+def runs_that_stay(found: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float) -> set[tuple[str, str]]:
+    """(job, run) of runs that no host may remove: alive on one of them, or kept by the rules. `found`: by host."""
+    stay: set[tuple[str, str]] = set()
+    ended: dict[tuple[str, str], float] = {}
+    for items in found.values():
+        for item in items:
+            if item.kind == RUN:
+                key = item.job, item.name
+                if item.stays:
+                    stay.add(key)
+                else:
+                    ended[key] = max(ended.get(key, 0.0), item.ended or 0.0)
+    done = [EndedRun(job, run, when) for (job, run), when in ended.items() if (job, run) not in stay]
+    return stay | kept(done, rules, now)
+
+
+def kept(runs: Iterable[EndedRun], rules: Rules, now: float) -> set[tuple[str, str]]:
+    """(job, run) of ended runs that the rules keep."""
+    by_job: dict[str, list[EndedRun]] = {}
+    for run in runs:
+        by_job.setdefault(run.job, []).append(run)
+    found = set()
+    for job, of_job in by_job.items():
+        newest = sorted(of_job, key=lambda run: run.ended, reverse=True)
+        found |= {(job, run.run) for number, run in enumerate(newest) if number < rules.newest or now - run.ended < rules.older_s}
+    return found
+
+
+def run_of_half(name: str) -> str | None:
+    """The run in whose folder a half lies: "runs/RUN/..."."""
+    words = name.split("/")
+    return words[1] if len(words) == 3 and words[0] == "runs" else None

@@ -1,0 +1,23 @@
+"""The number of steps that a command asks for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
+
+_COUNTED = "(?:steps?|iterations?|iters?)"
+_GOAL = re.compile(rf"(?:(?:train|training|max|num|total|global|final|last|n)_{_COUNTED}|steps|iterations|iters)\Z")
+
+
+def goal_of(argv: Sequence[str]) -> int | None:
+    """The number of steps that a command asks for; None: it does not, or twice in different words."""
+    found = set()
+    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
+        name, given, text = word.partition("=")
+        if not name.startswith("-") or not _GOAL.match(name.lstrip("-").replace("-", "_")):
+            continue
+        number = (text if given else following).replace("_", "").replace(",", "")
+        if number.isdecimal() and 0 < int(number) < 10**13:
+            found.add(int(number))
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,43 @@
+"""The samples of a run as one table for spreadsheets: a row for each task and time. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from tfdeploy.model.answers.samples import HostSample
+from tfdeploy.model.measures import SHOWN_APART
+from tfdeploy.model.report import RunReport
+from tfdeploy.model.words import iso_z
+
+BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)  # columns, then one for each other metric by its name
+AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
+OLDEST_GPU_S = 600.0  # a look at the GPUs may be so much older than the task's own
+Cell = str | float | None
+
+
+def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
+    """(headers, rows by time). `seconds`: since the run began. A metric that is called like a column has `metric ` in front."""
+    names = sorted({name for rows in report.tasks.values() for row in rows for name in row.printed} - set(SHOWN_APART))
+    headers = [*BEFORE, *(f"metric {name}" if name in (*BEFORE, *AFTER) else name for name in names), *AFTER]
+    found: list[tuple[float, int, list[Cell]]] = []
+    for number, task in enumerate(report.view.tasks):
+        looks = report.hosts.get(task.host, [])
+        times = [look.time for look in looks]
+        for row in report.tasks.get(task.task, []):
+            at = bisect_right(times, row.time) - 1
+            fresh = at >= 0 and row.time - times[at] <= OLDEST_GPU_S
+            gpus = _gpus(looks[at], task.gpus) if fresh else (None, None)
+            printed = [row.printed.get(name) for name in (*SHOWN_APART, *names)]
+            began = round(row.time - report.view.started, 3)
+            cells = [iso_z(row.time), began, task.task, task.host, row.attempt, *printed, row.cpu, row.memory, *gpus]
+            found.append((row.time, number, cells))
+    return headers, [cells for _, _, cells in sorted(found, key=lambda each: each[:2])]
+
+
+def _gpus(look: HostSample, numbers: Sequence[int]) -> tuple[float | None, int | None]:
+    """How busy the task's GPUs are on average, and the memory in use of all of them."""
+    own = [gpu for gpu in look.gpus if gpu[0] in numbers]
+    busy = [gpu[1] for gpu in own if gpu[1] is not None]
+    used = [gpu[2] for gpu in own if gpu[2] is not None]
+    return sum(busy) / len(busy) if busy else None, sum(used) if used else None

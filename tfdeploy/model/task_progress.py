@@ -1,0 +1,91 @@
+"""The progress of one task: what its host reports of it, and what its lines tell. Not sanitised: text is as the hosts sent it."""
+
+from __future__ import annotations
+
+from tfdeploy.model.deaths import DEATHS, Death
+from tfdeploy.model.events import TaskFields
+from tfdeploy.model.measures import Measures, Patterns, last_state
+
+_FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
+_RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
+
+
+class TaskProgress:
+    """One task so far. Times are the host's UTC seconds."""
+
+    def __init__(self, task: str, host: str | None, patterns: Patterns) -> None:
+        self.task = task
+        self.host = host or "?"
+        self.gpus: tuple[int, ...] = ()
+        self.deciding = False
+        self.state = "pending"
+        self.up = False
+        self.outcome: str | None = None
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.reason: str | None = None
+        self.health: str | None = None
+        self.health_reason: str | None = None
+        self.health_since: float | None = None
+        self.pid: int | None = None
+        self.attempt = 0
+        self.started: float | None = None
+        self.ended: float | None = None
+        self.lines = 0
+        self.last_raw = ""
+        self.last_time: float | None = None
+        self.cpu: float | None = None  # cores in use, while it runs; None: not measured
+        self.memory: int | None = None  # bytes
+        self.measures = Measures(patterns)
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.attempt - 1)
+
+    @property
+    def step(self) -> int | None:
+        return self.measures.step
+
+    @property
+    def loss(self) -> float | None:
+        return self.measures.loss
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second, while it runs."""
+        return self.rate_of("step")
+
+    def rate_of(self, name: str) -> float | None:
+        """Of one of the measures that count steps."""
+        return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
+
+    @property
+    def last_line(self) -> str:
+        """Its last line; of a progress bar, the last state."""
+        return last_state(self.last_raw)
+
+    @property
+    def dead(self) -> bool:
+        return self.outcome in DEATHS
+
+    @property
+    def death(self) -> Death:
+        """How it ended. Only for a task that is `dead`."""
+        return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
+
+    def apply(self, fields: TaskFields) -> None:
+        """Takes a TaskStatus's fields, unless they are older than those it has."""
+        attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
+        if _order(attempt, state) < _order(self.attempt, self.state):
+            return
+        if attempt > self.attempt:
+            self.measures.restart()
+        self.attempt, self.state = attempt, state
+        for name, value in fields.items():
+            if name in _FIELDS:
+                setattr(self, name, value)
+
+
+def _order(attempt: int, state: str) -> tuple[int, int]:
+    """A key that grows over time. `pending` after an attempt is later than that attempt's end: the task waits to start again."""
+    return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)

@@ -1,0 +1,150 @@
+"""How figures of a run went so far: per task and of the run, bounded whatever the run's length. Pure: it reads no clock.
+
+A series is full at MOST points; then every second one goes, and those that follow stand twice as far apart.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+
+from tfdeploy.model.answers.samples import HostSample, TaskSample
+from tfdeploy.model.headway import headway
+from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.task_progress import TaskProgress
+
+MOST = 256
+APART_S = 1.0  # between two looks
+LINES = "lines"  # that a task has written so far
+USES = ("cpu", "memory", "gpu", "gpu memory")
+STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"  # DONE: the part of the run that is done, 0 to 1
+RUN = ""  # the run itself, among the tasks
+
+
+class Trend:
+    """(time, value) by time. A point that comes too soon after the last one takes its value's place."""
+
+    __slots__ = ("_apart_s", "times", "values")
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.values: list[float] = []
+        self._apart_s = 0.0
+
+    def add(self, time: float, value: float) -> None:
+        if not math.isfinite(value) or (self.times and time < self.times[-1]):
+            return
+        if self.times and time - self.times[-1] < self._apart_s:
+            self.values[-1] = value
+            return
+        self.times.append(time)
+        self.values.append(value)
+        if len(self.times) >= MOST:
+            self.times, self.values = self.times[::2], self.values[::2]
+            self._apart_s = (self.times[-1] - self.times[0]) / MOST
+
+    def begin_with(self, points: Iterable[tuple[float, float]]) -> None:
+        """Puts older points before its own."""
+        known = list(zip(self.times, self.values, strict=True))
+        first = known[0][0] if known else math.inf
+        self.__init__()  # type: ignore[misc]
+        for time, value in [*(point for point in points if point[0] < first), *known]:
+            self.add(time, value)
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        return list(zip(self.times, self.values, strict=True))
+
+    def slope(self, over_s: float) -> float | None:
+        """Change per second over the last `over_s` seconds; None: less than two points. Nothing before a fall counts."""
+        at = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
+        for index in range(len(self.values) - 1, at, -1):
+            if self.values[index] < self.values[index - 1]:
+                at = index
+                break
+        if len(self.times) - at < 2:
+            return None
+        return (self.values[-1] - self.values[at]) / (self.times[-1] - self.times[at])
+
+    def mean(self, over_s: float) -> float | None:
+        """Of the points of the last `over_s` seconds."""
+        at = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
+        return sum(self.values[at:]) / len(self.values[at:]) if self.times else None
+
+
+class Trends:
+    """`printed`: metrics by task and name; `used`: LINES and USES by task. RUN has STEP, LOSS, RATE and DONE of the run."""
+
+    def __init__(self) -> None:
+        self.printed: dict[str, dict[str, Trend]] = {}
+        self.used: dict[str, dict[str, Trend]] = {}
+        self._looked: float | None = None
+
+    def look(self, progress: RunProgress, now: float) -> None:
+        """Takes what is known at `now` (seconds), at most once in APART_S."""
+        if self._looked is not None and 0 <= now - self._looked < APART_S:
+            return
+        self._looked = now
+        for name, task in progress.tasks.items():
+            if task.state == "running" and not progress.health(task):
+                self._look_at(name, task, progress, now)
+        self._look_at_run(progress, now)
+
+    def of(self, task: str, name: str) -> Trend | None:
+        """Of a metric by its name, or of one of USES."""
+        return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
+
+    def begin_with(self, tasks: Mapping[str, list[TaskSample]], hosts: Mapping[str, list[HostSample]], run: RunProgress) -> None:
+        """What hosts had noted before anybody looked."""
+        for name, samples in tasks.items():
+            if name in run.tasks:
+                self._begin(name, samples, hosts.get(run.tasks[name].host, []), run.tasks[name].gpus)
+        deciding = next((task.task for task in run.tasks.values() if task.deciding), None)
+        if deciding:
+            for metric in (STEP, LOSS):
+                points = [(each.time, each.printed[metric]) for each in tasks.get(deciding, ()) if metric in each.printed]
+                _of(self.printed, RUN, metric).begin_with(points)
+
+    def _begin(self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]) -> None:
+        metrics = dict.fromkeys(metric for sample in samples for metric in sample.printed)
+        for metric in metrics:
+            points = [(each.time, each.printed[metric]) for each in samples if metric in each.printed]
+            _of(self.printed, name, metric).begin_with(points)
+        _of(self.used, name, "cpu").begin_with((each.time, each.cpu) for each in samples if each.cpu is not None)
+        _of(self.used, name, "memory").begin_with((each.time, each.memory) for each in samples if each.memory is not None)
+        for use, field in (("gpu", 1), ("gpu memory", 2)):
+            points = []
+            for each in host:
+                seen = [float(gpu[field] or 0) for gpu in each.gpus if gpu[0] in gpus and gpu[field] is not None]
+                if seen:
+                    points.append((each.time, sum(seen) / (len(seen) if use == "gpu" else 1)))
+            if points:
+                _of(self.used, name, use).begin_with(points)
+
+    def _look_at(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
+        for metric, value in task.measures.values().items():
+            if metric in (STEP, LOSS) or metric not in NOT_OWN:
+                _of(self.printed, name, metric).add(now, value)
+        busy, memory = progress.gpu_use(task)
+        for use, used in zip((LINES, *USES), (task.lines, task.cpu, task.memory, busy, memory), strict=True):
+            if used is not None:
+                _of(self.used, name, use).add(now, float(used))
+
+    def _look_at_run(self, progress: RunProgress, now: float) -> None:
+        done = headway(progress)
+        lead = progress.lead
+        found = {
+            STEP: progress.highest_step,
+            RATE: progress.run_rate(),
+            DONE: done.part if done else None,
+            LOSS: lead.measures.values().get(LOSS) if lead else None,
+        }
+        for name, value in found.items():
+            if value is not None:
+                _of(self.printed, RUN, name).add(now, float(value))
+
+
+def _of(trends: dict[str, dict[str, Trend]], task: str, name: str) -> Trend:
+    return trends.setdefault(task, {}).setdefault(name, Trend())

@@ -1,0 +1,203 @@
+"""`tfdeploy clean`: what no run needs any more is listed with its size, and removed from the hosts and from this machine.
+
+Each host decides again for each thing as it removes it: a list grows old. Hosts that share a workdir are cleaned once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.model.answers.clean import (
+    CLEAN_EVERYTHING,
+    CLEAN_LIST,
+    CLEAN_REMOVE,
+    CLEAN_WORKDIR,
+    CleanItem,
+)
+from tfdeploy.model.answers.hosts import LockHolder
+from tfdeploy.model.answers.verb import Flow, Nothing
+from tfdeploy.model.clean import EndedRun, Rules, kept, run_of_half, runs_that_stay
+from tfdeploy.model.events import Emit
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.lock import release, try_lock
+from tfdeploy.operations.outcomes import split
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport.protocols import Fleet, Session
+
+SILENCE_S = 600.0  # a large folder is measured, or removed
+_GONE = ("it is gone already", "it is needed again")  # others were faster, or need it: no fault
+
+
+@dataclass(frozen=True)
+class Found:
+    """By host: what may go, and what was found and stays. `errors`: hosts that gave no answer."""
+
+    going: Mapping[str, tuple[CleanItem, ...]]
+    staying: Mapping[str, tuple[CleanItem, ...]] = field(default_factory=dict)
+    errors: Mapping[str, TfdeployError] = field(default_factory=dict)
+    shared: Mapping[str, str] = field(default_factory=dict)  # host -> another one that says it has the same workdir
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.bytes for items in self.going.values() for item in items)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """By host: what is gone, and what should have gone and is still there. `errors`: hosts that broke off."""
+
+    gone: Mapping[str, tuple[CleanItem, ...]]
+    left: Mapping[str, tuple[CleanItem, ...]]
+    errors: Mapping[str, TfdeployError]
+
+
+def find(fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float) -> Found:
+    """What no run needs. `jobs`: of these alone; None: of all. `now`: UTC seconds."""
+    args: dict[str, object] = {}
+    args |= {} if jobs is None else {"jobs": list(jobs)}
+    args |= {} if rules.named is None else {"named": list(rules.named)}
+    listed, errors, shared = _listed(fleet, hosts, args)
+    stay = runs_that_stay(listed, rules, now)
+    going: dict[str, tuple[CleanItem, ...]] = {}
+    staying: dict[str, tuple[CleanItem, ...]] = {}
+    for host, items in listed.items():
+        going[host] = tuple(item for item in items if not item.stays and not _is_of(item, stay))
+        staying[host] = tuple(item for item in items if item.stays)
+    return Found(going, staying, errors, shared)
+
+
+def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Found:
+    """All that tfdeploy has put there. What stays is a run that is alive, or foreign."""
+    listed, errors, shared = _listed(fleet, hosts, {"everything": True})
+    going = {host: tuple(item for item in items if not item.stays) for host, items in listed.items()}
+    staying = {host: tuple(item for item in items if item.stays) for host, items in listed.items()}
+    return Found(going, staying, errors, shared)
+
+
+def remove(
+    fleet: Fleet,
+    found: Found,
+    hosts: tuple[Host, ...],
+    jobs: tuple[str, ...] | None,
+    rules: Rules,
+    holder: LockHolder,
+    emit: Emit,
+) -> Removed:
+    """Job by job, each under its lock on the hosts; then what belongs to no job."""
+    asked = tuple(host for host in hosts if found.going.get(host.name))
+    told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}
+    errors: dict[str, TfdeployError] = {}
+    named = list(rules.named or ())
+    for job in sorted({item.job for items in found.going.values() for item in items if item.job}):
+        here = tuple(host for host in asked if any(item.job == job for item in found.going[host.name]))
+        held, busy = try_lock(fleet, here, job, "clean", holder, emit)
+        errors.update(busy)
+        try:
+            _each(fleet, held, partial(_remove_of_job, found, job, named), told, errors)
+        finally:
+            release(fleet, held, job)
+    beside = tuple(host for host in asked if any(not item.job for item in found.going[host.name]))
+    _each(fleet, beside, partial(_remove_beside, found, jobs), told, errors)
+    return _removed(told, errors)
+
+
+def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder) -> Removed:
+    """A host on which a run is alive, or a job is locked, removes nothing and says so."""
+    asked = tuple(host for host in hosts if found.going.get(host.name))
+    told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}
+    errors: dict[str, TfdeployError] = {}
+    _each(fleet, asked, lambda session: _stream(session, CLEAN_EVERYTHING, holder=holder), told, errors)
+    return _removed(told, errors)
+
+
+def local_runs(
+    store: RunStore, found: Found, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
+) -> dict[str, int]:
+    """Runs that this machine remembers and no host will have any more: run -> bytes. Of a run with a host that was not asked, or
+    gave no answer, nothing is known."""
+    answered = {host.name for host in hosts} - set(found.errors)
+    listed = {host: (*items, *found.staying.get(host, ())) for host, items in found.going.items()}
+    on_hosts = {item.name for items in listed.values() for item in items if item.kind == "run"}
+    going = {item.name for items in found.going.values() for item in items if item.kind == "run"}
+    staying = {item.name for items in found.staying.values() for item in items if item.kind == "run"}
+    forgotten = []
+    for run in store.runs():
+        plan = store.plan(run)
+        if plan is None or (jobs is not None and plan.job not in jobs) or run in staying:
+            continue
+        if {host.host for host in plan.hosts} <= answered and (run in going or run not in on_hosts):
+            forgotten.append(EndedRun(plan.job, run, plan.created))
+    keeps = kept([run for run in forgotten if run.run not in going], rules, now)
+    return {run.run: store.usage(run.run) for run in forgotten if (run.job, run.run) not in keeps}
+
+
+def _listed(
+    fleet: Fleet, hosts: tuple[Host, ...], args: Mapping[str, object]
+) -> tuple[dict[str, tuple[CleanItem, ...]], dict[str, TfdeployError], dict[str, str]]:
+    """By host. Of hosts that share a workdir the first has what lies there, the others have nothing, and are named."""
+
+    def ask(session: Session) -> tuple[str, tuple[CleanItem, ...]]:
+        stream = session.agent().stream(CLEAN_LIST, args, silence_s=SILENCE_S)
+        items = tuple(item for item, _ in stream)
+        return (stream.value.workdir_id if stream.value is not None else ""), items
+
+    good, errors = split(fleet.each(hosts, ask))
+    first: dict[str, str] = {}
+    listed, shared = {}, {}
+    for host, (workdir, items) in good.items():
+        if workdir and first.setdefault(workdir, host) != host:
+            shared[host], items = first[workdir], ()
+        listed[host] = items
+    return listed, errors, shared
+
+
+def _is_of(item: CleanItem, runs: set[tuple[str, str]]) -> bool:
+    run = item.name if item.kind == "run" else run_of_half(item.name) if item.kind == "half" else None
+    return run is not None and (item.job, run) in runs
+
+
+def _things(found: Found, session: Session, job: str) -> list[list[str]]:
+    return [[item.kind, item.name] for item in found.going[session.host.name] if item.job == job]
+
+
+def _remove_of_job(found: Found, job: str, named: list[str], session: Session) -> Iterable[CleanItem]:
+    return _stream(session, CLEAN_REMOVE, job=job, things=_things(found, session, job), named=named)
+
+
+def _remove_beside(found: Found, jobs: tuple[str, ...] | None, session: Session) -> Iterable[CleanItem]:
+    of_jobs: dict[str, object] = {} if jobs is None else {"jobs": list(jobs)}
+    return _stream(session, CLEAN_WORKDIR, things=_things(found, session, ""), **of_jobs)
+
+
+def _stream(session: Session, verb: Flow[CleanItem, Nothing], **args: object) -> Iterable[CleanItem]:
+    return (item for item, _ in session.agent().stream(verb, args, silence_s=SILENCE_S))
+
+
+def _each(
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    ask: Callable[[Session], Iterable[CleanItem]],
+    told: dict[str, list[CleanItem]],
+    errors: dict[str, TfdeployError],
+) -> None:
+    """Adds what each host tells, also up to where it broke off."""
+
+    def take(session: Session) -> None:
+        for item in ask(session):
+            told[session.host.name].append(item)
+
+    for host, error in split(fleet.each(hosts, take))[1].items():
+        errors.setdefault(host, error)
+
+
+def _removed(told: Mapping[str, list[CleanItem]], errors: dict[str, TfdeployError]) -> Removed:
+    gone = {host: tuple(item for item in items if not item.stays) for host, items in told.items()}
+    left = {host: tuple(item for item in items if item.stays and item.stays not in _GONE) for host, items in told.items()}
+    for host, items in left.items():
+        if items and host not in errors:
+            first = items[0]
+            errors[host] = HostFailed(f"{first.kind} {first.name} stays: {first.stays}", where=host)
+    return Removed(gone, left, errors)

@@ -1,0 +1,31 @@
+"""What the dashboard does on the ordinary screen before it comes back: the log as text that can be copied."""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import IO
+
+from tfdeploy.ui.dashboard.view_state import ViewState
+from tfdeploy.ui.sanitise import clean_line
+
+MOST_LINES = 2000
+
+
+def write_lines(stream: IO[str], view: ViewState) -> None:
+    """The newest lines of the log as it is filtered, or those that are paused, without labels: the terminal wraps them itself."""
+    lines = (view.snapshot[: view.bottom] if view.snapshot is not None else view.ring.everything(view.followed))[-MOST_LINES:]
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    for line in lines:
+        stream.write(clean_line(line.text).encode(encoding, "replace").decode(encoding) + "\n")
+    stream.flush()
+
+
+def wait_for_enter(stream: IO[str], fd: int) -> None:
+    """Until a line, or the end, comes from `fd`."""
+    stream.write("-- Enter goes back to the dashboard --\n")
+    stream.flush()
+    while True:
+        select.select([fd], [], [])
+        if os.read(fd, 1)[-1:] in (b"", b"\n", b"\r"):
+            return

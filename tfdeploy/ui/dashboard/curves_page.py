@@ -1,0 +1,62 @@
+"""The page of the run's curves: loss, rate and all other metrics, then what its tasks use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.trends import LOSS, RATE, RUN, STEP, USES, Trends
+from tfdeploy.ui.amounts import figure
+from tfdeploy.ui.cells import Row, Span, task_style
+from tfdeploy.ui.dashboard.task_page import side_by_side
+from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
+from tfdeploy.ui.sanitise import clean
+
+MOST_CURVES = 8  # in one plot
+
+
+def curves_page(
+    progress: RunProgress, trends: Trends, shown: Sequence[str], *, width: int, height: int, unicode: bool
+) -> list[Row]:
+    """`shown`: the tasks that pass the filter. `height`: of the screen: at least two plots stand on it."""
+    rows = max(5, min(14, (height - 6) // 2 - 1))
+    boxes = []
+    for name in _names(progress, trends):
+        curves, left_out = _curves(trends, shown, name)
+        if not curves:
+            continue
+
+        def box(wide: int, name: str = name, curves: list[Curve] = curves, left_out: int = left_out) -> list[Row]:
+            return [_title(name, curves, left_out), *plot(curves, wide, rows, unit=UNITS.get(name, ""), unicode=unicode)]
+
+        boxes.append(box)
+    return side_by_side(boxes, width) or [[Span("no curves yet: no task has printed a figure", "dim")]]
+
+
+def _names(progress: RunProgress, trends: Trends) -> list[str]:
+    own = [name for task in progress.tasks for name in trends.printed.get(task, {})]
+    return list(
+        dict.fromkeys([LOSS, RATE, *(name for name in own if name not in (STEP, LOSS)), "gpu", "cpu", "gpu memory", "memory"])
+    )
+
+
+def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve], int]:
+    """Those of the run itself, else of the tasks; and how many are left out."""
+    if name == RATE:
+        trend = trends.of(RUN, name)
+        return ([Curve("", trend.points, "cyan")], 0) if trend and len(trend.times) >= 2 else ([], 0)
+    by_task = trends.used if name in USES else trends.printed
+    found = [
+        Curve(task, trend.points, task_style(task))
+        for task in shown
+        if (trend := by_task.get(task, {}).get(name)) and len(trend.times) >= 2
+    ]
+    return found[:MOST_CURVES], max(0, len(found) - MOST_CURVES)
+
+
+def _title(name: str, curves: Sequence[Curve], left_out: int) -> Row:
+    row = [Span(clean(TITLES.get(name, name), 60), "bold")]
+    for curve in curves:
+        last = figure(curve.points[-1][1], 3) if name not in ("memory", "gpu memory") else ""
+        row.append(Span(f"  {clean(curve.name, 40)} {last}".rstrip(), curve.style))
+    return [*row, Span(f"  +{left_out} more: / filters" if left_out else "", "dim")]

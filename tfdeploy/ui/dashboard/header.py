@@ -1,0 +1,114 @@
+"""The first rows of every page: the run in one row, then its cause, or the steps of its launch. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+from tfdeploy.model.headway import headway
+from tfdeploy.model.progress import STEPS, RunProgress
+from tfdeploy.model.transfers import all_of
+from tfdeploy.model.trends import DONE, RUN, Trends
+from tfdeploy.model.trouble import SLOW, Mark
+from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.cells import Row, Span
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.tables import cells
+
+_RUN_STYLES = {
+    "running": "bold green",
+    "succeeded": "bold green",
+    "failing": "bold red",
+    "failed": "bold red",
+    "lost": "bold red",
+}
+_STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
+_LEFT_OVER_S = 300.0  # of progress, by which the time left is reckoned
+_AWAY = ("unreachable", "failed")
+
+
+def head_row(
+    progress: RunProgress, trends: Trends, marks: Mapping[str, Mark], silent: Collection[str], now: float, width: int
+) -> Row:
+    """The parts that fit, in order of worth: state and time, what is wrong, time left, rate, job, hosts, mode, id."""
+    lasted = (progress.ended or now) - (progress.started or now)
+    state = "failing" if progress.cause and not progress.final else progress.state
+    parts = [
+        (0, Span(state, _RUN_STYLES.get(state, "bold yellow"))),
+        (0, Span(f" {in_seconds(lasted) if lasted >= 60 else f'{max(0, round(lasted))} s'}")),
+        (1, Span(f"  {clean(progress.job)}", "bold")),
+        (7, Span(f"  {clean(progress.mode)}" if progress.mode else "")),
+        (8, Span(f"  {clean(progress.run or '')}", "dim")),
+        (2, Span(_counts(marks), "bold yellow" if any(mark.trouble for mark in marks.values()) else "dim")),
+        (2 if _away(progress) else 6, Span(_hosts(progress), "bold yellow" if _away(progress) else "dim")),
+        (4, Span(_rate(progress, silent), "dim")),
+        (5, Span(_headway(progress), "dim")),
+        (3, Span(_left(progress, trends), "bold")),
+    ]
+    parts = [part for part in parts if part[1].text.strip()]
+    while len(parts) > 2 and sum(cells(span.text) for _, span in parts) > width:
+        parts.remove(max(parts, key=lambda part: part[0]))
+    return [span for _, span in parts]
+
+
+def cause_rows(progress: RunProgress, height: int, typed: Callable[[str], str]) -> list[Row]:
+    """The first death in red with its last line, and where to look next."""
+    death = progress.first_death
+    row = [Span(clean(progress.cause or ""), "bold red")]
+    if death and death.last_line:
+        row.append(Span(f"  {clean(death.last_line, 512)}", "red"))
+    if height < 10:
+        return [row]
+    task = f" --task {clean(death.task, 40)}" if death else ""
+    return [row, [Span("look: ", "dim"), Span(typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50"), "bold")]]
+
+
+def steps_row(progress: RunProgress) -> Row:
+    """The steps of a launch, and how much has been sent."""
+    row: Row = []
+    for name in STEPS:
+        state = progress.steps.get(name, "")
+        row.append(Span(f"{name}{'...' if state == 'begin' else ''} ", _STEP_STYLES.get(state, "dim")))
+    moving = [t for host in progress.hosts.values() for t in host.transfers.values() if t.active]
+    if moving:
+        sent, total, rate, left_s = all_of(moving)
+        text = f" {in_bytes(sent)} of {in_bytes(total)}" + (f", {in_bytes(rate)}/s" if rate else "")
+        row.append(Span(text + (f", {in_seconds(left_s)} left" if left_s is not None else "")))
+    return row
+
+
+def _counts(marks: Mapping[str, Mark]) -> str:
+    """'6/8 running, 1 stalled, 1 slow'."""
+    if not marks:
+        return ""
+    kinds = Counter("slow" if mark.rank == SLOW else mark.state.partition(":")[0] for mark in marks.values())
+    up = kinds["running"] + kinds["slow"]
+    others = [f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind not in ("running", "starting", "pending")]
+    return "  " + ", ".join([f"{up}/{len(marks)} running", *others])
+
+
+def _away(progress: RunProgress) -> int:
+    return sum(host.state in _AWAY for host in progress.hosts.values())
+
+
+def _hosts(progress: RunProgress) -> str:
+    return f"  {len(progress.hosts) - _away(progress)}/{len(progress.hosts)} hosts up" if progress.hosts else ""
+
+
+def _rate(progress: RunProgress, silent: Collection[str]) -> str:
+    """Of a step counter that several tasks share: it belongs to no row. Else of the leading task."""
+    rate = None if progress.final else progress.run_rate(silent)
+    return "" if rate is None else f"  {figure(rate, 3)} steps/s" + (" in all" if progress.shares_step else "")
+
+
+def _headway(progress: RunProgress) -> str:
+    found = headway(progress)
+    return "" if found is None else f"  {found.words}"
+
+
+def _left(progress: RunProgress, trends: Trends) -> str:
+    trend, found = trends.of(RUN, DONE), headway(progress)
+    if progress.final or trend is None or found is None or found.part >= 1:
+        return ""
+    slope = trend.slope(_LEFT_OVER_S)
+    return f"  {in_seconds((1 - found.part) / slope)} left" if slope and slope > 0 else ""

@@ -1,0 +1,39 @@
+"""The page of the keys."""
+
+from __future__ import annotations
+
+from tfdeploy.ui.cells import Row, Span
+
+_HELP = (
+    ("", "keys"),
+    ("up down, k j", "choose a row"),
+    ("Enter", "the page of that task: what is wrong, attempts, curves, log, plan, environment; of a folded row: open it"),
+    ("c", "the run's curves: loss, rate, metrics, GPU, CPU"),
+    ("t", "the timeline: attempts as bars, all that has happened, the first cause on top"),
+    ("f", "follow the log of the chosen task alone, or of all again"),
+    ("/", "filter rows, log and events (see below)"),
+    ("s", "sort rows: trouble first, by task, by host, the slowest first"),
+    ("e", "fold rows that are alike, or show all"),
+    ("space", "pause the log; PgUp PgDn Home End scroll it"),
+    ("w", "wrap long lines of the log"),
+    ("y", "the log as plain text on the ordinary screen, to copy from it"),
+    ("o", "open a shell on the chosen task's host"),
+    ("d", "download the logs of the run to this machine"),
+    ("x", "stop the run"),
+    ("Esc", "back; on the first page: no filter, no choice"),
+    ("q, Ctrl-C", "leave; the run goes on"),
+    ("", ""),
+    ("", "filter: terms with spaces between, all of which must hold"),
+    ("worker", "tasks of a role; worker:3, worker:[0-7], w* too"),
+    ("@n3", "tasks on a host; @n[1-4] too"),
+    ("stalled", "tasks in that state: running failed killed unreachable slow ..., trouble for any of the bad ones"),
+    ("loss nan", 'words of the log and the events; "in quotes" a phrase; a regular expression where it is one'),
+    ("!stalled", "a ! before a term: all but those"),
+    ("", ""),
+    ("", "colours: red is dead, yellow needs a look, green is well; the first death is the cause, the others came after it"),
+)
+_LABEL = 16
+
+
+def help_page() -> list[Row]:
+    return [[Span(f"  {label:<{_LABEL}}", "bold"), Span(text)] if label else [Span(text, "dim")] for label, text in _HELP]

@@ -1,0 +1,86 @@
+"""Which rows the table has: sorted, filtered, and those that are alike folded into one where there is no room. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.task_progress import TaskProgress
+from tfdeploy.model.trouble import FIRST, SLOW, STARTING, Mark
+
+LONGEST = 24  # characters of the names of a folded row
+SORTS = ("trouble", "task", "host", "pace")  # the first is the usual one
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row: one task, or several that are alike. `name`: the task's, or "worker:[0-63]", or "worker x250"."""
+
+    name: str
+    tasks: tuple[str, ...]
+    mark: Mark
+
+    @property
+    def folded(self) -> bool:
+        return len(self.tasks) > 1
+
+
+def items(
+    progress: RunProgress,
+    marks: Mapping[str, Mark],
+    shown: Sequence[str],
+    rows: int,
+    *,
+    sort: str,
+    fold: bool | None,
+    open_: str | None,
+) -> list[Item]:
+    """`shown`: tasks that pass the filter, in the plan's order. `fold` None: where `rows` are too few. `open_`: a role that is
+    not folded."""
+    key = _key(progress, marks, sort)
+    tasks = sorted(shown, key=key) if key else list(shown)
+    if fold is None:
+        fold = len(tasks) > rows
+    if not fold:
+        return [Item(task, (task,), marks[task]) for task in tasks]
+    well = _folded(tasks, marks, lambda mark: not mark.trouble, open_)
+    return well if len(well) <= rows else _folded(tasks, marks, lambda mark: mark.rank != FIRST, open_)
+
+
+def _folded(tasks: Sequence[str], marks: Mapping[str, Mark], may: Callable[[Mark], bool], open_: str | None) -> list[Item]:
+    """Those of one role and state that `may` be folded stand where the first of them would."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for task in tasks:
+        mark, role = marks[task], task.partition(":")[0]
+        key = (role, _kind(mark)) if may(mark) and role != open_ else (task, "")
+        groups.setdefault(key, []).append(task)
+    return [Item(names[0] if len(names) == 1 else _short(names), tuple(names), marks[names[0]]) for names in groups.values()]
+
+
+def _short(names: Sequence[str]) -> str:
+    folded = fold_names(names)
+    return folded if len(folded) <= LONGEST else f"{names[0].partition(':')[0]} x{len(names)}"
+
+
+def _kind(mark: Mark) -> str:
+    return "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
+
+
+def _key(progress: RunProgress, marks: Mapping[str, Mark], sort: str) -> Callable[[str], Any] | None:
+    """Sorting keeps the plan's order among equals."""
+    if sort == "trouble":
+        # tasks that are well keep their order; the one that others wait for stands before them
+        return lambda task: (min(marks[task].rank, STARTING), marks[task].why.startswith("waits for "))
+    if sort == "host":
+        return lambda task: progress.tasks[task].host
+    if sort == "pace":
+        return lambda task: _pace(progress, progress.tasks[task])
+    return None
+
+
+def _pace(progress: RunProgress, task: TaskProgress) -> float:
+    rate = progress.own_rate(task)
+    return float("inf") if rate is None else rate

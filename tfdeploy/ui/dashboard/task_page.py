@@ -1,0 +1,161 @@
+"""The page of one task: what is wrong, attempts, log and curves (log first where it is in trouble), plan, environment. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+
+from tfdeploy.model.attempts import Attempt
+from tfdeploy.model.plan import Plan, TaskPlan
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.task_progress import TaskProgress
+from tfdeploy.model.trends import USES, Trends
+from tfdeploy.model.trouble import Mark, last_cause
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.cells import Row, Span, task_style
+from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
+from tfdeploy.ui.sanitise import clean
+
+LOG_ROWS = 10
+_MOST_ATTEMPTS = 8
+_PLOT_ROWS, _BESIDE = 7, 100  # rows of a plot; columns from which on two stand side by side
+_SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
+
+
+def task_page(
+    progress: RunProgress,
+    trends: Trends,
+    name: str,
+    mark: Mark,
+    log: Sequence[str],
+    *,
+    width: int,
+    unicode: bool,
+    now: float,
+    typed: Callable[[str], str] = str,
+) -> list[Row]:
+    """All rows of the page, however many. `log`: its last lines. `now`: UTC seconds."""
+    task = progress.tasks[name]
+    planned = next((each for each in progress.plan.tasks if each.task == name), None) if progress.plan else None
+    rows = [_title(progress, task, mark), *_facts(progress, task, mark, now)]
+    rows += [[], *_attempts(progress, task, now)]
+    plots: list[Row] = [[], *_plots(trends, task, width, unicode)]
+    last: list[Row] = [[], [Span(f"the last lines of {clean(name, 40)}", "dim")]]
+    last += [[Span(clean(line, 1024))] for line in log[-LOG_ROWS:]] or [[Span("no line yet", "dim")]]
+    look = typed(f"tfdeploy logs {clean(progress.run or '')} --task {clean(name, 40)}")
+    last.append([Span("all: ", "dim"), Span(look, "bold")])
+    rows += [*last, *plots] if mark.trouble else [*plots, *last]
+    if planned is not None and progress.plan is not None:
+        rows += [[], *_planned(progress.plan, planned, width)]
+    return rows
+
+
+def _title(progress: RunProgress, task: TaskProgress, mark: Mark) -> Row:
+    style = "bold red" if mark.rank < 2 else "bold yellow" if mark.trouble else "green"
+    return [
+        Span(clean(task.task, 40), f"bold {task_style(task.task)}"),
+        Span(f" on {clean(task.host, 64)}  "),
+        Span(clean(mark.state, 40), style),
+        Span("  it decides how the run ends" if task.deciding else "", "dim"),
+    ]
+
+
+def _facts(progress: RunProgress, task: TaskProgress, mark: Mark, now: float) -> list[Row]:
+    values = task.measures.values()
+    busy, used = progress.gpu_use(task)
+    figures = [
+        f"step {figure(values['step'], 7)}" if "step" in values else "",
+        f"{figure(rate, 3)} steps/s" if (rate := progress.own_rate(task)) is not None else "",
+        f"loss {figure(values['loss'])}" if "loss" in values else "",
+        *(f"{clean(name, 40)} {figure(values[name])}" for name in progress.own_metrics if name in values),
+    ]
+    use = [
+        f"CPU {100 * task.cpu:.0f}%" if task.cpu is not None else "",
+        f"memory {in_bytes(task.memory)}" if task.memory is not None else "",
+        f"GPU {busy:.0f}%" if busy is not None else "",
+        f"GPU memory {in_bytes(used)}" if used is not None else "",
+        f"pid {task.pid}" if task.pid and task.state == "running" else "",
+        f"up for {in_seconds(now - task.started)}" if task.started and task.state == "running" else "",
+        f"{task.lines:,} lines" if task.lines else "",
+    ]
+    rows: list[Row] = [[Span(clean(mark.why), "red" if mark.rank < 2 else "yellow" if mark.trouble else "")]] if mark.why else []
+    if task.restarts and not mark.why.startswith("restart"):
+        rows.append([Span(clean(last_cause(progress, task)), "yellow")])
+    return rows + [[Span("   ".join(part for part in parts if part))] for parts in (figures, use) if any(parts)]
+
+
+def _attempts(progress: RunProgress, task: TaskProgress, now: float) -> list[Row]:
+    known = progress.attempts_of(task.task)
+    rows: list[Row] = [[Span(count(max(task.attempt, len(known)), "attempt"), "dim")]]
+    if len(known) > _MOST_ATTEMPTS:
+        rows.append([Span(f"  {len(known) - _MOST_ATTEMPTS} older ones: t shows the timeline", "dim")])
+    return rows + [_attempt(each, progress.started, now) for each in known[-_MOST_ATTEMPTS:]]
+
+
+def _attempt(each: Attempt, began: float | None, now: float) -> Row:
+    since = f"+{in_seconds(max(0.0, each.start - (began or each.start)))}"
+    lasted = in_seconds((each.end or now) - each.start)
+    words = each.words or "goes on"
+    style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
+    return [Span(f"  {each.number:>3}  {since:>9}  {lasted:>9}  "), Span(clean(words, 512), style)]
+
+
+def _plots(trends: Trends, task: TaskProgress, width: int, unicode: bool) -> list[Row]:
+    found = [(name, "", trend) for name, trend in trends.printed.get(task.task, {}).items() if name != "step"]
+    found += [(name, UNITS[name], trend) for name in USES if (trend := trends.used.get(task.task, {}).get(name))]
+    drawn = [(name, unit, trend) for name, unit, trend in found if len(trend.times) >= 2]
+    boxes = [
+        lambda wide, name=name, unit=unit, trend=trend: [
+            [Span(clean(TITLES.get(name, name), 40), "bold")],
+            *plot([Curve(name, trend.points, task_style(task.task))], wide, _PLOT_ROWS, unit=unit, unicode=unicode),
+        ]
+        for name, unit, trend in drawn
+    ]
+    return side_by_side(boxes, width) or [[Span("no curves yet: its hosts note figures every 10 s", "dim")]]
+
+
+def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> list[Row]:
+    """Boxes, each drawn for a width, in two columns where there is room."""
+    from tfdeploy.ui.cells import fit
+
+    if width < _BESIDE:
+        return [row for box in boxes for row in box(width)]
+    half = (width - 2) // 2
+    rows: list[Row] = []
+    for at in range(0, len(boxes), 2):
+        left, right = boxes[at](half), boxes[at + 1](half) if at + 1 < len(boxes) else []
+        for line in range(max(len(left), len(right))):
+            one = left[line] if line < len(left) else []
+            rows.append([*fit(one, half), Span("  "), *(right[line] if line < len(right) else [])])
+    return rows
+
+
+def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
+    """The reasons of the plan, the command, and the environment without secrets."""
+    host = next((each for each in plan.hosts if each.host == task.host), None)
+    facts = [
+        ("why here", task.why),
+        ("address", task.address or "it does not listen"),
+        ("GPUs", ",".join(map(str, task.gpus)) or "none"),
+        ("on death", f"it starts again {task.on_death}" if task.on_death else "the run fails"),
+        ("workdir", host.workdir if host else ""),
+        ("command", shlex.join(task.argv)),
+    ]
+    rows: list[Row] = [[Span("as planned", "dim")]]
+    for label, text in facts:
+        rows += _wrapped(label, clean(text), width) if text else []
+    rows += [[], [Span("environment", "dim")]]
+    shown = {**dict.fromkeys(plan.secrets, "***"), **task.env}
+    for name, value in sorted(shown.items()):
+        secret = name in plan.secrets or _SECRET.search(name)
+        rows += _wrapped(clean(name, 60), "***" if secret else clean(value), width)
+    return rows
+
+
+def _wrapped(label: str, text: str, width: int) -> list[Row]:
+    from tfdeploy.ui.cells import wrap
+
+    head = f"  {label}: "
+    pieces = wrap(head + text, max(20, width), indent=4)
+    return [[Span(head, "dim"), Span(pieces[0][len(head) :])], *([Span(piece)] for piece in pieces[1:])]

@@ -1,0 +1,127 @@
+"""Curves of characters: a small one for a cell, and plots of braille dots with axes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.cells import Row, Span
+
+_BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille cell: row, column
+_LABEL = 9  # columns of the axis
+
+
+TITLES = {"cpu": "CPU", "memory": "memory", "gpu": "GPU", "gpu memory": "GPU memory", "steps/s": "steps/s of the run"}
+UNITS = {"cpu": "cores", "memory": "bytes", "gpu": "%", "gpu memory": "bytes", "steps/s": "/s"}
+
+
+class Curve(NamedTuple):
+    """`points`: (seconds, value), by time."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    style: str = ""
+
+
+def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
+    """The values as `width` bars at most, the lowest to the highest; "" for less than two."""
+    if len(values) < 2 or width < 2:
+        return ""
+    bars = _BARS if unicode else _ASCII_BARS
+    count = min(width, len(values))
+    means = []
+    for at in range(count):
+        part = values[at * len(values) // count : (at + 1) * len(values) // count]
+        means.append(math.fsum(part) / len(part))
+    low, high = min(means), max(means)
+    if not high > low:
+        return bars[0 if high == 0 else 3] * count
+    return "".join(bars[min(len(bars) - 1, int((value - low) / (high - low) * len(bars)))] for value in means)
+
+
+def plot(
+    curves: Sequence[Curve], width: int, height: int, *, unit: str = "", unicode: bool = True, until: float | None = None
+) -> list[Row]:
+    """`height` rows of at most `width` columns: the highest and the lowest value at the left, the time below.
+
+    `unit`: "", "bytes", "%", "cores", "/s". `until`: where the time axis ends; its begin is the earliest point.
+    """
+    points = [point for curve in curves for point in curve.points]
+    rows, columns = height - 1, width - _LABEL - 1
+    if len(points) < 2 or rows < 1 or columns < 2:
+        return [[Span("no points yet" if at == 0 else "", "dim")] for at in range(max(0, height))]
+    begin, end = min(time for time, _ in points), max(*(time for time, _ in points), until or -math.inf)
+    low, high = min(value for _, value in points), max(value for _, value in points)
+    if unit in ("%", "bytes", "cores"):
+        low = min(0.0, low)
+    if unit == "%":
+        high = max(100.0, high)
+    if high <= low:
+        low, high = (low - 1, high + 1) if low == 0 else (low - abs(low) / 2, high + abs(high) / 2)
+    grid = _Grid(columns, rows, unicode)
+    for curve in curves:
+        grid.draw(
+            [((time - begin) / max(end - begin, 1e-9), (value - low) / (high - low)) for time, value in curve.points], curve.style
+        )
+    labels = {0: _value(high, unit), rows - 1: _value(low, unit)}
+    if rows >= 5:
+        labels[(rows - 1) // 2] = _value((high + low) / 2, unit)
+    bar = "│" if unicode else "|"
+    drawn = [[Span(f"{labels.get(at, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(at)] for at in range(rows)]
+    axis = f"0 s{in_seconds(end - begin).rjust(columns - 3)}"
+    return [*drawn, [Span(" " * (_LABEL + 1) + axis[:columns], "dim")]]
+
+
+class _Grid:
+    """Dots of 2 x 4 to a cell (1 x 1 without unicode); a cell has the style of what was drawn there last."""
+
+    def __init__(self, columns: int, rows: int, unicode: bool) -> None:
+        self.wide, self.high = (2, 4) if unicode else (1, 1)
+        self.columns, self.rows, self.unicode = columns, rows, unicode
+        self._bits = [[0] * columns for _ in range(rows)]
+        self._styles = [[""] * columns for _ in range(rows)]
+
+    def draw(self, points: Sequence[tuple[float, float]], style: str) -> None:
+        """`points`: x and y from 0 to 1; joined by lines."""
+        most_x, most_y = self.columns * self.wide - 1, self.rows * self.high - 1
+        last: tuple[int, int] | None = None
+        for x, y in points:
+            here = round(x * most_x), round((1 - y) * most_y)
+            for at in _between(last or here, here):
+                self._dot(*at, style)
+            last = here
+
+    def row(self, at: int) -> Row:
+        row: Row = []
+        for bits, style in zip(self._bits[at], self._styles[at], strict=True):
+            char = " " if not bits else chr(0x2800 + bits) if self.unicode else "*"
+            if row and row[-1].style == style:
+                row[-1] = Span(row[-1].text + char, style)
+            else:
+                row.append(Span(char, style))
+        return row
+
+    def _dot(self, x: int, y: int, style: str) -> None:
+        column, line = x // self.wide, y // self.high
+        self._bits[line][column] |= _DOTS[y % self.high][x % self.wide] if self.unicode else 1
+        self._styles[line][column] = style
+
+
+def _between(one: tuple[int, int], two: tuple[int, int]) -> list[tuple[int, int]]:
+    """The dots of the line from `one` to `two`."""
+    steps = max(abs(two[0] - one[0]), abs(two[1] - one[1]))
+    if steps == 0:
+        return [two]
+    return [
+        (round(one[0] + (two[0] - one[0]) * at / steps), round(one[1] + (two[1] - one[1]) * at / steps))
+        for at in range(steps + 1)
+    ]
+
+
+def _value(value: float, unit: str) -> str:
+    if unit == "bytes":
+        return in_bytes(int(value))
+    return figure(value, 3) + (unit if unit in ("%", "/s") else "")
