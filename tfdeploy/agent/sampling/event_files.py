@@ -1,14 +1,16 @@
 """The metrics in the TensorBoard event files of a run on this host: those that were written since the last look.
 
-A file is never read twice: where much was written, its newest part is read. What is damaged is left out, and so is what does not
-fit the bounds below: a look costs some 10 ms of CPU at most, whatever lies in the files.
+A file is never read twice. Where more was written than the bounds below allow, short records come first, since scalars have
+such, and the newest of them; the others are passed over. What is damaged is left out, and that is told once for each file.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import time
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Tuple
 from tfdeploy.agent.host.file_sum import open_file
 from tfdeploy.agent.sampling.event_folders import EventFolders
 from tfdeploy.agent.sampling.event_record import HEAD_BYTES, TAIL_BYTES, data_length, is_whole, scalars
@@ -19,22 +21,17 @@ if TYPE_CHECKING:
     from tfdeploy.agent.run.folder import RunPaths
     from tfdeploy.agent.sampling.event_folders import Found
 
-WINDOW_BYTES = 1 << 15  # of one file, in one look: the newest
-RECORD_BYTES = 1 << 16  # a larger record (images, graphs) is passed over
-LOOK_BYTES, LOOK_RECORDS = 1 << 17, 512  # of all files, in one look
-HOPS = 128  # over records that are not looked into
+    Record = Tuple[int, int]  # where its data begin, and their bytes
+
+LOOK_CPU_S = 0.01  # of CPU: a look that has used more begins with no further file; the next look does
+FILE_BYTES, FILE_RECORDS = 1 << 16, 256  # that are read of one file in one look
+RECORD_BYTES = 1 << 16  # a larger record (an image, a graph) is passed over
+SHORT_BYTES = 512  # a record of one scalar is shorter
+HOPS = 512  # over records of one file, in one look
+WINDOW_BYTES = 1 << 14  # of the newest: where to go on after too many hops
+SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 512  # for the next record in one file, in one look
+MOST_TOLD = 8  # damaged files
 _ZEROS = bytes(5)  # in the length of every record below 16 MiB
-
-
-class Budget:
-    """What a look may still read."""
-
-    def __init__(self) -> None:
-        self.bytes, self.records, self.hops = LOOK_BYTES, LOOK_RECORDS, HOPS
-
-    @property
-    def spent(self) -> bool:
-        return self.bytes <= 0 or self.records <= 0
 
 
 class EventFile:
@@ -42,6 +39,7 @@ class EventFile:
 
     def __init__(self) -> None:
         self.looked = 0  # number of the last look that read it
+        self.damaged = False
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
         self._lost = self._waits = False  # `_waits`: for the rest of a record
@@ -59,82 +57,89 @@ class EventFile:
         self._path, self._inode, self._size = path, inode, size
         return size > self._at and not self._waits
 
-    def read(self, budget: Budget) -> Dict[str, float]:
+    def read(self) -> Dict[str, float]:
         """The newest value of each tag."""
         file = open_file(self._path)
         if file is None:
             return {}
         try:
             about = os.fstat(file)
-            return self._read(file, about.st_size, budget) if (about.st_dev, about.st_ino) == self._inode else {}
+            return self._read(file, about.st_size) if (about.st_dev, about.st_ino) == self._inode else {}
         except OSError:
             return {}
         finally:
             os.close(file)
 
-    def _read(self, file: int, end: int, budget: Budget) -> Dict[str, float]:
-        self._pass_old(file, end, budget)
-        if self._lost:
-            self._search(file, end, budget)
+    def _read(self, file: int, end: int) -> Dict[str, float]:
+        self._search(file, end)
+        records = self._hop(file, end)
+        if len(records) >= HOPS and end - self._at > WINDOW_BYTES:
+            self._at, self._lost = end - WINDOW_BYTES, True
+            self._search(file, end)
+            records += self._hop(file, end)
         found: Dict[str, float] = {}
-        while not self._lost and not self._waits and not budget.spent:
-            data = self._next(file, end, budget)
-            try:
-                found.update(scalars(data) if data is not None else {})
-            except ValueError:
-                pass  # whole, but no Event
+        for at, size in sorted(_chosen(records)):
+            found.update(self._scalars(file, at, size))
         return found
 
-    def _pass_old(self, file: int, end: int, budget: Budget) -> None:
-        """Goes on to the newest part where much was written."""
-        while not self._lost and end - self._at > WINDOW_BYTES and budget.hops > 0:
-            budget.hops -= 1
-            length = self._length(file, end)
-            if length is None or self._at + length >= end:
-                return
-            self._at += length
-        if end - self._at > WINDOW_BYTES + RECORD_BYTES:
-            self._at, self._lost = end - WINDOW_BYTES, True
+    def _hop(self, file: int, end: int) -> List[Record]:
+        """The next whole records, HOPS at most. Only their heads are read."""
+        found: List[Record] = []
+        while not self._lost and not self._waits and len(found) < HOPS:
+            self._waits = end - self._at < HEAD_BYTES
+            if self._waits:
+                break
+            size = data_length(os.pread(file, HEAD_BYTES, self._at))
+            if size is None:
+                self._lost = self.damaged = True
+                break
+            begin, after = self._at + HEAD_BYTES, self._at + HEAD_BYTES + size + TAIL_BYTES
+            self._waits = after > end
+            if not self._waits:
+                self._at = after
+                found.append((begin, size))
+        return found
 
-    def _length(self, file: int, end: int) -> Optional[int]:
-        """Of the whole record at `at`. None: its head is not written yet, or it is none."""
-        if end - self._at < HEAD_BYTES:
-            self._waits = True
-            return None
-        length = data_length(os.pread(file, HEAD_BYTES, self._at).ljust(HEAD_BYTES, b"\0"))
-        self._lost = length is None
-        return None if length is None else HEAD_BYTES + length + TAIL_BYTES
+    def _scalars(self, file: int, at: int, size: int) -> Dict[str, float]:
+        content = os.pread(file, size + TAIL_BYTES, at)
+        if not is_whole(content[:size], content[size:]):
+            self.damaged = True
+            return {}
+        try:
+            return scalars(content[:size])
+        except ValueError:  # no Event
+            self.damaged = True
+            return {}
 
-    def _next(self, file: int, end: int, budget: Budget) -> Optional[bytes]:
-        """The data of the next record. None: it is not whole yet, damaged, or too large."""
-        budget.records -= 1
-        length = self._length(file, end)
-        if length is None:
-            return None
-        if length > end - self._at:
-            self._waits = True
-            return None
-        at, self._at = self._at, self._at + length
-        size = length - HEAD_BYTES - TAIL_BYTES
-        if size > RECORD_BYTES:
-            return None
-        budget.bytes -= size
-        content = os.pread(file, size + TAIL_BYTES, at + HEAD_BYTES)
-        data, tail = content[:size], content[size:]
-        return data if len(tail) == TAIL_BYTES and is_whole(data, tail) else None
+    def _search(self, file: int, end: int) -> None:
+        """Goes to the first head from `at` on, where it is lost."""
+        if not self._lost:
+            return
+        self._at = max(self._at, end - SEARCH_BYTES)
+        tries = TRIES
+        while self._lost and end - self._at >= HEAD_BYTES:
+            part = os.pread(file, min(PART_BYTES, end - self._at), self._at)
+            zeros = part.find(_ZEROS)
+            while self._lost and zeros >= 0 and tries > 0:
+                begin = zeros - 3  # the length's low bytes come first
+                if 0 <= begin <= len(part) - HEAD_BYTES:
+                    tries -= 1
+                    if data_length(part[begin : begin + HEAD_BYTES]) is not None:
+                        self._at, self._lost = self._at + begin, False
+                zeros = part.find(_ZEROS, zeros + 1)
+            if self._lost:
+                self._at += max(1, len(part) - HEAD_BYTES + 1)
 
-    def _search(self, file: int, end: int, budget: Budget) -> None:
-        """The first head from `at` on."""
-        part = os.pread(file, min(WINDOW_BYTES, end - self._at), self._at)
-        zeros = part.find(_ZEROS)
-        while zeros >= 0 and budget.records > 0:
-            budget.records -= 1
-            begin = zeros - 3  # the length's low bytes come first
-            if begin >= 0 and begin + HEAD_BYTES <= len(part) and data_length(part[begin : begin + HEAD_BYTES]) is not None:
-                self._at, self._lost = self._at + begin, False
-                return
-            zeros = part.find(_ZEROS, zeros + 1)
-        self._at += max(0, len(part) - HEAD_BYTES + 1)
+
+def _chosen(records: List[Record]) -> List[Record]:
+    """Those that are read."""
+    left = FILE_BYTES
+    found: List[Record] = []
+    for at, size in sorted(records, key=lambda record: (record[1] > SHORT_BYTES, -record[0])):
+        if size <= RECORD_BYTES and left > 0 and len(found) < FILE_RECORDS:
+            left -= size
+            found.append((at, size))
+    return found
 
 
 class EventMetrics:
@@ -144,27 +149,40 @@ class EventMetrics:
         self._folders = EventFolders(paths, part)
         self._files: Dict[str, EventFile] = {}
         self._looks = 0
+        self._told = 0
         self.known: Dict[str, float] = {}
 
     def look(self) -> Dict[str, float]:
         """The newest value of each metric; without those that were not written since the last look."""
+        began = time.process_time()
         self._looks += 1
         at = self._folders.look()
         self._files = {path: self._files.get(path) or EventFile() for path in at}
-        found: Dict[str, float] = {}
-        budget = Budget()
+        read: List[Tuple[int, str, Dict[str, float]]] = []
         for path in self._grown(at):
-            if budget.spent:
+            if read and time.process_time() - began > LOOK_CPU_S:
                 break
-            file = self._files[path]
-            file.looked = self._looks
-            for tag, value in file.read(budget).items():
+            self._files[path].looked = self._looks
+            read.append((at[path].born, path, self._read(path)))
+        found: Dict[str, float] = {}
+        for _, path, values in sorted(read, key=lambda each: each[:2]):  # a later attempt's file has the last word
+            for tag, value in values.items():
                 name = "%s/%s" % (at[path].name, tag)
                 if len(name) <= MOST_NAME_CHARS and (name in self.known or len(self.known) < MOST_METRICS):
                     found[name] = self.known[name] = value
         return found
 
     def _grown(self, at: Dict[str, Found]) -> List[str]:
-        """Those that were read longest ago first; among these the older one first: the newer one has the last word."""
+        """Those that were read longest ago first."""
         grown = [path for path in at if self._files[path].grown(path, at[path].inode)]
         return sorted(grown, key=lambda path: (self._files[path].looked, at[path].born, path))
+
+    def _read(self, path: str) -> Dict[str, float]:
+        file = self._files[path]
+        before = file.damaged
+        found = file.read()
+        if file.damaged and not before and self._told < MOST_TOLD:
+            self._told += 1
+            sys.stderr.write("event file %r: damaged records are left out\n" % path)  # the minder's log
+            sys.stderr.flush()
+        return found

@@ -49,6 +49,7 @@ class EventFolders:
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
         self._own_only = first != part.host  # hosts may share a disk: what another machine wrote is the deciding task's
         self._machine = os.uname().nodename
+        self._owners = (0, os.geteuid())  # a program may let everybody write to its folders: others' files are none of its own
         self._since = 0.0  # files that were written before are of an earlier run: its keep folders are this one's too
         self._files: Dict[str, Found] = {}
         self._names: Dict[Words, str] = {}
@@ -73,6 +74,7 @@ class EventFolders:
         while folders and walked < MOST_FOLDERS:
             folder, words = folders.popleft()
             walked += 1
+            yield
             try:
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except OSError:
@@ -110,18 +112,22 @@ class EventFolders:
         match = _FILE.match(entry.name)
         if match is None:
             return False
-        about = entry.stat(follow_symlinks=False)
+        try:
+            about = entry.stat(follow_symlinks=False)
+        except OSError:
+            return False  # it has gone
         own = match.group(2) == self._machine
-        name = self._name(folder)
-        if not stat.S_ISREG(about.st_mode) or about.st_mtime <= self._since or not name or not (own or not self._own_only):
+        if about.st_mtime <= self._since or not stat.S_ISREG(about.st_mode) or about.st_uid not in self._owners:
+            return False
+        name = self._name(folder) if own or not self._own_only else ""
+        if not name:
             return False
         if path not in self._files and len(self._files) >= MOST_FILES:
             oldest = min(self._files, key=lambda path: self._files[path].changed)
             self._since = max(self._since, self._files.pop(oldest).changed)
         inode = about.st_dev, about.st_ino
-        self._files[path] = Found(
-            folder=folder, name=name, inode=inode, changed=about.st_mtime, born=int(match.group(1)), own=own
-        )
+        born = int(match.group(1))
+        self._files[path] = Found(folder=folder, name=name, inode=inode, changed=about.st_mtime, born=born, own=own)
         return True
 
     def _name(self, folder: Words) -> str:

@@ -6,13 +6,13 @@ https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.
 
 from __future__ import annotations
 
-import math
 import struct
 
 from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Union
 from tfdeploy.agent.metric_lines import LARGEST
 
 HEAD_BYTES, TAIL_BYTES = 12, 4  # around the data
+MOST_BYTES = 1 << 31  # of the data: of protocol buffers
 MOST_FIELDS = 4096  # of one message
 _HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
 _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
@@ -49,12 +49,14 @@ def masked_crc(data: bytes) -> int:
 
 def data_length(head: bytes) -> Optional[int]:
     """Of the HEAD_BYTES of a record. None: they are no head."""
+    if len(head) != HEAD_BYTES:
+        return None
     length, crc = _HEAD.unpack(head)
-    return length if masked_crc(head[:8]) == crc else None
+    return length if length <= MOST_BYTES and masked_crc(head[:8]) == crc else None
 
 
 def is_whole(data: bytes, tail: bytes) -> bool:
-    return bool(_TAIL.unpack(tail)[0] == masked_crc(data))
+    return len(tail) == TAIL_BYTES and bool(_TAIL.unpack(tail)[0] == masked_crc(data))
 
 
 def scalars(data: bytes) -> Dict[str, float]:
@@ -75,8 +77,8 @@ def _value(data: bytes) -> Tuple[str, Optional[float]]:
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
             tag = value.decode("utf-8", "replace")
-        elif number == 2 and isinstance(value, int):
-            scalar = _unpack("<f", value.to_bytes(4, "little"))
+        elif number == 2 and isinstance(value, bytes):
+            scalar = _unpack("<f", value)
         elif number == 8 and isinstance(value, bytes):
             scalar = _scalar_of_tensor(value)
         elif number == 9 and isinstance(value, bytes):
@@ -106,7 +108,9 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
         elif number in _LISTS or number in _WHOLE or number == _HALVES:
             elements += _elements(number, value, kind)
     if content:
-        return _half(kind, int.from_bytes(content, "little")) if kind == _BFLOAT16 else _unpack(_CONTENT.get(kind, ""), content)
+        if kind == _BFLOAT16:
+            return _half(kind, int.from_bytes(content, "little")) if len(content) == 2 else None
+        return _unpack(_CONTENT.get(kind, ""), content)
     if len(elements) == 1:
         return elements[0]
     return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None  # TensorFlow leaves out a list of zeros
@@ -117,8 +121,8 @@ def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
     if number in _LISTS:
         form = _LISTS[number]
         size = struct.calcsize(form)
-        packed = value.to_bytes(size, "little") if isinstance(value, int) else value
-        return [struct.unpack_from(form, packed, at)[0] for at in range(0, min(len(packed), 2 * size) - size + 1, size)]
+        packed = value[: 2 * size] if isinstance(value, bytes) else b""
+        return [struct.unpack_from(form, packed, at)[0] for at in range(0, len(packed) - size + 1, size)]
     whole = [value] if isinstance(value, int) else _varints(value)
     if number == _HALVES:
         return [each for each in (_half(kind, number) for number in whole) if each is not None]
@@ -141,15 +145,12 @@ def _half(kind: int, bits: int) -> Optional[float]:
 
 
 def _unpack(form: str, content: bytes) -> Optional[float]:
-    """None: it is not one element of that form, or not finite."""
-    if not form or struct.calcsize(form) != len(content):
-        return None
-    value = float(struct.unpack(form, content)[0])
-    return value if math.isfinite(value) else None
+    """None: it is not one element of that form."""
+    return float(struct.unpack(form, content)[0]) if form and struct.calcsize(form) == len(content) else None
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    """(number, value) of a message. Raises ValueError."""
+    """(number, value) of a message: varints as numbers, all others as their bytes. Raises ValueError."""
     at = 0
     for _ in range(MOST_FIELDS):
         if at >= len(data):
@@ -169,7 +170,7 @@ def _fields(data: bytes) -> Iterator[_Field]:
         if length > len(data) - at:
             raise ValueError("a field ends behind its message")
         content = data[at : at + length]
-        yield key >> 3, content if kind == _BYTES else int.from_bytes(content, "little")
+        yield key >> 3, content
         at += length
     raise ValueError("a message of too many fields")
 
