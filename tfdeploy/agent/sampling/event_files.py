@@ -7,10 +7,12 @@ such, and the newest of them; the others are passed over. What is damaged is lef
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
+from itertools import islice
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterator, List, Tuple
 from tfdeploy.agent.host.file_sum import open_file
 from tfdeploy.agent.sampling.event_folders import EventFolders
 from tfdeploy.agent.sampling.event_record import HEAD_BYTES, TAIL_BYTES, data_length, is_whole, scalars
@@ -29,9 +31,9 @@ RECORD_BYTES = 1 << 16  # a larger record (an image, a graph) is passed over
 SHORT_BYTES = 512  # a record of one scalar is shorter
 HOPS = 512  # over records of one file, in one look
 WINDOW_BYTES = 1 << 14  # of the newest: where to go on after too many hops
-SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 512  # for the next record in one file, in one look
+SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16  # for the next record in one file, in one look; tries in one part
 MOST_TOLD = 8  # damaged files
-_ZEROS = bytes(5)  # in the length of every record below 16 MiB
+_ZEROS = re.compile(rb"\0\0\0\0\0+")  # in the length of every record below 16 MiB
 
 
 class EventFile:
@@ -116,19 +118,17 @@ class EventFile:
         if not self._lost:
             return
         self._at = max(self._at, end - SEARCH_BYTES)
-        tries = TRIES
         while self._lost and end - self._at >= HEAD_BYTES:
             part = os.pread(file, min(PART_BYTES, end - self._at), self._at)
-            zeros = part.find(_ZEROS)
-            while self._lost and zeros >= 0 and tries > 0:
-                begin = zeros - 3  # the length's low bytes come first
-                if 0 <= begin <= len(part) - HEAD_BYTES:
-                    tries -= 1
-                    if data_length(part[begin : begin + HEAD_BYTES]) is not None:
-                        self._at, self._lost = self._at + begin, False
-                zeros = part.find(_ZEROS, zeros + 1)
-            if self._lost:
-                self._at += max(1, len(part) - HEAD_BYTES + 1)
+            begin = next((begin for begin in _possible(part) if data_length(part[begin : begin + HEAD_BYTES]) is not None), None)
+            self._lost = begin is None
+            self._at += max(1, len(part) - HEAD_BYTES + 1) if begin is None else begin
+
+
+def _possible(part: bytes) -> Iterator[int]:
+    """Where a head may begin: its length has at most three bytes before five zeros. Some TRIES."""
+    for zeros in islice(_ZEROS.finditer(part), TRIES):
+        yield from range(max(0, zeros.start() - 3), zeros.start())
 
 
 def _chosen(records: List[Record]) -> List[Record]:
