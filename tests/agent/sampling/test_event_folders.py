@@ -120,6 +120,16 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
     assert [found.own for found in EventFolders(paths, part(decides="n2")).look().values()] == [True]
 
 
+@pytest.mark.parametrize(
+    ("rest", "own"),
+    [("", True), (".1234.0.v2", True), (".1234.0", True), (".eval", True), ("0", False), ("0.1234.0.v2", False)],
+)
+def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
+    """As TensorFlow 1 and 2, PyTorch and those name it that give a suffix."""
+    write(paths.cwd, host=HERE + rest)
+    assert [found.own for found in EventFolders(paths, part()).look().values()] == [own]
+
+
 def test_a_large_tree_is_walked_over_several_looks(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_folders, "LOOK_ENTRIES", 50)
     for number in range(60):

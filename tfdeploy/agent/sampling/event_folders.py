@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOOK_ENTRIES = 1000  # of folders, in one look: a walk goes on in the next one
 MOST_FILES, MOST_FOLDERS, MOST_NAMES, MOST_DEPTH = 64, 4096, 256, 12
 TOP = "events"
-_FILE = re.compile(r"events\.out\.tfevents\.(\d{1,20})\.(.*?)(?:\.\d+\.\d+\.v2)?\Z", re.DOTALL)
+_FILE = re.compile(r"events\.out\.tfevents\.(\d{1,20})\.(.*)\Z", re.DOTALL)  # a time, the machine, more
 _TIME = re.compile(r"[\d\-_:.TZ]+\Z")
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class EventFolders:
             about = entry.stat(follow_symlinks=False)
         except OSError:
             return False  # it has gone
-        own = match.group(2) == self._machine
+        own = (match.group(2) + ".").startswith(self._machine + ".")
         if about.st_mtime <= self._since or not stat.S_ISREG(about.st_mode) or about.st_uid not in self._owners:
             return False
         name = self._name(folder) if own or not self._own_only else ""
