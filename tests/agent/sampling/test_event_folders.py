@@ -87,6 +87,13 @@ def test_keep_folders_are_looked_into_where_they_are_linked(paths: RunPaths) -> 
     assert list(names(EventFolders(paths, part(keep=("ckpt",)))).values()) == ["eval"]
 
 
+def test_a_workdir_may_be_reached_by_a_link(paths: RunPaths, tmp_path: Path) -> None:
+    write(Path(paths.cwd, "logs"))
+    (tmp_path / "linked").symlink_to("work")
+    linked = RunPaths(paths.host_dir.replace("/work/", "/linked/"))
+    assert [found.name for found in EventFolders(linked, part()).look().values()] == ["logs"]
+
+
 def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Path) -> None:
     outside = write(tmp_path / "outside")
     Path(paths.cwd, "linked").symlink_to(outside.parent)
@@ -98,10 +105,14 @@ def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Pat
         assert EventFolders(paths, part()).look() == {}
 
 
-def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_folders, "LOOK_ENTRIES", 2)
-    write(Path(paths.cwd, "logs"))
+@pytest.mark.parametrize(("folder", "steps"), [("logs", 2), ("logs/train", 4)])
+def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, folder: str, steps: int
+) -> None:
+    monkeypatch.setattr(event_folders, "LOOK_ENTRIES", steps)
+    write(Path(paths.cwd, folder))
     write(Path(paths.cwd).parent / "outside")
+    write(Path(paths.cwd).parent / "outside" / "train")
     one = EventFolders(paths, part())
     one.look()  # has the folder in its list
     Path(paths.cwd, "logs").rename(Path(paths.cwd, "..", "away"))

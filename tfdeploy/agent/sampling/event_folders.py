@@ -80,6 +80,8 @@ class EventFolders:
             except OSError:
                 continue
             try:
+                if os.readlink("/proc/self/fd/%d" % descriptor) != folder:
+                    continue  # a folder above it became a link
                 with os.scandir(descriptor) as entries:
                     for entry in entries:
                         yield
@@ -105,7 +107,7 @@ class EventFolders:
         replaced = self._paths.replaced_links(self._part.keep)
         kept = [path for path in self._part.keep if path not in replaced]
         folders = [(layout.keep_dir(self._paths.workdir, self._paths.job, path), tuple(path.split("/"))) for path in kept]
-        return [(self._paths.cwd, ()), *folders]
+        return [(_real(self._paths.cwd), ()), *((_real(folder), words) for folder, words in folders)]
 
     def _note(self, path: str, folder: Words, entry: os.DirEntry[str]) -> bool:
         """Whether it is an event file of this run that this host notes."""
@@ -139,6 +141,11 @@ class EventFolders:
         taken = {name for other, name in self._names.items() if _named(other) != words}
         self._names[folder] = next((tail for tail in tails if tail not in taken), "%s/%s" % (TOP, tails[-1]))
         return self._names[folder]
+
+
+def _real(folder: str) -> str:
+    """Its path without links above it: the workdir may be reached by one."""
+    return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 
 def _named(folder: Words) -> Words:
