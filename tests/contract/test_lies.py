@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.faults.doings import LIAR, OTHER, PLAN, Wires, fetches_logs, looks, probes, sets_up, syncs
-from support.faults.honest import FILES, JOB, LOG, WORKDIR, Said, honest
+from support.faults.honest import FILES, HOSTS, JOB, LOG, WORKDIR, Said, honest
 from support.faults.hostile import DETAILS, LyingFleet
 from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.bounds import Seconds
@@ -298,6 +298,19 @@ def test_no_host_says_a_time_that_no_calendar_has(seconds: float, tmp_path: Path
     status["tasks"][0]["ended"] = seconds
     looked = look_at(lying("run.status", status), PLAN)
     assert isinstance(looked.errors[LIAR], BadAnswer) and run_view_json(looked.view)
+
+
+def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
+    def looked(task: str, printed: object) -> Any:
+        samples = {"host": {"time": 1.0}, "tasks": {task: {"time": 1.0, "printed": printed}}}
+        return look_at(lying("run.status", {**honest("run.status", LIAR, {}).value, "samples": samples}), PLAN)
+
+    told = {"train/\x1b[2J": 0.5, "step": 7.0}
+    own = looked(HOSTS[LIAR], told)
+    assert not own.errors
+    assert [task.metrics for task in own.view.tasks if task.host == LIAR] == [{"train/\x1b[2J": 0.5}]
+    for task, printed in ((HOSTS[OTHER], told), (HOSTS[LIAR], {"x": 1.7e308}), (HOSTS[LIAR], {f"t{n}": 1.0 for n in range(65)})):
+        assert isinstance(looked(task, printed).errors[LIAR], BadAnswer)
 
 
 @pytest.mark.parametrize("seconds", [-6e10, 1e11])

@@ -61,6 +61,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     rows = {row["task"]: row for row in operator.json("status", first)["tasks"]}
     assert rows["ps:0"]["outcome"] == rows["ps:1"]["outcome"] == "stopped"
     assert {rows[task]["host"] for task in ("ps:0", "ps:1")} == {"n1", "n2"}
+    assert rows["worker:0"]["metrics"]["checkpoints/global_step/sec"] > 0, rows  # from the event file beside its checkpoints
 
     words = ("launch", "--mode", "async", "--wait", "--", "python", "monitored_async.py", "--steps=700")
     again = operator.run(*words, exit_code=0)

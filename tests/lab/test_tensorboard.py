@@ -80,6 +80,16 @@ def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator
     wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")
 
 
+def test_the_scalars_are_metrics_of_the_deciding_task_wherever_metrics_are(operator: Tfdeploy) -> None:
+    written = {"train/loss": 0.5, "kept/accuracy": 0.5}
+    rows = {task["task"]: task["metrics"] for task in operator.json("status")["tasks"]}
+    assert rows == {"ps:0": {}, "worker:0": written, "worker:1": {}}
+    assert "train/loss 0.5" in operator.run("status", exit_code=0).stdout
+    csv = operator.cwd / operator.run("report", "--output", "csv", exit_code=0).stdout.strip()
+    page = operator.cwd / operator.run("report", exit_code=0).stdout.strip()
+    assert all(name in path.read_text() for name in written for path in (csv, page))
+
+
 def test_it_ends_with_tfdeploy_however_that_ends(operator: Tfdeploy) -> None:
     process, url = start(operator, "--host", "n3")
     assert any("/hosts/n3/" in line for line in boards(operator))

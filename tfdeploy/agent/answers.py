@@ -270,6 +270,10 @@ class Standing(TypedDict):
     committed: bool
 
 
+class StandingWithSamples(Standing):
+    samples: Optional[Fields]  # NewestSamples of shapes.py; None: none was taken
+
+
 class KnownHere(Standing):
     run: str
     job: str

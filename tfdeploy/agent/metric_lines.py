@@ -7,7 +7,6 @@ cancelled" names a random id. Python's own logging (absl writes the same prefix,
 
 from __future__ import annotations
 
-import math
 import re
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, Mapping, Optional
@@ -15,6 +14,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, 
 if TYPE_CHECKING:
     Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> where its number stands: the first group
 
+LARGEST = 1e308  # of what readers of samples take
 MATCHED_CHARS = 4096  # of one line, at most, are looked at
 MOST_NAMES = 32  # of metrics that Keras prints in one line
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"  # where Keras's fit is: `Epoch 3/40`, `12/938`
@@ -51,11 +51,11 @@ def last_state(line: str) -> str:
 
 
 def number(text: Optional[str]) -> Optional[float]:
-    """A finite number, as programs print it: 1200, 1,200, 1_200, 3e-4; None: it is none."""
+    """A number, as programs print it: 1200, 1,200, 1_200, 3e-4; None: it is none, or not finite."""
     if not text or not _NUMBER.fullmatch(text.strip()):
         return None
     found = float(text.replace(",", "").replace("_", ""))
-    return found if math.isfinite(found) else None
+    return found if abs(found) <= LARGEST else None
 
 
 def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]) -> Dict[str, float]:
@@ -73,7 +73,7 @@ def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, floa
                     found[name] = value
         if "/" in text:
             for name, value in {**_rates(text), **of_keras(text)}.items():
-                if math.isfinite(value):
+                if abs(value) <= LARGEST:
                     found.setdefault(name, value)
     return found
 

@@ -222,7 +222,7 @@ class TaskSample(_Sample, total=False):
     attempt: int
     cpu: float  # cores in use since the sample before
     memory: int  # bytes that its processes have in memory
-    printed: Dict[str, float]  # metrics that it has printed since the sample before
+    printed: Dict[str, float]  # metrics that it has printed, or written to event files, since the sample before
 
 
 class HostSample(_Sample, total=False):
@@ -234,7 +234,7 @@ class HostSample(_Sample, total=False):
 
 class NewestSamples(TypedDict):
     host: HostSample
-    tasks: Dict[str, TaskSample]
+    tasks: Dict[str, TaskSample]  # `printed` with all that event files have said so far
 
 
 class LockHolder(TypedDict, total=False):

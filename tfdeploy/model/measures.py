@@ -55,13 +55,14 @@ def own_metrics(metrics: Iterable[str]) -> list[str]:
 class Measures:
     """The fold over one task's lines."""
 
-    __slots__ = ("_bucket", "_found", "_patterns", "_pending", "_samples", "_settled")
+    __slots__ = ("_bucket", "_found", "_patterns", "_pending", "_samples", "_settled", "_written")
 
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
         self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
+        self._written: Mapping[str, float] = {}
         self._found: dict[str, float] | None = None  # in the lines of this bucket; None: to be looked for
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in _RATED if name in patterns
@@ -77,6 +78,10 @@ class Measures:
         self._pending.append(line)
         self._found = None
 
+    def take_written(self, metrics: Mapping[str, float]) -> None:
+        """Those that its host knows, also from event files. What its lines say stands before them."""
+        self._written = {name: value for name, value in metrics.items() if name not in NOT_OWN}
+
     def restart(self) -> None:
         """A new attempt: its steps are not compared with those of the one before."""
         self._settle()
@@ -85,11 +90,11 @@ class Measures:
 
     def values(self) -> dict[str, float]:
         """The newest figure of each metric."""
-        return {**self._settled, **self._match()}
+        return {**self._written, **self._settled, **self._match()}
 
     def names(self) -> Iterable[str]:
         """The metrics that it has seen so far."""
-        return self._settled.keys()
+        return {**self._settled, **self._written}.keys()
 
     @property
     def step(self) -> int | None:

@@ -286,6 +286,8 @@ class RunProgress:
             if task.host == event.host:
                 sample = seen.tasks.get(task.task)
                 task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
+                if sample and sample.printed:
+                    task.measures.take_written(sample.printed)
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)

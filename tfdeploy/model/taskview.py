@@ -140,7 +140,7 @@ class TaskRow(TypedDict):
     restarts: int
     step: int | None
     loss: float | None
-    metrics: dict[str, float]  # every other one that the task has printed
+    metrics: dict[str, float]  # every other one that the task has printed, or has in event files
     started: IsoTime | None
     ended: IsoTime | None
     reason: str | None

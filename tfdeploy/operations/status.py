@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures, compile_patterns
+from tfdeploy.model.measures import Measures, compile_patterns, own_metrics
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.model.uninformed import uninformed
@@ -42,7 +42,9 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     watch = Watch(fleet, plan, ignore, only)
     watch.ask()
     started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
-    metrics = measure(fleet, plan, started, set(watch.errors))
+    measured = measure(fleet, plan, started, set(watch.errors))
+    written = {task: {name: seen[name] for name in own_metrics(seen)} for task, seen in watch.written.items()}
+    metrics = {task: {**written.get(task, {}), **measured.get(task, {})} for task in {**written, **measured}}
     view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), unasked=watch.unasked, metrics=metrics)
     return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _unheard(watch))
 

@@ -17,8 +17,11 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import sampling
 from tfdeploy.agent.sampling import series
+from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve.call import Call
 
 STEP = {"step": r"step (\d+)", "accuracy": r"acc ([\d.]+)"}
+WRITTEN = Path(__file__).with_name("event_files")
 BUSY = "echo step 5 acc 0.5; while [ ! -e go ]; do :; done; echo step 6 acc 0.75"
 SMI = """#!/bin/sh
 trap 'exit 0' TERM
@@ -28,6 +31,13 @@ while :; do echo "0, 87, 1024, 81559"; echo "1, [N/A], [N/A], [N/A]"; sleep 0.1;
 
 def taken(cluster: Cluster, task: str = "worker:0", host: str = "n1") -> list[dict[str, Any]]:
     return series.read(os.path.join(cluster.hosts[host].paths("r1").task_dir(task), layout.SAMPLES))
+
+
+def known_now(cluster: Cluster) -> dict[str, Any]:
+    """As `status` gets it: the newest sample of each task."""
+    said: Any = run_status.run_status(Call(cluster.hosts["n1"].context, {"run": "r1", "job": cluster.job}))["samples"]
+    found: dict[str, Any] = said["tasks"]
+    return found
 
 
 def of_host(cluster: Cluster) -> list[dict[str, Any]]:
@@ -55,6 +65,27 @@ def test_what_a_task_uses_and_prints_is_noted_until_its_end(hosts: NewCluster) -
     cluster.wait_until(lambda: taken(cluster)[-1].get("printed") == {"step": 6, "accuracy": 0.75})
     assert any(row.get("cpu", 0) > 0.1 and set(row["rates"]) >= {"received", "sent"} for row in of_host(cluster))
     cluster.wait_until(lambda: not samplers(cluster))
+
+
+def test_what_is_in_event_files_is_the_deciding_tasks_and_stays_in_what_is_known_now(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    file = f"logs/train/events.out.tfevents.100.{os.uname().nodename}"
+    write = f"mkdir -p logs/train; cat {WRITTEN}/version1.tfevents >{file}; while [ ! -e go ]; do sleep 0.1; done"
+    tasks = {"ps:0": ("n1", ["sh", "-c", "echo step 3; while [ ! -e go ]; do :; done"]), "worker:0": ("n1", ["sh", "-c", write])}
+    cluster.launch("r1", tasks, metrics=STEP, sample_every_s=0.1)
+    written = {"train/loss": 0.25, "train/layer/accuracy": 0.75}
+    cluster.wait_until(lambda: any(row.get("printed") == written for row in taken(cluster)))
+    count = len(taken(cluster))
+    cluster.wait_until(lambda: len(taken(cluster)) > count + 3)
+    assert len([row for row in taken(cluster) if "printed" in row]) == 1
+    assert [row["printed"] for row in taken(cluster, "ps:0") if "printed" in row] == [{"step": 3}]
+    newest = known_now(cluster)
+    assert newest["worker:0"]["printed"] == written and "printed" not in newest["ps:0"]
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    cluster.wait_until(lambda: not samplers(cluster))
+    newest = known_now(cluster)
+    assert newest["worker:0"]["printed"] == written
 
 
 def test_it_goes_with_its_minder(hosts: NewCluster) -> None:

@@ -93,6 +93,15 @@ def test_keras_tells_the_step_over_all_its_epochs_and_its_own_metrics() -> None:
     assert measures.rate() == 50
 
 
+def test_what_the_host_knows_stands_below_what_lines_say() -> None:
+    measures = measured("loss 0.5")
+    measures.take_written({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3})
+    assert measures.values() == {"train/epoch_loss": 0.25, "accuracy": 0.5, "loss": 0.5} and measures.step is None
+    measures.line(110.0, "24/100 - 4s - accuracy: 0.75")
+    measures.line(111.0, "saving")
+    assert measures.values()["accuracy"] == 0.75 and set(measures.names()) >= {"train/epoch_loss", "accuracy", "loss"}
+
+
 def test_a_program_that_prints_only_its_rate_has_one() -> None:
     assert measured("INFO:tensorflow:global_step/sec: 102.5", "saving").rate() == 102.5
 

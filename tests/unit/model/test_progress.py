@@ -228,3 +228,12 @@ def test_samples_tell_what_tasks_use_until_none_comes() -> None:
     assert progress.tasks["ps:0"].cpu is None
     progress.apply(Event(kind="sample", time=2.0, host="n2", data={"host": {"time": 2.0}, "tasks": {}}))
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (None, None, (None, None))
+
+
+def test_what_event_files_say_is_there_until_something_newer_comes() -> None:
+    progress = RunProgress(PLAN)
+    for printed in ({"train/epoch_loss": 0.5}, {}):
+        said = {"host": {"time": 1.0}, "tasks": {"worker:0": {"time": 1.0, "printed": printed}}}
+        progress.apply(Event(kind="sample", time=1.0, host="n2", data=said))
+    assert progress.own_metrics[-1] == "train/epoch_loss"
+    assert progress.tasks["worker:0"].measures.values() == {"train/epoch_loss": 0.5}

@@ -19,6 +19,7 @@ from tfdeploy.agent.host import atomic, processes
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters, gpus
+from tfdeploy.agent.sampling.event_files import EventMetrics
 from tfdeploy.agent.sampling.printed import PrintedMetrics, compile_all
 from tfdeploy.agent.sampling.series import Series
 
@@ -38,6 +39,8 @@ class Sampler:
         self._host = Series(paths.file(layout.SAMPLES), part.sample_every_s)
         self._tasks = {spec.task: Series(samples_file(paths, spec.task), part.sample_every_s) for spec in part.tasks}
         self._printed = {spec.task: PrintedMetrics(paths.task_dir(spec.task), patterns) for spec in part.tasks if reads}
+        self._events = EventMetrics(paths, part)
+        self._writer = _writer(part)
         self._cpu_s: Dict[str, float] = {}
         self._machine: Optional[counters.Machine] = None
         self._looked = 0.0  # monotonic seconds
@@ -56,8 +59,10 @@ class Sampler:
             status = self._paths.status(spec.task)
             sample = self._sample_task(status, _tree(status, table), at, passed_s)
             if sample is not None:
-                newest["tasks"][spec.task] = sample
                 self._tasks[spec.task].add(sample)
+            seen = self._with_all_events(spec.task, sample or {"time": at, "attempt": status.attempt})
+            if sample is not None or "printed" in seen:
+                newest["tasks"][spec.task] = seen
         self._host.add(newest["host"])
         try:
             atomic.write_json(self._paths.file(layout.NEWEST_SAMPLES), newest)
@@ -69,9 +74,10 @@ class Sampler:
             self._gpus.close()
 
     def _sample_task(self, status: wire.TaskStatus, pids: Set[int], at: float, passed_s: float) -> Optional[TaskSample]:
-        """None: nothing of it is alive, and it has printed no metric since the last look."""
+        """None: nothing of it is alive, and it has printed or written no metric since the last look."""
         task = status.task
-        printed = self._printed[task].look() if task in self._printed else {}
+        printed = self._events.look() if task == self._writer else {}
+        printed.update(self._printed[task].look() if task in self._printed else {})
         used = counters.of_processes(pids).values()
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
         if not used and not printed:
@@ -85,6 +91,12 @@ class Sampler:
         if printed:
             sample["printed"] = printed
         return sample
+
+    def _with_all_events(self, task: str, sample: TaskSample) -> TaskSample:
+        """With what the event files said before, too: a program may write a metric once an epoch."""
+        if task != self._writer or not self._events.known:
+            return sample
+        return dict(sample, printed=dict(self._events.known, **sample.get("printed", {})))  # type: ignore[return-value]
 
     def _sample_host(self, at: float, passed_s: float) -> HostSample:
         before, now = self._machine, counters.of_machine()
@@ -112,6 +124,12 @@ class Sampler:
 
 
 RATES = ("received", "sent", "read", "written")
+
+
+def _writer(part: wire.HostPart) -> str:
+    """The task that the event files on this host count for: the deciding one, else the first that is no ps."""
+    tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
+    return tasks[0].task if tasks else ""
 
 
 def _growth(before: Optional[int], now: Optional[int], passed_s: float) -> Optional[int]:

@@ -5,10 +5,11 @@ An end that its writer did not live to write is derived here: a task from before
 
 from __future__ import annotations
 
-from tfdeploy.agent import frames, wire
+from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
+from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import shown_plan, unwritten_ends
@@ -18,7 +19,7 @@ from tfdeploy.agent.run.liveness import is_abandoned, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import DamagedHere, KnownHere, Nothing, Standing
+    from tfdeploy.agent.answers import DamagedHere, KnownHere, Nothing, Standing, StandingWithSamples
 
 OVER = ("ended", "lost")
 MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
@@ -163,8 +164,9 @@ def _damaged_row(workdir: str, job: str, run: str) -> Tuple[KnownHere, wire.Host
     return row, state
 
 
-def run_status(call: Call) -> Standing:
-    return describe(paths_of(call))
+def run_status(call: Call) -> StandingWithSamples:
+    paths = paths_of(call)
+    return {**describe(paths), "samples": read_json(paths.file(layout.NEWEST_SAMPLES))}
 
 
 def run_plan(call: Call) -> Nothing:

@@ -74,6 +74,7 @@ class RunOnHost(Answer, kw_only=True):
     live: bool
     left: bool
     committed: bool = True  # an older agent does not send it
+    samples: NewestSamples | None = None
 
 
 class ListedRun(RunOnHost, kw_only=True):

@@ -18,7 +18,8 @@ Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, C
 
 
 class TaskSample(Answer):
-    """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`: since the sample before."""
+    """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`, or in event
+    files: since the sample before; of the newest sample all that event files have said."""
 
     time: Seconds
     attempt: Count = 0

@@ -29,6 +29,7 @@ class Watch:
         self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
+        self.written: dict[str, dict[str, float]] = {}  # task -> what its host had of its metrics when it was asked
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
         self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see run_resume.py
@@ -104,7 +105,7 @@ class Watch:
         if state is not None and (state.run, state.job, state.host) != (self.plan.run, self.plan.job, host):
             raise BadAnswer(f"it answers for {state.host}, run {state.run} of {state.job}", where=host)
         own = {task.task for task in self.plan.tasks if task.host == host}
-        if isinstance(answer, RunChange) and answer.samples is not None and not answer.samples.tasks.keys() <= own:
+        if answer.samples is not None and not answer.samples.tasks.keys() <= own:
             raise BadAnswer("it has samples of tasks that are not its own", where=host)
         for status in _statuses(answer):
             if (status.run, status.host) != (self.plan.run, host) or status.task not in own:
@@ -127,6 +128,8 @@ class Watch:
             emit_host(self.emit, host, "connected", run=self.plan.run)
         if isinstance(answer, RunOnHost):
             (self.abandoned.add if answer.left else self.abandoned.discard)(host)
+            for task, sample in answer.samples.tasks.items() if answer.samples else ():
+                self.written[task] = sample.printed
         if answer.host_state is not None:
             self.states[host] = answer.host_state
         if isinstance(answer, RunChange) and answer.samples is not None:

@@ -1,0 +1,174 @@
+"""Which files of a host are event files of the run, and what their folders are called."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.sampling import event_folders
+from tfdeploy.agent.sampling.event_folders import EventFolders
+
+BEGAN = 1e9
+HERE = os.uname().nodename
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    found = RunPaths(str(tmp_path / "work" / "j" / "runs" / "r1" / "hosts" / "n1"))
+    Path(found.host_dir).mkdir(parents=True)
+    Path(found.cwd).mkdir()
+    found.write_part(part())
+    os.utime(found.file("part.json"), (BEGAN, BEGAN))
+    return found
+
+
+def part(decides: str = "n1", keep: tuple[str, ...] = ()) -> wire.HostPart:
+    peers = [wire.Peer(task="worker:0", role="worker", host=decides, deciding=True)]
+    return wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="", release="", peers=peers, keep=list(keep))
+
+
+def write(folder: Path | str, host: str = HERE, born: int = 100, changed: float = BEGAN + 1) -> Path:
+    path = Path(folder, f"events.out.tfevents.{born}.{host}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    os.utime(path, (changed, changed))
+    return path
+
+
+def names(folders: EventFolders) -> dict[str, str]:
+    """Path below the working directory -> name."""
+    return {os.path.relpath(path, folders._paths.cwd): found.name for path, found in folders.look().items()}
+
+
+def test_what_is_an_event_file(paths: RunPaths) -> None:
+    for name in ("events.out.tfevents.7.h", "events.out.tfevents.8.h.123.0.v2", "events.out.tfevents.9.h.profile-empty"):
+        Path(paths.cwd, name).touch()
+    for name in ("events.out.tfevents.x.h", "model.ckpt-1", "events.out.tfevents", "my.events.out.tfevents.7.h"):
+        Path(paths.cwd, name).touch()
+    Path(paths.cwd, "events.out.tfevents.1.folder").mkdir()
+    assert sorted(found.born for found in EventFolders(paths, part()).look().values()) == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("folders", "called"),
+    [
+        (["logs/train", "logs/validation"], ["train", "validation"]),
+        (["a/train", "b/train"], ["train", "b/train"]),
+        (["logs/20261121-101500/train", "logs/20261122-081500/train"], ["train", "train"]),
+        (["logs/2026-11-21T10:15:00"], ["logs"]),
+        (["20261121-101500", "."], ["events", "events"]),
+    ],
+)
+def test_names(paths: RunPaths, folders: list[str], called: list[str]) -> None:
+    one = EventFolders(paths, part())
+    for folder in folders:
+        write(Path(paths.cwd, folder))
+        found = names(one)
+    assert [found[os.path.normpath(f"{folder}/events.out.tfevents.100.{HERE}")] for folder in folders] == called
+
+
+def test_files_of_an_earlier_run_are_none(paths: RunPaths) -> None:
+    old = write(Path(paths.cwd, "logs"), changed=BEGAN - 1)
+    one = EventFolders(paths, part())
+    assert names(one) == {}
+    os.utime(old, (BEGAN + 5, BEGAN + 5))
+    assert list(names(one).values()) == ["logs"]
+
+
+def test_keep_folders_are_looked_into_where_they_are_linked(paths: RunPaths) -> None:
+    kept = Path(paths.workdir, "j", "keep", "ckpt")
+    write(kept / "eval")
+    assert names(EventFolders(paths, part(keep=("ckpt",)))) == {}
+    Path(paths.cwd, "ckpt").symlink_to(kept)
+    assert list(names(EventFolders(paths, part(keep=("ckpt",)))).values()) == ["eval"]
+
+
+def test_a_workdir_may_be_reached_by_a_link(paths: RunPaths, tmp_path: Path) -> None:
+    write(Path(paths.cwd, "logs"))
+    (tmp_path / "linked").symlink_to("work")
+    linked = RunPaths(paths.host_dir.replace("/work/", "/linked/"))
+    assert [found.name for found in EventFolders(linked, part()).look().values()] == ["logs"]
+
+
+def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside")
+    Path(paths.cwd, "linked").symlink_to(outside.parent)
+    Path(paths.cwd, "events.out.tfevents.1.a").symlink_to(outside)
+    os.mkfifo(Path(paths.cwd, "events.out.tfevents.2.a"))
+    assert EventFolders(paths, part()).look() == {}
+    if os.geteuid() == 0:
+        os.chown(write(paths.cwd), 12345, -1)
+        assert EventFolders(paths, part()).look() == {}
+
+
+@pytest.mark.parametrize(("folder", "steps"), [("logs", 2), ("logs/train", 4)])
+def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, folder: str, steps: int
+) -> None:
+    monkeypatch.setattr(event_folders, "LOOK_ENTRIES", steps)
+    write(Path(paths.cwd, folder))
+    write(Path(paths.cwd).parent / "outside")
+    write(Path(paths.cwd).parent / "outside" / "train")
+    one = EventFolders(paths, part())
+    one.look()  # has the folder in its list
+    Path(paths.cwd, "logs").rename(Path(paths.cwd, "..", "away"))
+    Path(paths.cwd, "logs").symlink_to("../outside")
+    for _ in range(10):
+        assert one.look() == {}
+
+
+def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> None:
+    """What another machine wrote is the deciding task's, but where this one writes to the same folder."""
+    write(paths.cwd, host="elsewhere")
+    assert len(EventFolders(paths, part()).look()) == 1
+    assert EventFolders(paths, part(decides="n2")).look() == {}
+    write(paths.cwd)
+    assert [found.own for found in EventFolders(paths, part()).look().values()] == [True]
+    assert [found.own for found in EventFolders(paths, part(decides="n2")).look().values()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("rest", "own"),
+    [("", True), (".1234.0.v2", True), (".1234.0", True), (".eval", True), ("0", False), ("0.1234.0.v2", False)],
+)
+def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
+    """As TensorFlow 1 and 2, PyTorch and those name it that give a suffix."""
+    write(paths.cwd, host=HERE + rest)
+    assert [found.own for found in EventFolders(paths, part()).look().values()] == [own]
+
+
+def test_a_large_tree_is_walked_over_several_looks(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_folders, "LOOK_ENTRIES", 50)
+    for number in range(60):
+        Path(paths.cwd, f"empty{number}").mkdir()
+    write(Path(paths.cwd, "z", "logs"))
+    one = EventFolders(paths, part())
+    assert one.look() == {}
+    looks = [len(one.look()) for _ in range(20)]
+    assert looks[3:] == [1] * 17
+
+
+def test_of_more_files_than_are_noted_those_that_changed_last_stay(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_folders, "MOST_FILES", 3)
+    for number in range(6):
+        write(Path(paths.cwd, f"l{number}"), changed=BEGAN + 1 + number)
+    one = EventFolders(paths, part())
+    one.look()
+    assert len(one.look()) <= 3 and "l5" in {found.name for found in one.look().values()}
+
+
+def test_a_file_that_is_gone_is_forgotten(paths: RunPaths) -> None:
+    path = write(paths.cwd)
+    one = EventFolders(paths, part())
+    assert one.look()
+    path.unlink()
+    assert not one.look()
+
+
+def test_no_working_directory_at_all(paths: RunPaths) -> None:
+    os.rmdir(paths.cwd)
+    assert EventFolders(paths, part()).look() == {}

@@ -1,0 +1,188 @@
+"""A record of a TensorBoard event file: its frame, and the scalars that its Event has. Pure.
+
+The frame (TFRecord) is the length, its masked CRC32C, the data, their masked CRC32C. The data are protocol buffers:
+https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto and framework/{summary,tensor}.proto
+"""
+
+from __future__ import annotations
+
+import struct
+
+from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Union
+from tfdeploy.agent.metric_lines import LARGEST
+
+HEAD_BYTES, TAIL_BYTES = 12, 4  # around the data
+MOST_BYTES = 1 << 31  # of the data: of protocol buffers
+MOST_FIELDS = 4096  # of one message
+_HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
+_POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
+_SCALARS = b"scalars"  # the plugin of TensorBoard; "": a writer of TensorFlow 1
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_CONTENT = {  # type of a tensor -> how one element lies in its tensor_content
+    **{1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<?", 17: "<H", 19: "<e", 22: "<I", 23: "<Q"},
+}
+_BFLOAT16, _HALF = 14, 19
+_LISTS = {5: "<f", 6: "<d"}  # field of a tensor -> its elements; those of _WHOLE are varints
+_WHOLE, _HALVES = (7, 10, 11, 16, 17), 13
+_Field = Tuple[int, Union[int, bytes]]
+
+
+def _table() -> List[int]:
+    found = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
+        found.append(value)
+    return found
+
+
+_TABLE = _table()
+
+
+def masked_crc(data: bytes) -> int:
+    crc, table = 0xFFFFFFFF, _TABLE
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+def data_length(head: bytes) -> Optional[int]:
+    """Of the HEAD_BYTES of a record. None: they are no head."""
+    if len(head) != HEAD_BYTES:
+        return None
+    length, crc = _HEAD.unpack(head)
+    return length if length <= MOST_BYTES and masked_crc(head[:8]) == crc else None
+
+
+def is_whole(data: bytes, tail: bytes) -> bool:
+    return len(tail) == TAIL_BYTES and bool(_TAIL.unpack(tail)[0] == masked_crc(data))
+
+
+def scalars(data: bytes) -> Dict[str, float]:
+    """Tag -> value of one Event, without those that are not finite. Raises ValueError: it is no Event."""
+    found: Dict[str, float] = {}
+    for number, summary in _fields(data):
+        if number == 5 and isinstance(summary, bytes):
+            for inner, value in _fields(summary):
+                if inner == 1 and isinstance(value, bytes):
+                    tag, scalar = _value(value)
+                    if tag and scalar is not None and abs(scalar) <= LARGEST:  # NaN and infinity are not
+                        found[tag] = scalar
+    return found
+
+
+def _value(data: bytes) -> Tuple[str, Optional[float]]:
+    tag, scalar, plugin = "", None, b""
+    for number, value in _fields(data):
+        if number == 1 and isinstance(value, bytes):
+            tag = value.decode("utf-8", "replace")
+        elif number == 2 and isinstance(value, bytes):
+            scalar = _unpack("<f", value)
+        elif number == 8 and isinstance(value, bytes):
+            scalar = _scalar_of_tensor(value)
+        elif number == 9 and isinstance(value, bytes):
+            plugin = _plugin(value)
+    return tag, scalar if plugin in (b"", _SCALARS) else None
+
+
+def _plugin(metadata: bytes) -> bytes:
+    for number, value in _fields(metadata):
+        if number == 1 and isinstance(value, bytes):
+            for inner, name in _fields(value):
+                if inner == 1 and isinstance(name, bytes):
+                    return name
+    return b""
+
+
+def _scalar_of_tensor(data: bytes) -> Optional[float]:
+    """None: it has another number of elements, or they are no numbers."""
+    kind, content, elements = 0, b"", []  # type: int, bytes, List[float]
+    for number, value in _fields(data):
+        if number == 1 and isinstance(value, int):
+            kind = value
+        elif number == 2 and isinstance(value, bytes) and any(inner == 2 for inner, _ in _fields(value)):
+            return None  # it has dimensions
+        elif number == 4 and isinstance(value, bytes):
+            content = value
+        elif number in _LISTS or number in _WHOLE or number == _HALVES:
+            elements += _elements(number, value, kind)
+    if content:
+        if kind == _BFLOAT16:
+            return _half(kind, int.from_bytes(content, "little")) if len(content) == 2 else None
+        return _unpack(_CONTENT.get(kind, ""), content)
+    if len(elements) == 1:
+        return elements[0]
+    return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None  # TensorFlow leaves out a list of zeros
+
+
+def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
+    """Those of one list, packed or not; at most two: then it is no scalar."""
+    if number in _LISTS:
+        form = _LISTS[number]
+        size = struct.calcsize(form)
+        packed = value[: 2 * size] if isinstance(value, bytes) else b""
+        return [struct.unpack_from(form, packed, at)[0] for at in range(0, len(packed) - size + 1, size)]
+    whole = [value] if isinstance(value, int) else _varints(value)
+    if number == _HALVES:
+        return [each for each in (_half(kind, number) for number in whole) if each is not None]
+    unsigned = number in (16, 17)
+    return [float(each if unsigned or each < 1 << 63 else each - (1 << 64)) for each in whole]
+
+
+def _varints(data: bytes) -> List[int]:
+    found: List[int] = []
+    at = 0
+    while at < len(data) and len(found) < 2:
+        value, at = _varint(data, at)
+        found.append(value)
+    return found
+
+
+def _half(kind: int, bits: int) -> Optional[float]:
+    bits &= 0xFFFF
+    return _unpack("<f", (bits << 16).to_bytes(4, "little")) if kind == _BFLOAT16 else _unpack("<e", bits.to_bytes(2, "little"))
+
+
+def _unpack(form: str, content: bytes) -> Optional[float]:
+    """None: it is not one element of that form."""
+    return float(struct.unpack(form, content)[0]) if form and struct.calcsize(form) == len(content) else None
+
+
+def _fields(data: bytes) -> Iterator[_Field]:
+    """(number, value) of a message: varints as numbers, all others as their bytes. Raises ValueError."""
+    at = 0
+    for _ in range(MOST_FIELDS):
+        if at >= len(data):
+            return
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        if kind == _BYTES:
+            length, at = _varint(data, at)
+        elif kind in (_FIXED32, _FIXED64):
+            length = 4 if kind == _FIXED32 else 8
+        else:
+            raise ValueError("no such kind of field: %d" % kind)
+        if length > len(data) - at:
+            raise ValueError("a field ends behind its message")
+        content = data[at : at + length]
+        yield key >> 3, content
+        at += length
+    raise ValueError("a message of too many fields")
+
+
+def _varint(data: bytes, at: int) -> Tuple[int, int]:
+    """(value, where it ends)."""
+    value = shift = 0
+    while shift < 70 and at < len(data):
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+    raise ValueError("a number has no end")
