@@ -9,9 +9,11 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from support.browser import find_browser, seen_in_browser
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
@@ -72,7 +74,7 @@ def test_bad_input_is_refused_before_anything_is_written(operator: Tfdeploy, wor
     assert set(operator.cwd.iterdir()) == before
 
 
-def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operator: Tfdeploy) -> None:
+def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operator: Tfdeploy, tmp_path: Path) -> None:
     write_job(operator, "live", "stubborn.py", metrics={"told": r"(\d+)"})
     operator.run("launch", "--detach", "-q", "--name", "live-1", exit_code=0)
     process = operator.start("report", "live-1", "--serve", "-q")
@@ -85,6 +87,9 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operato
         with pytest.raises(urllib.error.HTTPError, match="404"):
             ask(wrong, host)
     wait_for(lambda: "hosts: CPU" in ask(url) or ">CPU<" in ask(url), 60, "samples reach the page")
+    if find_browser():
+        shown, complaints = seen_in_browser(url, tmp_path / "profile")
+        assert "live-1" in shown and "<svg" in shown and not complaints
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", int(found[1])), timeout=2):

@@ -43,7 +43,7 @@ def need_root() -> None:
     """Skips loudly without root; in CI that is a failure."""
     if os.geteuid() == 0:
         return
-    reason = "isolated labs need root: NOT TESTED here"
+    reason = "isolated labs need root: NOT TESTED here; sudo make test"
     if in_ci():
         pytest.fail(reason)
     pytest.skip(reason)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.browser import seen_in_browser
 from support.dashboard_scenes import PLAN, dying, ended, plan_of, training
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
@@ -158,13 +155,6 @@ def test_a_live_page_loads_itself_again_until_the_run_ends() -> None:
 
 
 def test_a_real_browser_shows_it_without_a_complaint(tmp_path: Path) -> None:
-    browser = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    if browser is None:
-        warnings.warn("no Chromium on PATH: the report was not looked at in a browser", stacklevel=1)
-        pytest.skip("no Chromium on PATH")
     (tmp_path / "run.html").write_text(page(report_of()), encoding="utf-8")
-    words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr"]
-    shown = subprocess.run(
-        [browser, *words, "--dump-dom", (tmp_path / "run.html").as_uri()], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert shown.stdout.count("<svg") >= 9 and "Security Policy" not in shown.stderr and "CONSOLE" not in shown.stderr
+    shown, complaints = seen_in_browser((tmp_path / "run.html").as_uri(), tmp_path / "profile")
+    assert shown.count("<svg") >= 9 and not complaints
