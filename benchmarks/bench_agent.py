@@ -1,4 +1,5 @@
-"""What the agent costs on a host: memory and CPU of an idle supervisor and minder, and how fast output is drained.
+"""What the agent costs on a host: memory and CPU of an idle supervisor and minder, CPU of what samples a run that prints its
+metrics, and how fast output is drained.
 
 The drain is held against `cat >file` of the same bytes through a pipe, in the same turns. Memory is PSS: what would be free
 without it, so pages that several processes share count once.
@@ -22,6 +23,11 @@ logs: {{max: 8GiB}}
 ready: {{after: 200ms}}
 """
 IDLE = "import signal; signal.pause()\n"
+TALK = """import time
+for step in range(1 << 30):
+    print("step %d loss %.4f" % (step, 1 / (step + 1)), flush=True)
+    time.sleep(0.05)
+"""
 FLOOD = """import os, sys, time
 block = (b"x" * 99 + b"\\n") * 10486
 time.sleep(1)
@@ -36,11 +42,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    args = options(__doc__, rounds=3, megabytes=1000, idle=20)
+    args = options(__doc__, rounds=3, megabytes=1000, idle=20, sampled=60)
     figures = Figures("agent", args.json)
     with a_lab(2) as place:
         (place.work / "tfdeploy.yaml").write_text(JOB.format(megabytes=args.megabytes))
         idle(place, args.idle, figures)
+        sampling(place, args.sampled, figures)
         drain(place, args.megabytes, args.rounds, figures)
 
 
@@ -55,6 +62,17 @@ def idle(place: Place, seconds: int, figures: Figures) -> None:
         spent = (sum(map(_ticks, pids)) - before[name]) / TICKS / len(pids)
         figures.add(f"{name}, idle", 100 * spent / seconds, "% core", goal=1)
     place.tfdeploy("stop", "idle", "--now", "--quiet")
+
+
+def sampling(place: Place, seconds: int, figures: Figures) -> None:
+    (place.work / "program.py").write_text(TALK)
+    place.tfdeploy("launch", "--name", "talk", "--detach", "--quiet")
+    samplers = _pids("sample", "talk")
+    before = sum(map(_cpu_ns, samplers))
+    time.sleep(seconds)
+    spent = (sum(map(_cpu_ns, samplers)) - before) / 1e9 / len(samplers)
+    figures.add("sampler, 20 lines a second", 100 * spent / seconds, "% core", goal=0.3)
+    place.tfdeploy("stop", "talk", "--now", "--quiet")
 
 
 def drain(place: Place, megabytes: int, rounds: int, figures: Figures) -> None:
@@ -95,6 +113,10 @@ def _pids(verb: str, run: str) -> list[int]:
 def _ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def _cpu_ns(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
 def _pss_mb(pid: int) -> float:

@@ -115,6 +115,15 @@ def test_the_samples_of_a_run_as_csv(operator: Tfdeploy) -> None:
     operator.run("stop", "table-1", "--now", exit_code=0)
 
 
+def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_path: Path) -> None:
+    write_job(operator, "alone", "quick.py", "--failat=3", restart={"max": 1, "backoff": ["100ms", "200ms"]})
+    operator.run("launch", "--detach", "-q", "--name", "alone-1")
+    wait_for(lambda: operator.json("status", "alone-1", exit_code=None)["state"] == "failed", 60, "the run has failed")
+    operator.run("report", "alone-1", "--to", str(tmp_path / "alone.html"))
+    page = (tmp_path / "alone.html").read_text()
+    assert re.search(r"worker:\d, attempt 1: failed after ", page) and re.search(r"worker:\d, attempt 2: failed after ", page)
+
+
 def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -> None:
     write_job(operator, "pair", "talk.py", "--lines=2", metrics={"told": r"says (\d+)"})
     operator.run("launch", "--wait", "-q", "--name", "pair-1", exit_code=0)

@@ -214,9 +214,22 @@ class BoardEnd(TypedDict):
 # --- samples
 
 
+class AttemptRow(TypedDict):
+    """One start of a task. `ended` None: it goes on, or its end was not written."""
+
+    number: int
+    started: float
+    ended: Optional[float]
+    outcome: Optional[str]
+    exit_code: Optional[int]
+    signal: Optional[int]
+    reason: Optional[str]
+
+
 class SampledHost(TypedDict):
     cores: int
     memory: Optional[int]  # bytes in all; None: the kernel does not say
+    attempts: Dict[str, List[AttemptRow]]  # by task, the newest hundred
 
 
 # --- runs

@@ -1,10 +1,11 @@
-"""The attempts of tasks, as their events tell them. Pure."""
+"""The attempts of tasks, as their events tell them and as their hosts do. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.events import Event
 from tfdeploy.model.words import outcome_words
 
@@ -32,6 +33,18 @@ class Attempt:
         return ", ".join(part for part in (how, self.reason or "", self.last_line) if part)
 
 
+def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
+    """What a host has written of it."""
+    return Attempt(task, row.number, row.started, row.ended, row.outcome, row.reason, row.exit_code, row.signal)
+
+
+def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
+    """One whose end nobody has written ended when the next one began, at the latest."""
+    if attempt.end is not None or following is None:
+        return attempt
+    return replace(attempt, end=following.start, outcome="lost", reason="how it ended is not known")
+
+
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
     """What a task's event tells of an attempt; `before`: what was known. None: nothing."""
     said = event.data
@@ -44,3 +57,11 @@ def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attem
         return known  # it waits for its next attempt
     ended, outcome = said.get("ended"), said.get("outcome")
     return Attempt(task, number, start, ended, outcome, said.get("reason"), said.get("exit_code"), said.get("signal"))
+
+
+def event_of(attempt: Attempt, host: str) -> Event:
+    """Its end, as whoever watched would have been told."""
+    told = {"state": "ended", "attempt": attempt.number, "outcome": attempt.outcome, "exit_code": attempt.exit_code}
+    told |= {"signal": attempt.signal, "reason": attempt.reason, "started": attempt.start, "ended": attempt.end}
+    time = attempt.end if attempt.end is not None else attempt.start
+    return Event(kind="task", time=time, host=host, task=attempt.task, attempt=attempt.number, data=told)

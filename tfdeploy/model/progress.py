@@ -7,7 +7,7 @@ they are read. Nothing here is sanitised: text is as the hosts sent it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -273,6 +273,17 @@ class RunProgress:
                 self.attempts[task.task, task.attempt] = replace(before, last_line=task.last_line)
             self.attempts[attempt.task, attempt.number] = attempt
         task.apply(cast("TaskFields", event.data))
+
+    def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
+        """What the hosts had noted of attempts before anybody looked. Returns those whose end was not known."""
+        news = []
+        for task in told.keys() & self.tasks.keys():
+            for each in told[task]:
+                known = self.attempts.get((task, each.number))
+                if known is None or (known.end is None and each.end is not None):
+                    self.attempts[task, each.number] = each
+                    news += [each] if each.end is not None else []
+        return news
 
     def attempts_of(self, task: str) -> list[Attempt]:
         return [each for (name, _), each in sorted(self.attempts.items()) if name == task]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.attempts import Attempt as Attempt
-from tfdeploy.model.attempts import attempt_of
+from tfdeploy.model.attempts import attempt_of, closed
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.plan import Plan
@@ -38,6 +38,7 @@ class RunReport:
     machines: Mapping[str, SampledHost] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     last_lines: tuple[LastLine, ...] = ()
+    attempts: Mapping[str, Sequence[Attempt]] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -141,17 +142,23 @@ def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
 
 
 def attempts(report: RunReport) -> list[Attempt]:
-    """All that the events tell; of a task without events, its last one as its host says."""
+    """All that the events and the hosts tell; of a task of which neither does, its last one."""
     found: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
         if event.kind == "task":
             one = attempt_of(event, found)
             if one is not None:
                 found[one.task, one.number] = one
+    for task, rows in report.attempts.items():
+        for each in rows:
+            known = found.get((task, each.number))
+            if known is None or known.end is None:
+                found[task, each.number] = each
     for view in report.view.tasks:
         one = _attempt_of_view(view)
         if one is not None and (one.end is not None or (one.task, one.number) not in found):
             found[one.task, one.number] = one
+    found = {key: closed(each, found.get((each.task, each.number + 1))) for key, each in found.items()}
     order = {view.task: number for number, view in enumerate(report.view.tasks)}
     return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))
 

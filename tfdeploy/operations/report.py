@@ -27,6 +27,7 @@ def report(fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | Non
         tasks=taken.tasks,
         hosts=taken.hosts,
         machines=taken.machines,
+        attempts=taken.attempts,
         events=tuple(store.events(plan.run)),
         last_lines=_last_lines(fleet, plan, found),
         silent={host: error.what for host, error in taken.errors.items()},

@@ -10,6 +10,7 @@ import msgspec
 from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
+from tfdeploy.model.attempts import attempt_of_host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.samples import Samples
 from tfdeploy.model.typed import decode
@@ -30,6 +31,7 @@ def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Sam
     for host, (tasks, own, machine) in good.items():
         found.tasks.update(tasks)
         found.hosts[host], found.machines[host] = own, machine
+        found.attempts.update({task: [attempt_of_host(task, row) for row in rows] for task, rows in machine.attempts.items()})
     return found
 
 
@@ -52,6 +54,8 @@ def _ask(session: Session, plan: Plan) -> tuple[dict[str, list[TaskSample]], lis
             of_host = list(_read(content, HostSample))
     if stream.value is None:
         raise BadAnswer("its samples have no end", where=name)
+    if not stream.value.attempts.keys() <= own:
+        raise BadAnswer("it has attempts of a task that is not its own", where=name)
     return tasks, of_host, stream.value
 
 

@@ -143,7 +143,8 @@ def _samples(host: str, _: Any) -> Said:
     task = {"time": 1.5, "attempt": 1, "cpu": 0.5, "memory": 1000, "printed": {"step": 2.0, "loss": 0.5}}
     own = {"time": 1.5, "cpu": 1.0, "memory": 5000, "rates": {"sent": 10}, "gpus": [[0, 50.0, 100, None]]}
     items = [({"task": name}, frames.pack(json.dumps(row).encode() + b"\n")) for name, row in (("", own), (HOSTS[host], task))]
-    return Said(items, {"cores": 2, "memory": None})
+    died = {"number": 1, "started": 1.0, "ended": 1.4, "outcome": "failed", "exit_code": 1, "signal": None, "reason": "no data"}
+    return Said(items, {"cores": 2, "memory": None, "attempts": {HOSTS[host]: [died]}})
 
 
 def _things(host: str, _: Any) -> Said:

@@ -1,4 +1,7 @@
-"""`samples`: what the tasks of a run have used and printed on this host so far, as sampling/ wrote it. Changes nothing."""
+"""`samples`: what the tasks of a run have used and printed on this host so far, as sampling/ wrote it, and their attempts.
+
+Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 from tfdeploy.agent import frames, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.run.attempts import attempts_of
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters
 from tfdeploy.agent.sampling.series import MOST_BYTES
@@ -28,7 +32,8 @@ def samples(call: Call) -> SampledHost:
         except FileNotFoundError:
             continue
         call.item({"task": task}, frames.pack(content))
-    return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total}
+    attempts = {spec.task: attempts_of(paths, spec.task) for spec in paths.part().tasks}
+    return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total, "attempts": attempts}
 
 
 def newest(paths: RunPaths) -> Optional[Fields]:

@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Count, Seconds, TaskName, TaskNameOrNone
+from tfdeploy.model.answers.bounds import Count, Number, Seconds, TaskName, TaskNameOrNone, Text
+from tfdeploy.model.answers.shapes import Outcome
 from tfdeploy.model.answers.verb import Answer, Flow
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
@@ -49,9 +50,27 @@ class SampledTask(Answer):
     task: TaskNameOrNone
 
 
+class AttemptRow(Answer):
+    """One start of a task. `ended` None: it goes on, or its end was not written."""
+
+    number: Annotated[int, Meta(ge=1, le=1_000_000_000)]
+    started: Seconds
+    ended: Seconds | None
+    outcome: Outcome | None
+    exit_code: Number | None
+    signal: Number | None
+    reason: Text | None
+
+
+Attempts = Annotated[list[AttemptRow], Meta(max_length=1000)]
+
+
 class SampledHost(Answer):
+    """`attempts`: by task. An older agent sends none."""
+
     cores: Annotated[int, Meta(ge=1, le=1_000_000)]
     memory: Count | None
+    attempts: Annotated[dict[TaskName, Attempts], Meta(max_length=10_000)] = msgspec.field(default_factory=dict)
 
 
 SAMPLES = Flow("samples", SampledTask, SampledHost)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.console import Console
 
+from tfdeploy.model.attempts import event_of
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.measures import LINES_PER_BUCKET
@@ -127,7 +128,13 @@ class Dashboard:
 
     def begin_with(self, samples: Samples) -> None:
         """What the hosts had noted before this looked. From any thread."""
-        self._before = lambda: self.trends.begin_with(samples.tasks, samples.hosts, self.progress)
+        self._before = lambda: self._take_past(samples)
+
+    def _take_past(self, samples: Samples) -> None:
+        self.trends.begin_with(samples.tasks, samples.hosts, self.progress)
+        for each in self.progress.take_attempts(samples.attempts):
+            if each.outcome not in ("succeeded", "stopped"):
+                self.happenings.add_past(event_of(each, self.progress.tasks[each.task].host))
 
     def close(self) -> None:
         """Nothing more will come (the launch failed, the follower ended): `run` returns once all is shown."""

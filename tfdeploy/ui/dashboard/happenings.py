@@ -63,6 +63,13 @@ class Happenings:
             happening.first = True
         return text, style
 
+    def add_past(self, event: Event) -> None:
+        """What happened before anybody looked stands at its time. It is never the cause: the run goes on."""
+        text, style = event_words(event)
+        name, kind = self._kind(event, text)
+        past = Happening(event.time, kind, text, style, {name: None} if name else {})
+        self.all = deque(sorted((past, *self.all), key=lambda each: each.time), maxlen=KEPT)
+
     def forget_cause(self) -> None:
         """The run goes on: its first death was no cause."""
         if self.cause is not None:

@@ -1,0 +1,61 @@
+"""The attempts of a task on this host, as its supervisors wrote them in the journal."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+from tfdeploy.agent.run import clock
+from tfdeploy.agent.run.folder import RunPaths
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.answers import AttemptRow
+
+MOST_BYTES = 1 << 20  # of the journal, its end
+MOST_ATTEMPTS = 100  # the newest
+_OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
+
+
+def attempts_of(paths: RunPaths, task: str) -> List[AttemptRow]:
+    """By number. Times are UTC seconds of the run's clock. Lines that are none are left out: a disk may have been full."""
+    part = paths.part()
+    found: Dict[int, AttemptRow] = {}
+    for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
+        try:
+            said = json.loads(line)
+            number, time, what = said["attempt"], clock.of(part, float(said["time"])), said["what"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+        if not isinstance(number, int) or number < 1:
+            continue
+        if what == "started":
+            found[number] = {
+                "number": number,
+                "started": time,
+                "ended": None,
+                "outcome": None,
+                "exit_code": None,
+                "signal": None,
+                "reason": None,
+            }
+        elif what == "ended" and number in found and said.get("outcome") in _OUTCOMES:
+            row = found[number]
+            row["ended"], row["outcome"] = time, said["outcome"]
+            row["exit_code"], row["signal"] = _number(said.get("exit_code")), _number(said.get("signal"))
+            row["reason"] = said["reason"] if isinstance(said.get("reason"), str) else None
+    return [found[number] for number in sorted(found)[-MOST_ATTEMPTS:]]
+
+
+def _lines(path: str) -> List[bytes]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_BYTES))
+            return file.read(MOST_BYTES).splitlines()
+    except OSError:
+        return []
+
+
+def _number(value: object) -> Optional[int]:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
