@@ -116,7 +116,15 @@ def test_the_samples_of_a_run_as_csv(operator: Tfdeploy) -> None:
 
 
 def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_path: Path) -> None:
-    write_job(operator, "alone", "quick.py", "--failat=3", restart={"max": 1, "backoff": ["100ms", "200ms"]})
+    write_job(
+        operator,
+        "alone",
+        "quick.py",
+        "--failat=30",
+        "--pause=0.1",
+        "--steps=99",
+        restart={"max": 1, "backoff": ["100ms", "200ms"]},
+    )
     operator.run("launch", "--detach", "-q", "--name", "alone-1")
     wait_for(lambda: operator.json("status", "alone-1", exit_code=None)["state"] == "failed", 60, "the run has failed")
     operator.run("report", "alone-1", "--to", str(tmp_path / "alone.html"))
