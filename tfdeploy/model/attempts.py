@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.events import Event
-from tfdeploy.model.words import outcome_words
+from tfdeploy.model.words import outcome_words, short_error
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Attempt:
         if not self.outcome:
             return ""
         how = outcome_words(self.outcome, self.exit_code, self.signal)
-        return ", ".join(part for part in (how, self.reason or "", self.last_line) if part)
+        return ", ".join(part for part in (how, self.reason or "", short_error(self.last_line)) if part)
 
 
 def attempt_of_host(task: str, row: AttemptRow) -> Attempt:

@@ -203,10 +203,12 @@ class RunProgress:
         host = self.hosts.get(task.host)
         return "unreachable" if host and host.state == "unreachable" else task.health
 
-    def stalled_because(self, task: TaskProgress) -> str | None:
-        """Why it is stalled, or was when its host last answered."""
+    def stalled_because(self, task: TaskProgress, now: float | None = None) -> str | None:
+        """Why it is stalled, or was when its host last answered. `now`: UTC seconds, to tell for how long."""
+        if task.state == "ended":
+            return None
         gone = self.health(task) == "unreachable"
-        return None if task.state == "ended" else stall_words(task.health_reason, task.health_since, last_known=gone)
+        return stall_words(task.health_reason, task.health_since, last_known=gone, now=now)
 
     def _task(self, event: Event) -> TaskProgress:
         name = event.task or event.data.get("task") or "?"

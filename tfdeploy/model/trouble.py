@@ -9,9 +9,10 @@ from types import MappingProxyType
 from tfdeploy.model.pace import Slow
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.task_progress import TaskProgress
-from tfdeploy.model.words import outcome_words
+from tfdeploy.model.words import outcome_words, short_error
 
 FIRST, DEAD, CUT, STALLED, AGAIN, SLOW, STARTING, RUNNING, DONE = range(9)  # the worst first
+RESTARTED = "restarted"  # it runs again
 _AGAIN_S = 120.0  # how long after a restart it is pointed out
 
 
@@ -39,15 +40,15 @@ def _mark(progress: RunProgress, task: TaskProgress, slow: Slow | None, first: b
     why = task.reason or ""
     if task.outcome and task.state in ("ended", "lost"):
         rank = FIRST if first else DEAD if task.dead and not ended else DONE
-        return Mark(rank, outcome_words(task.outcome, task.exit_code, task.signal), why or _ending(task))
+        return Mark(rank, outcome_words(task.outcome, task.exit_code, task.signal), why or short_error(_ending(task)))
     health = progress.health(task)
     if health == "unreachable":
         host = progress.hosts.get(task.host)
-        return Mark(CUT, health, progress.stalled_because(task) or (host.text if host else None) or "")
+        return Mark(CUT, health, progress.stalled_because(task, now) or (host.text if host else None) or "")
     if health:
-        return Mark(STALLED, health, progress.stalled_because(task) or why)
+        return Mark(STALLED, health, progress.stalled_because(task, now) or why)
     if task.restarts and _is_recent(task, now):
-        return Mark(AGAIN, _words(task.state), why or last_cause(progress, task))
+        return Mark(AGAIN, RESTARTED if task.state == "running" else _words(task.state), why or last_cause(progress, task))
     if slow is not None:
         return Mark(SLOW, slow.short, slow.words)
     if task.state == "running":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
+
+_MODULE = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Z]\w*(?::|\Z))")
 
 
 def iso_z(seconds: float | None) -> str | None:
@@ -22,9 +25,23 @@ def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> st
     return outcome.replace("_", " ")
 
 
-def stall_words(reason: str | None, since: float | None, *, last_known: bool = False) -> str | None:
-    """Why a task is stalled and since when (UTC seconds). `last_known`: its host cannot be reached now. None: not stalled."""
+def short_error(text: str) -> str:
+    """'errors.python.ValueError: no' as 'ValueError: no': what was wrong has to fit into a row."""
+    return _MODULE.sub("", text)
+
+
+def stall_words(reason: str | None, since: float | None, *, last_known: bool = False, now: float | None = None) -> str | None:
+    """Why a task is stalled and since when (UTC seconds), or with `now` for how long. `last_known`: its host cannot be reached
+    now. None: not stalled."""
     if reason is None:
         return None
-    when = f" (since {iso_z(round(since))})" if since is not None else ""
+    when = ""
+    if since is not None:
+        when = f" (since {iso_z(round(since))})" if now is None else f" (for {_lasted(max(0.0, now - since))})"
     return f"{'when last heard of, stalled: ' if last_known else ''}{reason}{when}"
+
+
+def _lasted(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

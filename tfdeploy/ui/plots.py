@@ -66,9 +66,9 @@ def plot(
         grid.draw(
             [((time - begin) / max(end - begin, 1e-9), (value - low) / (high - low)) for time, value in curve.points], curve.style
         )
-    labels = {0: _value(high, unit), rows - 1: _value(low, unit)}
+    labels = {0: value_words(high, unit), rows - 1: value_words(low, unit)}
     if rows >= 5:
-        labels[(rows - 1) // 2] = _value((high + low) / 2, unit)
+        labels[(rows - 1) // 2] = value_words((high + low) / 2, unit)
     bar = "│" if unicode else "|"
     drawn = [[Span(f"{labels.get(at, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(at)] for at in range(rows)]
     axis = f"0 s{in_seconds(end - begin).rjust(columns - 3)}"
@@ -121,7 +121,9 @@ def _between(one: tuple[int, int], two: tuple[int, int]) -> list[tuple[int, int]
     ]
 
 
-def _value(value: float, unit: str) -> str:
+def value_words(value: float, unit: str) -> str:
+    if unit == "cores":
+        return f"{100 * value:.0f}%"  # of a core, as the table has it
     if unit == "bytes":
         return in_bytes(int(value))
     return figure(value, 3) + (unit if unit in ("%", "/s") else "")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trends import LOSS, RATE, RUN, STEP, USES, Trends
-from tfdeploy.ui.amounts import figure
 from tfdeploy.ui.cells import Row, Span, task_style
 from tfdeploy.ui.dashboard.task_page import side_by_side
-from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
+from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot, value_words
 from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.tables import cells
 
 MOST_CURVES = 8  # in one plot
 
@@ -27,7 +27,7 @@ def curves_page(
             continue
 
         def box(wide: int, name: str = name, curves: list[Curve] = curves, left_out: int = left_out) -> list[Row]:
-            return [_title(name, curves, left_out), *plot(curves, wide, rows, unit=UNITS.get(name, ""), unicode=unicode)]
+            return [_title(name, curves, left_out, wide), *plot(curves, wide, rows, unit=UNITS.get(name, ""), unicode=unicode)]
 
         boxes.append(box)
     return side_by_side(boxes, width) or [[Span("no curves yet: no task has printed a figure", "dim")]]
@@ -54,9 +54,16 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
     return found[:MOST_CURVES], max(0, len(found) - MOST_CURVES)
 
 
-def _title(name: str, curves: Sequence[Curve], left_out: int) -> Row:
+def _title(name: str, curves: Sequence[Curve], left_out: int, width: int) -> Row:
+    """With as many names of curves as `width` columns have room for. `left_out`: curves that are not drawn."""
     row = [Span(clean(TITLES.get(name, name), 60), "bold")]
+    left = width - cells(row[0].text) - len("  +99 more")
+    unnamed = left_out
     for curve in curves:
-        last = figure(curve.points[-1][1], 3) if name not in ("memory", "gpu memory") else ""
-        row.append(Span(f"  {clean(curve.name, 40)} {last}".rstrip(), curve.style))
-    return [*row, Span(f"  +{left_out} more: / filters" if left_out else "", "dim")]
+        text = f"  {clean(curve.name, 40)} {value_words(curve.points[-1][1], UNITS.get(name, ''))}"
+        left -= cells(text)
+        if left < 0:
+            unnamed += 1
+        else:
+            row.append(Span(text, curve.style))
+    return [*row, Span(f"  +{unnamed} more" if unnamed else "", "dim")]

@@ -93,10 +93,11 @@ def _take_filter(scene: Scene, found: Mapping[str, Mark]) -> list[str]:
     progress, view, ring = scene.progress, scene.view, scene.ring
     view.host_of = lambda task: progress.tasks[task].host
     view.run = progress.run or ""
-    view.parsed = parsed = parse(view.filter, progress)
+    states = {name: states_of(mark, progress, name) for name, mark in found.items()} if view.filter else {}
+    view.parsed = parsed = parse(view.filter, progress, {state for each in states.values() for state in each})
     shown = list(progress.tasks)
     if parsed.of_tasks:
-        shown = [name for name in shown if parsed.passes(name, states_of(found[name], progress, name))]
+        shown = [name for name in shown if parsed.passes(name, states[name])]
     if ring.filter(view.filter, parsed.finds, frozenset(shown) if parsed.of_tasks else None):
         view.refresh()
     return shown

@@ -9,7 +9,8 @@ from tfdeploy.model.headway import headway
 from tfdeploy.model.progress import STEPS, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.model.trends import DONE, RUN, Trends
-from tfdeploy.model.trouble import SLOW, Mark
+from tfdeploy.model.trouble import RESTARTED, SLOW, Mark
+from tfdeploy.model.words import short_error
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.sanitise import clean
@@ -56,7 +57,7 @@ def cause_rows(progress: RunProgress, height: int, typed: Callable[[str], str]) 
     death = progress.first_death
     row = [Span(clean(progress.cause or ""), "bold red")]
     if death and death.last_line:
-        row.append(Span(f"  {clean(death.last_line, 512)}", "red"))
+        row.append(Span(f"  {short_error(clean(death.last_line, 512))}", "red"))
     if height < 10:
         return [row]
     task = f" --task {clean(death.task, 40)}" if death else ""
@@ -82,7 +83,7 @@ def _counts(marks: Mapping[str, Mark]) -> str:
     if not marks:
         return ""
     kinds = Counter("slow" if mark.rank == SLOW else mark.state.partition(":")[0] for mark in marks.values())
-    up = kinds["running"] + kinds["slow"]
+    up = kinds["running"] + kinds["slow"] + kinds[RESTARTED]
     others = [f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind not in ("running", "starting", "pending")]
     return "  " + ", ".join([f"{up}/{len(marks)} running", *others])
 

@@ -25,12 +25,15 @@ _HELP = (
     ("", ""),
     ("", "filter: terms with spaces between, all of which must hold"),
     ("worker", "tasks of a role; worker:3, worker:[0-7], w* too"),
-    ("@n3", "tasks on a host; @n[1-4] too"),
-    ("stalled", "tasks in that state: running failed killed unreachable slow ..., trouble for any of the bad ones"),
+    ("@n3, n3", "tasks on a host; @n[1-4] too"),
+    ("stalled", "tasks in that state: running, failed, killed, unreachable, slow, restarted; `trouble`: whatever needs a look"),
     ("loss nan", 'words of the log and the events; "in quotes" a phrase; a regular expression where it is one'),
     ("!stalled", "a ! before a term: all but those"),
     ("", ""),
-    ("", "colours: red is dead, yellow needs a look, green is well; the first death is the cause, the others came after it"),
+    ("", "reading it"),
+    ("age", "how long ago its last line came; trend: its loss since the run began"),
+    ("bars of t", "an attempt each: green runs or ended well, yellow is stalled or was stopped, red died, x is its end"),
+    ("colours", "red is dead, yellow needs a look, green is well; the first death is the cause, the others came after it"),
 )
 _LABEL = 16
 

@@ -1,23 +1,23 @@
 """The filter of the dashboard, one language for rows, log and events: terms with spaces between, all of which must hold.
 
-`worker`, `worker:[0-2]`: tasks; `@n3`: hosts; `stalled`: tasks in that state; any other word, or a "quoted phrase": text of the
-log and of the events, a regular expression where it is one. `!` before a term: all but those.
+`worker`, `worker:[0-2]`: tasks; `@n[3-5]`, `n3`: hosts; `stalled`: tasks in that state, where there are any; any other word, or
+a "quoted phrase": text of the log and of the events, a regular expression where it is one. `!` before a term: all but those.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.name_patterns import matched
 from tfdeploy.model.patterns import compiled
 from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trouble import SLOW, Mark
+from tfdeploy.model.trouble import AGAIN, SLOW, Mark
 
 STATES = frozenset(
-    "running starting pending ended stalled unreachable failed killed lost stopped succeeded slow trouble".split()  # noqa: SIM905
+    "running starting pending ended stalled unreachable failed killed lost stopped succeeded slow restarted trouble".split()  # noqa: SIM905
 )
 _TERM = re.compile(r'(!?)(?:"([^"]*)"?|(\S+))')
 Finder = Callable[[str], object]
@@ -60,20 +60,20 @@ class Filter:
         return lambda text: all((find(text) is None) == without for find, without in wanted)
 
 
-def parse(text: str, progress: RunProgress) -> Filter:
-    """Never raises: what is no pattern is a word."""
-    return Filter(tuple(_term(match, progress) for match in _TERM.finditer(text) if match[2] or match[3]))
+def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
+    """Never raises: what is no pattern is a word, and so is a state that is not among `held`, those that tasks are in."""
+    return Filter(tuple(_term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]))
 
 
 def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
     """All words of STATES that hold for a task."""
     task = progress.tasks[name]
     found = {task.state, progress.health(task) or "", task.outcome or ""}
-    found |= {"slow"} if mark.rank == SLOW else set()
+    found |= {"slow"} if mark.rank == SLOW else {"restarted"} if mark.rank == AGAIN else set()
     return frozenset(found | ({"trouble"} if mark.trouble else set()))
 
 
-def _term(match: re.Match[str], progress: RunProgress) -> Term:
+def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) -> Term:
     without, word = bool(match[1]), match[3]
     if word is None:
         return Term(without, finds=_finder(match[2]))
@@ -85,9 +85,9 @@ def _term(match: re.Match[str], progress: RunProgress) -> Term:
     if word.startswith("@"):
         found = _names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
         return Term(without, tasks=frozenset(task for host in found for task in hosts.get(host, ())))
-    if word.lower() in STATES:
+    if word.lower() in STATES and (without or word.lower() in held):
         return Term(without, state=word.lower())
-    named = _names(word, progress.tasks, roles)
+    named = set(hosts.get(word, ())) or _names(word, progress.tasks, roles)
     return Term(without, tasks=frozenset(named)) if named else Term(without, finds=_finder(word))
 
 

@@ -11,14 +11,14 @@ from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.trends import USES, Trends
-from tfdeploy.model.trouble import Mark, last_cause
+from tfdeploy.model.trouble import CUT, Mark, last_cause
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
-from tfdeploy.ui.cells import Row, Span, task_style
+from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
 from tfdeploy.ui.sanitise import clean
 
 LOG_ROWS = 10
-_MOST_ATTEMPTS = 8
+_MOST_ATTEMPTS, _MOST_ROWS = 8, 3  # rows of one text
 _PLOT_ROWS, _BESIDE = 7, 100  # rows of a plot; columns from which on two stand side by side
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
 
@@ -38,11 +38,11 @@ def task_page(
     """All rows of the page, however many. `log`: its last lines. `now`: UTC seconds."""
     task = progress.tasks[name]
     planned = next((each for each in progress.plan.tasks if each.task == name), None) if progress.plan else None
-    rows = [_title(progress, task, mark), *_facts(progress, task, mark, now)]
-    rows += [[], *_attempts(progress, task, now)]
+    rows = [_title(progress, task, mark), *_facts(progress, task, mark, width, now)]
+    rows += [[], *_attempts(progress, task, width, now)]
     plots: list[Row] = [[], *_plots(trends, task, width, unicode)]
     last: list[Row] = [[], [Span(f"the last lines of {clean(name, 40)}", "dim")]]
-    last += [[Span(clean(line, 1024))] for line in log[-LOG_ROWS:]] or [[Span("no line yet", "dim")]]
+    last += [row for line in log[-LOG_ROWS:] for row in _lines(clean(line), width)] or [[Span("no line yet", "dim")]]
     look = typed(f"tfdeploy logs {clean(progress.run or '')} --task {clean(name, 40)}")
     last.append([Span("all: ", "dim"), Span(look, "bold")])
     rows += [*last, *plots] if mark.trouble else [*plots, *last]
@@ -61,7 +61,7 @@ def _title(progress: RunProgress, task: TaskProgress, mark: Mark) -> Row:
     ]
 
 
-def _facts(progress: RunProgress, task: TaskProgress, mark: Mark, now: float) -> list[Row]:
+def _facts(progress: RunProgress, task: TaskProgress, mark: Mark, width: int, now: float) -> list[Row]:
     values = task.measures.values()
     busy, used = progress.gpu_use(task)
     figures = [
@@ -79,26 +79,37 @@ def _facts(progress: RunProgress, task: TaskProgress, mark: Mark, now: float) ->
         f"up for {in_seconds(now - task.started)}" if task.started and task.state == "running" else "",
         f"{task.lines:,} lines" if task.lines else "",
     ]
-    rows: list[Row] = [[Span(clean(mark.why), "red" if mark.rank < 2 else "yellow" if mark.trouble else "")]] if mark.why else []
+    rows = _lines(clean(mark.why), width, "red" if mark.rank < 2 else "yellow" if mark.trouble else "") if mark.why else []
     if task.restarts and not mark.why.startswith("restart"):
-        rows.append([Span(clean(last_cause(progress, task)), "yellow")])
+        rows += _lines(clean(last_cause(progress, task)), width, "yellow")
+    if mark.rank == CUT:
+        rows.append([Span("figures and state are those of the last answer of its host", "yellow")])
     return rows + [[Span("   ".join(part for part in parts if part))] for parts in (figures, use) if any(parts)]
 
 
-def _attempts(progress: RunProgress, task: TaskProgress, now: float) -> list[Row]:
+def _lines(text: str, width: int, style: str = "") -> list[Row]:
+    """The text in MOST_ROWS rows at most."""
+    pieces = wrap(text, max(20, width), indent=2)
+    pieces = pieces if len(pieces) <= _MOST_ROWS else [*pieces[: _MOST_ROWS - 1], f"{pieces[_MOST_ROWS - 1][: width - 3]}..."]
+    return [[Span(piece, style)] for piece in pieces]
+
+
+def _attempts(progress: RunProgress, task: TaskProgress, width: int, now: float) -> list[Row]:
     known = progress.attempts_of(task.task)
     rows: list[Row] = [[Span(count(max(task.attempt, len(known)), "attempt"), "dim")]]
     if len(known) > _MOST_ATTEMPTS:
         rows.append([Span(f"  {len(known) - _MOST_ATTEMPTS} older ones: t shows the timeline", "dim")])
-    return rows + [_attempt(each, progress.started, now) for each in known[-_MOST_ATTEMPTS:]]
+    return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt(each, progress.started, width, now)]
 
 
-def _attempt(each: Attempt, began: float | None, now: float) -> Row:
+def _attempt(each: Attempt, began: float | None, width: int, now: float) -> list[Row]:
     since = f"+{in_seconds(max(0.0, each.start - (began or each.start)))}"
     lasted = in_seconds((each.end or now) - each.start)
     words = each.words or "goes on"
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
-    return [Span(f"  {each.number:>3}  {since:>9}  {lasted:>9}  "), Span(clean(words, 512), style)]
+    head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
+    first, *others = _lines(clean(words, 512), width - len(head), style)
+    return [[Span(head), *first], *([Span(" " * len(head)), *more] for more in others)]
 
 
 def _plots(trends: Trends, task: TaskProgress, width: int, unicode: bool) -> list[Row]:
@@ -117,8 +128,6 @@ def _plots(trends: Trends, task: TaskProgress, width: int, unicode: bool) -> lis
 
 def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> list[Row]:
     """Boxes, each drawn for a width, in two columns where there is room."""
-    from tfdeploy.ui.cells import fit
-
     if width < _BESIDE:
         return [row for box in boxes for row in box(width)]
     half = (width - 2) // 2
@@ -137,7 +146,7 @@ def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
     facts = [
         ("why here", task.why),
         ("address", task.address or "it does not listen"),
-        ("GPUs", ",".join(map(str, task.gpus)) or "none"),
+        ("GPUs", f"number {', '.join(map(str, task.gpus))}" if task.gpus else "none"),
         ("on death", f"it starts again {task.on_death}" if task.on_death else "the run fails"),
         ("workdir", host.workdir if host else ""),
         ("command", shlex.join(task.argv)),
@@ -154,8 +163,6 @@ def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
 
 
 def _wrapped(label: str, text: str, width: int) -> list[Row]:
-    from tfdeploy.ui.cells import wrap
-
     head = f"  {label}: "
     pieces = wrap(head + text, max(20, width), indent=4)
     return [[Span(head, "dim"), Span(pieces[0][len(head) :])], *([Span(piece)] for piece in pieces[1:])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trouble import Mark
+from tfdeploy.model.trouble import CUT, STALLED, Mark
 from tfdeploy.ui.amounts import in_seconds
 from tfdeploy.ui.cells import Row, Span, column, task_style
 from tfdeploy.ui.dashboard.happenings import Happening, Happenings
@@ -31,7 +31,8 @@ def timeline_page(
     until = max(progress.ended or now, began + 1)
     rows: list[Row] = [[Span(column("attempts", _NAME), "dim"), Span(_axis(until - began, width - _NAME), "dim")]]
     for item in items(progress, marks, shown, max(3, height // 2), sort="trouble", fold=None, open_=None):
-        bar = _bar(progress, item.tasks[0], began, until, width - _NAME, unicode)
+        stalled = progress.tasks[item.tasks[0]].health_since if item.mark.rank in (CUT, STALLED) else None
+        bar = _bar(progress, item.tasks[0], began, until, width - _NAME, unicode, stalled)
         rows.append([Span(column(clean(item.name, 40), _NAME), task_style(item.tasks[0])), *bar])
     rows += [[], [Span("what has happened, by the time since the run began", "dim")]]
     return rows + [happening_row(each, began) for each in happenings]
@@ -57,7 +58,8 @@ def _axis(lasted: float, width: int) -> str:
     return "0 s" + text.rjust(max(len(text) + 1, width - 3))
 
 
-def _bar(progress: RunProgress, task: str, began: float, until: float, width: int, unicode: bool) -> Row:
+def _bar(progress: RunProgress, task: str, began: float, until: float, width: int, unicode: bool, stalled: float | None) -> Row:
+    """`stalled`: since when it is, or nothing is heard of it."""
     width = max(1, width)
     cells: list[tuple[str, str]] = [(" ", "")] * width
     full = "█" if unicode else "="
@@ -71,6 +73,9 @@ def _bar(progress: RunProgress, task: str, began: float, until: float, width: in
             cells[at] = (full, style)
         if bad:
             cells[last] = ("x", "bold red")
+        if stalled is not None and each.end is None:
+            since = min(width - 1, max(first, int((stalled - began) / (until - began) * width)))
+            cells[since : last + 1] = [("▒" if unicode else "-", "yellow")] * (last + 1 - since)
     row: Row = []
     for char, style in cells:
         if row and row[-1].style == style:

@@ -30,6 +30,8 @@ def rows(text: str) -> list[str]:
         ("trouble", ["worker:3"]),
         ("!worker", ["ps:0"]),
         ("worker !@n2 !@n3 !trouble", ["worker:2", "worker:4", "worker:5", "worker:6"]),
+        ("n5", ["worker:3"]),
+        ("n5 @n4", []),
         ("@nowhere", []),
         ("stalled", []),
     ],
@@ -58,3 +60,11 @@ def test_anything_can_be_typed(text: str) -> None:
     rows(text)
     if found.finds is not None:
         found.finds("text")
+
+
+def test_a_state_that_no_task_is_in_is_a_word_of_the_log() -> None:
+    held = {state for name, mark in MARKS.items() for state in states_of(mark, PROGRESS, name)}
+    failed, cut = parse("failed", PROGRESS, held), parse("unreachable", PROGRESS, held)
+    assert not failed.of_tasks and failed.finds is not None and failed.finds("worker:3 failed with exit code 1")
+    assert cut.of_tasks and cut.finds is None
+    assert parse("!failed", PROGRESS, held).of_tasks  # what has not failed is all of them
