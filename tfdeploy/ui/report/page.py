@@ -113,7 +113,7 @@ def _cause(report: RunReport) -> str:
     shown = (
         f"<p>The last lines of {text_of(view.first_death)}:</p><pre>{escape(lines)}</pre>" if lines and view.first_death else ""
     )
-    return f'<section><h2 class="bad">{text_of(view.cause)}</h2>{shown}</section>'
+    return f'<section><h2 class="{"bad" if view.first_death else "warn"}">{text_of(view.cause)}</h2>{shown}</section>'
 
 
 def _tasks(report: RunReport) -> str:
@@ -133,7 +133,7 @@ def _task(report: RunReport, task: TaskView, names: Iterable[str]) -> str:
         else ""
     )
     lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
-    why = f'<br><span class="dim">{text_of(task.reason)}</span>' if task.reason else ""
+    why = f'<br><span class="dim">{text_of(task.reason)}</span>' if task.reason and task.reason != report.view.cause else ""
     numbers = [task.attempt or "", lasted, figure(task.step, 9), figure(task.loss), *(figure(task.metrics.get(n)) for n in names)]
     cells = [f"<td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>", f'<td class="{kind}">{text_of(state)}{why}</td>']
     cells += [f'<td class="n">{escape(str(each))}</td>' for each in numbers]
