@@ -18,6 +18,7 @@ from tfdeploy.model.task_progress import TaskProgress
 MOST = 256
 APART_S = 1.0  # between two looks
 LINES = "lines"  # that a task has written so far
+PACE = "pace"  # steps per second of a task's own
 USES = ("cpu", "memory", "gpu", "gpu memory")
 STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"  # DONE: the part of the run that is done, 0 to 1
 RUN = ""  # the run itself, among the tasks
@@ -75,7 +76,7 @@ class Trend:
 
 
 class Trends:
-    """`printed`: metrics by task and name; `used`: LINES and USES by task. RUN has STEP, LOSS, RATE and DONE of the run."""
+    """`printed`: metrics by task and name; `used`: LINES, PACE and USES by task. RUN has STEP, LOSS, RATE and DONE of the run."""
 
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}
@@ -93,7 +94,7 @@ class Trends:
         self._look_at_run(progress, now)
 
     def of(self, task: str, name: str) -> Trend | None:
-        """Of a metric by its name, or of one of USES."""
+        """Of a metric by its name, of PACE, or of one of USES."""
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
     def begin_with(self, tasks: Mapping[str, list[TaskSample]], hosts: Mapping[str, list[HostSample]], run: RunProgress) -> None:
@@ -128,7 +129,8 @@ class Trends:
             if metric in (STEP, LOSS) or metric not in NOT_OWN:
                 _of(self.printed, name, metric).add(now, value)
         busy, memory = progress.gpu_use(task)
-        for use, used in zip((LINES, *USES), (task.lines, task.cpu, task.memory, busy, memory), strict=True):
+        figures = (task.lines, progress.own_rate(task), task.cpu, task.memory, busy, memory)
+        for use, used in zip((LINES, PACE, *USES), figures, strict=True):
             if used is not None:
                 _of(self.used, name, use).add(now, float(used))
 

@@ -14,8 +14,15 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille
 _LABEL = 9  # columns of the axis
 
 
-TITLES = {"cpu": "CPU", "memory": "memory", "gpu": "GPU", "gpu memory": "GPU memory", "steps/s": "steps/s of the run"}
-UNITS = {"cpu": "cores", "memory": "bytes", "gpu": "%", "gpu memory": "bytes", "steps/s": "/s"}
+TITLES = {
+    "cpu": "CPU",
+    "memory": "memory",
+    "gpu": "GPU",
+    "gpu memory": "GPU memory",
+    "steps/s": "steps/s of the run",
+    "pace": "steps/s, its own",
+}
+UNITS = {"cpu": "cores", "memory": "bytes", "gpu": "%", "gpu memory": "bytes", "steps/s": "/s", "pace": "/s"}
 
 
 class Curve(NamedTuple):

@@ -170,7 +170,7 @@ def dashboard(texts: Sequence[str]) -> None:
 def report(texts: Sequence[str]) -> None:
     shown = page_with(texts)
     assert_printable(shown)
-    assert elements(shown) <= elements(page_with(["x"] * SERIES))
+    assert elements(shown) <= elements(page_with([f"x{number}" for number in range(SERIES)]))
 
 
 def page_with(texts: Sequence[str]) -> str:

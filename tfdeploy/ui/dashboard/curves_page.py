@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trends import LOSS, RATE, RUN, STEP, USES, Trends
+from tfdeploy.model.trends import LOSS, PACE, RATE, RUN, STEP, USES, Trends
 from tfdeploy.ui.cells import Row, Span, task_style
 from tfdeploy.ui.dashboard.task_page import side_by_side
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot, value_words
@@ -18,7 +18,8 @@ MOST_CURVES = 8  # in one plot
 def curves_page(
     progress: RunProgress, trends: Trends, shown: Sequence[str], *, width: int, height: int, unicode: bool
 ) -> list[Row]:
-    """`shown`: the tasks that pass the filter. `height`: of the screen: at least two plots stand on it."""
+    """`shown`: the tasks that pass the filter, those in trouble first: they are named, and drawn over the others.
+    `height`: of the screen: at least two plots stand on it."""
     rows = max(5, min(14, (height - 6) // 2 - 1))
     boxes = []
     for name in _names(progress, trends):
@@ -27,7 +28,10 @@ def curves_page(
             continue
 
         def box(wide: int, name: str = name, curves: list[Curve] = curves, left_out: int = left_out) -> list[Row]:
-            return [_title(name, curves, left_out, wide), *plot(curves, wide, rows, unit=UNITS.get(name, ""), unicode=unicode)]
+            return [
+                _title(name, curves, left_out, wide),
+                *plot(curves[::-1], wide, rows, unit=UNITS.get(name, ""), unicode=unicode),
+            ]
 
         boxes.append(box)
     return side_by_side(boxes, width) or [[Span("no curves yet: no task has printed a figure", "dim")]]
@@ -36,7 +40,9 @@ def curves_page(
 def _names(progress: RunProgress, trends: Trends) -> list[str]:
     own = [name for task in progress.tasks for name in trends.printed.get(task, {})]
     return list(
-        dict.fromkeys([LOSS, RATE, *(name for name in own if name not in (STEP, LOSS)), "gpu", "cpu", "gpu memory", "memory"])
+        dict.fromkeys(
+            [LOSS, RATE, PACE, *(name for name in own if name not in (STEP, LOSS)), "gpu", "cpu", "gpu memory", "memory"]
+        )
     )
 
 
@@ -45,7 +51,7 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
     if name == RATE:
         trend = trends.of(RUN, name)
         return ([Curve("", trend.points, "cyan")], 0) if trend and len(trend.times) >= 2 else ([], 0)
-    by_task = trends.used if name in USES else trends.printed
+    by_task = trends.used if name in (PACE, *USES) else trends.printed
     found = [
         Curve(task, trend.points, task_style(task))
         for task in shown

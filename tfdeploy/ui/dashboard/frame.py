@@ -195,7 +195,8 @@ def _other_page(scene: Scene, found: Mapping[str, Mark], shown: list[str], width
             progress, scene.trends, name, found[name], log, width=width, unicode=scene.unicode, now=now, typed=scene.typed
         )
     elif view.page == "curves":
-        rows = curves_page(progress, scene.trends, shown, width=width, height=left, unicode=scene.unicode)
+        worst = sorted(shown, key=lambda name: found[name].rank)
+        rows = curves_page(progress, scene.trends, worst, width=width, height=left, unicode=scene.unicode)
     else:
         rows = timeline_page(progress, found, _passing(scene), shown, width=width, height=left, unicode=scene.unicode, now=now)
     view.page_rows = max(1, left - 1)

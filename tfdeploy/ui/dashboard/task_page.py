@@ -10,7 +10,7 @@ from tfdeploy.model.attempts import Attempt
 from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.task_progress import TaskProgress
-from tfdeploy.model.trends import USES, Trends
+from tfdeploy.model.trends import PACE, USES, Trends
 from tfdeploy.model.trouble import CUT, Mark, last_cause
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
@@ -114,7 +114,7 @@ def _attempt(each: Attempt, began: float | None, width: int, now: float) -> list
 
 def _plots(trends: Trends, task: TaskProgress, width: int, unicode: bool) -> list[Row]:
     found = [(name, "", trend) for name, trend in trends.printed.get(task.task, {}).items() if name != "step"]
-    found += [(name, UNITS[name], trend) for name in USES if (trend := trends.used.get(task.task, {}).get(name))]
+    found += [(name, UNITS[name], trend) for name in (PACE, *USES) if (trend := trends.used.get(task.task, {}).get(name))]
     drawn = [(name, unit, trend) for name, unit, trend in found if len(trend.times) >= 2]
     boxes = [
         lambda wide, name=name, unit=unit, trend=trend: [
