@@ -19,10 +19,8 @@ from tfdeploy.model.patterns import compiled
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator
 
     from tfdeploy.errors import TfdeployError
-    from tfdeploy.model.loglines import LogLine
     from tfdeploy.model.plan import Plan
     from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
     from tfdeploy.operations.tasklogs.task_log import LogQuery
@@ -107,6 +105,9 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.errors import worst
+    from tfdeploy.operations.logs import followed_lines
+    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+    from tfdeploy.operations.tasklogs.stored_lines import stored_batches
 
     patterns = _patterns(flags)
     _refuse_senseless(flags)
@@ -119,8 +120,12 @@ def run(flags: Flags) -> int:
         query, follow = _of_attempt(flags, fleet, plan, query, lost)
         context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         gone: dict[str, int] = {}
-        lines, fetched = _lines(fleet, plan, query, follow, lost, gone)
-        complete = _printer(flags, plan, query).write_all(lines, follow=follow)
+        fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
+        printer = _printer(flags, plan, query)
+        if follow:
+            complete = printer.write_all(followed_lines(fleet, plan, query, lost, gone), follow=True)
+        else:
+            complete = printer.write_batches(stored_batches(fleet, plan, query, lost, gone, fetched))
         _show_fetched(flags, fetched)
         context.show_errors(flags, lost, "no lines from here: ")
         _show_gone(gone if complete else {})
@@ -128,20 +133,6 @@ def run(flags: Flags) -> int:
 
 
 RAW = "What programs print may hold codes that a terminal obeys: they can change its title, its keys, what you see"
-
-
-def _lines(
-    fleet: Fleet, plan: Plan, query: LogQuery, follow: bool, lost: dict[str, TfdeployError], gone: dict[str, int]
-) -> tuple[Iterator[LogLine], FetchedLogs]:
-    """The lines, and the logs that `tfdeploy fetch` brought here, which hosts without an answer are read from."""
-    from tfdeploy.operations.logs import followed_lines
-    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-    from tfdeploy.operations.tasklogs.stored_lines import stored_lines
-
-    fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
-    if follow:
-        return followed_lines(fleet, plan, query, lost, gone), fetched
-    return stored_lines(fleet, plan, query, lost, gone, fetched), fetched
 
 
 def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:

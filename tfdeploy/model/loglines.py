@@ -1,7 +1,10 @@
-"""One line of a task's output, as the hosts stored it."""
+"""Lines of a task's output, as the hosts stored them: one, or a block of those that came at once."""
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import accumulate, count, repeat
+from operator import add
 from typing import NamedTuple
 
 
@@ -21,3 +24,39 @@ class LogLine(NamedTuple):
     line: bytes
     offset: int = 0  # of the line's first byte in the task's log
     ended: bool = True  # by a newline; False: cut off, or not finished yet
+
+
+class LineBlock(NamedTuple):
+    """Whole lines of one time, attempt and stream. A line of its own is made only where somebody asks: there are millions."""
+
+    time: float
+    task: str
+    host: str
+    attempt: int
+    stream: str
+    content: bytes  # ends with a newline
+    offset: int
+
+    @property
+    def lines(self) -> list[LogLine]:
+        texts = self.content.split(b"\n")
+        del texts[-1]
+        starts = map(add, accumulate(map(len, texts), initial=self.offset), count())
+        same = map(repeat, (self.time, self.task, self.host, self.attempt, self.stream))
+        return list(map(_line, zip(*same, texts, starts, repeat(True))))
+
+
+Batch = LineBlock | list[LogLine]  # of one time; a list is not empty
+_line = partial(tuple.__new__, LogLine)  # called a million times: faster than LogLine(...)
+
+
+def lines_of(batch: Batch) -> list[LogLine]:
+    return batch.lines if isinstance(batch, LineBlock) else batch
+
+
+def time_of(batch: Batch) -> float:
+    return batch.time if isinstance(batch, LineBlock) else batch[0].time
+
+
+def with_time(batch: Batch, time: float) -> Batch:
+    return batch._replace(time=time) if isinstance(batch, LineBlock) else [line._replace(time=time) for line in batch]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.tasklogs.line_filter import LineFilter
@@ -130,7 +130,7 @@ def _last_stored(
         if isinstance(session, TfdeployError):
             continue
         try:
-            found.append(last_lines(map(filters[task.task], stored_pieces(log, session)), query.last or 0))
+            found.append(last_lines(map(filters[task.task], map(lines_of, stored_pieces(log, session))), query.last or 0))
             begun[task.task] = log
         except TfdeployError:
             filters[task.task].forget()

@@ -18,17 +18,18 @@ from operator import attrgetter
 from time import monotonic
 from typing import Literal, NamedTuple
 
-from tfdeploy.model.loglines import LogLine, more_bytes
+from tfdeploy.model.loglines import Batch, LineBlock, LogLine, lines_of, more_bytes
 from tfdeploy.model.words import iso_z
 from tfdeploy.ui.log_blocks import HEAD, TracebackBlocks
 from tfdeploy.ui.log_folds import Folds
-from tfdeploy.ui.sanitise import clean, clean_line, is_plain
+from tfdeploy.ui.sanitise import are_plain, clean, clean_line, is_plain
 from tfdeploy.ui.terminal import task_color
 
 Output = Literal["text", "json", "raw"]
 LINE_CHARS = 1 << 20  # longer lines come in pieces of this size: see operations/tasklogs/split_lines.py
 _MOST_PREFIXES = 4096
 _BATCH_LINES = 1000
+_READY_BYTES = 1 << 18  # for one write
 _BATCH_BYTES = 4 << 20  # lines may be a megabyte each
 _FEW_LINES = 16  # between two checks of how many bytes are pending
 _FLUSH_S = 0.03
@@ -73,10 +74,11 @@ class LinePrinter:
         self._blocks = TracebackBlocks()
         self._folds = Folds(len(labels)) if fold else None
         self._cuts: dict[tuple[str, str, str], _Cut] = {}
-        self._is_text = output == "text"
+        self._is_text, self._is_raw = output == "text", output == "raw"
         self._follow = False
         self._stamp = (-1.0, "")
         self._pending: deque[LogLine] = deque()
+        self._waiting = 0  # bytes
         self._writing = threading.Lock()
         self._gone = False
         self._failed: OSError | None = None
@@ -90,25 +92,64 @@ class LinePrinter:
         if flusher:
             flusher.start()
         try:
-            rest, waiting = iter(lines), 0
-            while batch := list(islice(rest, 1 if follow else _FEW_LINES)):
-                if self._highlight:
-                    batch = [self._painted(line) for line in self._without_pieces(batch)]
-                self._pending.extend(batch)
-                waiting += sum(map(len, map(_BYTES, batch)))
-                if len(self._pending) >= _BATCH_LINES or waiting >= _BATCH_BYTES:
-                    self._flush()
-                    waiting = 0
-                if self._gone:
-                    return False
+            rest = iter(lines)
+            while not self._gone and (batch := list(islice(rest, 1 if follow else _FEW_LINES))):
+                self._take(batch)
         finally:
             stop.set()
             if flusher:
                 flusher.join()
             self._flush(end=True)
+        return self._outcome()
+
+    def write_batches(self, batches: Iterable[Batch]) -> bool:
+        """As `write_all`, of lines that are all there."""
+        ready: list[bytes] = []
+        size = 0
+        for batch in batches:
+            if self._pending:
+                self._flush()
+            formatted = self._block(batch) if isinstance(batch, LineBlock) else None
+            if formatted is not None:
+                ready.append(formatted)
+                size += len(formatted)
+            if formatted is None or size >= _READY_BYTES:
+                self._write(b"".join(ready))
+                ready, size = [], 0
+            if formatted is None:
+                lines = lines_of(batch)
+                for at in range(0, len(lines), _FEW_LINES):
+                    self._take(lines[at : at + _FEW_LINES])
+            if self._gone:
+                break
+        self._write(b"".join(ready))
+        self._flush(end=True)
+        return self._outcome()
+
+    def _outcome(self) -> bool:
+        """False: the reader has closed the pipe. Raises OSError."""
         if self._failed is not None:
             raise self._failed
         return not self._gone
+
+    def _take(self, lines: list[LogLine]) -> None:
+        if self._highlight:
+            lines = [self._painted(line) for line in self._without_pieces(lines)]
+        self._pending.extend(lines)
+        self._waiting += sum(map(len, map(_BYTES, lines)))
+        if len(self._pending) >= _BATCH_LINES or self._waiting >= _BATCH_BYTES:
+            self._flush()
+
+    def _block(self, block: LineBlock) -> bytes | None:
+        """Its lines, where they need nothing but their label; None: each is to be looked at."""
+        content = block.content
+        if not self._is_text or self._highlight or self._folds is not None or self._holding:
+            return content if self._is_raw else None
+        if len(content) > LINE_CHARS or not are_plain(content) or (b"(" in content and HEAD in content):
+            return None
+        label = self._prefixes.get((block.task, block.host)) or self._prefix(block.task, block.host)
+        head = f"{self._iso(block.time)} ".encode() + label if self._timestamps else label
+        return b"".join((head, content[:-1].replace(b"\n", b"\n" + head), b"\n"))
 
     def _flush_every(self, stop: threading.Event) -> None:
         while not stop.wait(_FLUSH_S) and not self._gone:
@@ -117,16 +158,20 @@ class LinePrinter:
     def _flush(self, *, end: bool = False) -> None:
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]
+            self._waiting = 0
             formatted = self._format(batch) if batch or self._holding else b""
             if end and self._is_text:
                 formatted += self._plain_text(self._rest())
-            if formatted and not self._gone:
-                try:
-                    _write_all(self._fd, formatted)
-                except BrokenPipeError:
-                    self._gone = True
-                except OSError as error:  # a full disk; raised where the lines are handed in
-                    self._gone, self._failed = True, error
+            self._write(formatted)
+
+    def _write(self, formatted: bytes) -> None:
+        if formatted and not self._gone:
+            try:
+                _write_all(self._fd, formatted)
+            except BrokenPipeError:
+                self._gone = True
+            except OSError as error:  # a full disk; raised where the lines are handed in
+                self._gone, self._failed = True, error
 
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]

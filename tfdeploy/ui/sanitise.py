@@ -14,6 +14,7 @@ from tfdeploy.model.measures import last_state
 
 LIMIT = 4096  # characters of a line that are worth showing
 _PRINTABLE = bytes(range(0x20, 0x7F))
+_PRINTABLE_LINES = _PRINTABLE + b"\n"
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC, ended
@@ -63,6 +64,11 @@ def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
 def is_plain(line: bytes) -> bool:
     """Printable ASCII throughout: `clean` would change nothing (but its length)."""
     return not line.translate(None, _PRINTABLE)
+
+
+def are_plain(lines: bytes) -> bool:
+    """`is_plain` of each."""
+    return not lines.translate(None, _PRINTABLE_LINES)
 
 
 def _cut(text: str, limit: int) -> str:

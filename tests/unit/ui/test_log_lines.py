@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
 from tfdeploy.ui.log_lines import LinePrinter
 
@@ -24,7 +26,7 @@ LINES = [
 ]
 
 
-def written(lines: Any, output: Any = "text", **how: Any) -> bytes:
+def written(lines: Any, output: Any = "text", *, batches: bool = False, **how: Any) -> bytes:
     reader, writer = os.pipe()
     parts: list[bytes] = []
 
@@ -35,7 +37,8 @@ def written(lines: Any, output: Any = "text", **how: Any) -> bytes:
     thread = threading.Thread(target=drain)
     thread.start()
     try:
-        assert LinePrinter(writer, output, **how).write_all(lines)
+        printer = LinePrinter(writer, output, **how)
+        assert printer.write_batches(lines) if batches else printer.write_all(lines)
     finally:
         os.close(writer)
         thread.join()
@@ -220,3 +223,39 @@ def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
     thread.join(10)
     os.close(reader)
     os.close(writer)
+
+
+CHUNKS = (
+    *(b"step 1 loss 0.5\n", b"step 2 (global step: 4)\nstep 3\n", b"half ", b"a line\n", b"\n", b"x" * 3000 + b"\n"),
+    *(b"odd \xff\x1b[2J\n", b"1/2\r2/2\r", "日本\n".encode(), b"y" * (1 << 20) + b"z\nafter\n"),
+    *(b"Traceback (most recent call last):\n", b'  File "t.py", line 3, in f\n', b"    f()\n", b"ValueError: no\n"),
+)
+HOW: list[dict[str, Any]] = [
+    *({}, {"output": "json"}, {"output": "raw"}, {"timestamps": True, "color": True}, {"fold": True}),
+    {"color": True, "highlight": [re.compile("step|no")]},
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.sampled_from(CHUNKS)), max_size=12),
+    st.sampled_from(HOW),
+)
+def test_blocks_are_written_as_their_lines_are(chunks: list[tuple[int, int, bytes]], how: dict[str, Any]) -> None:
+    tasks = [LineSplitter("worker:0", "n2"), LineSplitter("ps:0", "n1")]
+    batches: list[Any] = []
+    for number, (task, stream, chunk) in enumerate(chunks):
+        batches += tasks[task].blocks(100 * number, [(0, float(number // 3), stream, 1)], chunk)
+    batches += [[line] for task in tasks for line in task.rest()]
+    lines = [line for batch in batches for line in lines_of(batch)]
+    assert written(batches, batches=True, **how) == written(lines, **how)
+
+
+def test_batches_end_quietly_when_the_reader_leaves() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    blocks = [*LineSplitter("worker:0", "n2").blocks(0, [(0, 1.0, 0, 1)], b"step 1\n" * 100_000)]
+    try:
+        assert not LinePrinter(writer).write_batches(blocks * 10)
+    finally:
+        os.close(writer)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import accumulate, count, repeat
-from operator import add
 
 from tfdeploy.model.answers.runs import Record
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import Batch, LineBlock, LogLine, lines_of
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is cut into pieces of this size
 STREAMS = ("out", "err")
-_line = partial(tuple.__new__, LogLine)  # called a million times: faster than LogLine(...)
 
 
 class LineSplitter:
@@ -29,8 +25,11 @@ class LineSplitter:
             yield from batch
 
     def batches(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[list[LogLine]]:
-        """Lines in lists of one time; no list is empty. `records`: [[offset in the blob, UTC seconds, stream, attempt], ...];
-        see docs/agent-protocol.md."""
+        """`blocks`, as lists of lines."""
+        return map(lines_of, self.blocks(offset, records, blob))
+
+    def blocks(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
+        """`records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see docs/agent-protocol.md."""
         if len(records) == 1 and not records[0][0]:
             yield from self._chunk(offset, records[0], blob)
             return
@@ -47,23 +46,21 @@ class LineSplitter:
                 yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset, False)
         self._open.clear()
 
-    def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[list[LogLine]]:
+    def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[Batch]:
         _, time, stream, attempt = record
         task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
         before = self._open.pop(stream, None)
         if before is not None and before[1] != attempt:
             yield [LogLine(before[0], task, host, before[1], name, before[3], before[2], False)]
             before = None
-        lines = chunk.split(b"\n")
         if before is not None:
-            lines[0] = before[3] + lines[0]
+            chunk = before[3] + chunk
             offset = before[2]
-        last = lines.pop()
-        if lines:
-            starts = map(add, accumulate(map(len, lines), initial=offset), count())
-            fields = zip(repeat(time), repeat(task), repeat(host), repeat(attempt), repeat(name), lines, starts, repeat(True))
-            yield list(map(_line, fields))
-            offset += sum(map(len, lines)) + len(lines)
+        whole = chunk.rfind(b"\n") + 1
+        last = chunk[whole:]
+        if whole:
+            yield LineBlock(time, task, host, attempt, name, chunk[:whole] if last else chunk, offset)
+            offset += whole
         while len(last) > MAX_LINE_BYTES:
             yield [LogLine(time, task, host, attempt, name, last[:MAX_LINE_BYTES], offset, False)]
             last = last[MAX_LINE_BYTES:]

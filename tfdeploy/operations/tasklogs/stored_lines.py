@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import Batch, LogLine, lines_of, time_of, with_time
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
@@ -31,6 +31,18 @@ def stored_lines(
     gone: Gone | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[LogLine]:
+    """`stored_batches`, line by line."""
+    return chain.from_iterable(map(lines_of, stored_batches(fleet, plan, query, lost, gone, fetched)))
+
+
+def stored_batches(
+    fleet: Fleet,
+    plan: Plan,
+    query: LogQuery,
+    lost: dict[str, TfdeployError],
+    gone: Gone | None = None,
+    fetched: FetchedLogs | None = None,
+) -> Iterator[Batch]:
     """All lines stored now, merged by time. Adds hosts without an answer to `lost`, and rotated bytes to `gone`. `fetched`:
     the logs that are taken where a host gives none; such hosts are not in `lost`."""
     hosts = {host.name: host for host in hosts_of(plan)}
@@ -44,20 +56,20 @@ def stored_lines(
         log = TaskLog(plan, task.task, task.host, query)
         batches = _whole_log(log, session, lost, fetched)
         readers.append(_whole(log, batches, {} if gone is None else gone))
-    merged = heapq.merge(*readers, key=lambda batch: batch[0].time)
-    return chain.from_iterable(merged)
+    return heapq.merge(*readers, key=time_of)
 
 
-def _whole(log: TaskLog, batches: Iterator[list[LogLine]], gone: Gone) -> Iterator[list[LogLine]]:
-    """One task's lines in their order, in batches of one time. A time before the last one is raised to it."""
-    batches = filtered(log.query, log.task, batches)
-    if log.query.last is not None:
-        batches = iter(last_lines(batches, log.query.last))
+def _whole(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
+    """One task's lines in their order. A time before the last one is raised to it."""
+    query, wanted = log.query, batches
+    if query.drops or query.since is not None or query.last is not None:
+        lists = filtered(query, log.task, map(lines_of, batches))
+        wanted = iter(lists if query.last is None else last_lines(lists, query.last))
     latest = 0.0
-    for batch in batches:
+    for batch in wanted:
         if batch:
-            latest = max(latest, batch[0].time)
-            yield batch if batch[0].time == latest else [line._replace(time=latest) for line in batch]
+            latest = max(latest, time_of(batch))
+            yield batch if time_of(batch) == latest else with_time(batch, latest)
     count_gone(log, log.host, gone)
 
 
@@ -86,7 +98,7 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
 
 def _whole_log(
     log: TaskLog, session: Session | TfdeployError, lost: dict[str, TfdeployError], fetched: FetchedLogs | None
-) -> Iterator[list[LogLine]]:
+) -> Iterator[Batch]:
     """`stored_pieces` and the unfinished lines; what was fetched where the host gives nothing.
 
     A host in `lost` is not asked for its other logs: each request would time out again.
@@ -108,7 +120,7 @@ def _whole_log(
     yield from log.rest()
 
 
-def stored_pieces(log: TaskLog, session: Session) -> Iterator[list[LogLine]]:
+def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
     """The lines stored at the first request, all of them. The next piece is requested while one is read. Raises TfdeployError."""
     agent = session.agent()
     stream, end, read = log.ask(agent, follow=False), None, 0
@@ -121,6 +133,6 @@ def stored_pieces(log: TaskLog, session: Session) -> Iterator[list[LogLine]]:
         if more:
             stream = log.ask(agent, follow=False)
         for part in parts:
-            yield from log.lines(part)
+            yield from log.blocks(part)
         if not more:
             break

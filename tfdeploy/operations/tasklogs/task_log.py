@@ -10,7 +10,7 @@ from typing import Literal
 
 from tfdeploy.errors import BadAnswer, HostUnreachable
 from tfdeploy.model.answers.runs import LOGS, LogEnd, LogPiece
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import Batch, LogLine, lines_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
@@ -101,8 +101,11 @@ class TaskLog:
 
     def lines(self, part: Part) -> Iterator[list[LogLine]]:
         """All lines, in batches of one time: see line_filter.py for which are wanted."""
+        return map(lines_of, self.blocks(part))
+
+    def blocks(self, part: Part) -> Iterator[Batch]:
         item, blob = part
-        return self.splitter.batches(item.offset, item.records, blob)
+        return self.splitter.blocks(item.offset, item.records, blob)
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """The lines of the next piece of a log that may still grow. Sets `ended` once it is complete and read."""
