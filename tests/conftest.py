@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,6 +37,9 @@ _TEST_LAB = re.compile(r"test-(\d+)-")
 
 settings.register_profile("machines are noisy", deadline=None)
 settings.load_profile("machines are noisy")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: what tests start would have no Ctrl-C either
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

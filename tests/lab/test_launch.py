@@ -13,6 +13,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
+from support.pseudo_terminal import ALT_ON, Terminal, plain, restored
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -30,6 +31,28 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 def on(operator: Tfdeploy, host: str, script: str, *, root: bool = False) -> str:
     words = operator.lab.on(host, ["sh", "-c", script], root=root)
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> None:
+    write_job(operator, "seen", "quick.py", "--gate=5", "--steps=9")
+    terminal = Terminal(operator.argv("launch", "--name", "seen-1"), operator.env, cwd=operator.cwd, columns=120, rows=30)
+    try:
+        terminal.until("4/4 running", within_s=60)
+        before = plain(terminal.output[: terminal.output.find(ALT_ON)]).decode()
+        assert "plan" in before and "seen-1" in before  # its first steps in words, then the run's name
+        terminal.type(b"\r")
+        terminal.until("1 attempt")
+        terminal.type(b"\x1b")
+        terminal.until("events")
+        terminal.type(b"x")
+        terminal.until("stop seen-1 on all its hosts?")
+        terminal.type(b"n")
+        terminal.type(b"q")
+        assert terminal.finish() == 0 and restored(terminal)
+    finally:
+        terminal.close()
+    assert {task["state"] for task in operator.json("status", "seen-1")["tasks"]} == {"running"}
+    operator.run("stop", "seen-1", "--now", exit_code=0)
 
 
 def test_a_launch_answers_as_the_contract_says(operator: Tfdeploy) -> None:

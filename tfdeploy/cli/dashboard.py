@@ -76,8 +76,9 @@ def dashboard(
     record_lines: bool = False,
     last: int | None = None,
     only: frozenset[str] | None = None,
+    before: Dashboard | None = None,
 ) -> int:
-    """The run on the whole terminal, or what `only` these hosts have of it.
+    """The run on the whole terminal, or what `only` these hosts have of it. `before`: that of its launch.
 
     `record` gets all events, and with `record_lines` the tasks' lines too. Returns the exit code: 0 when `q` leaves, at the
     run's end the run's own.
@@ -88,6 +89,8 @@ def dashboard(
 
     shown = plan if only is None else _part_of(plan, only)
     board = Dashboard(shown, typed=flags.typed, command=lambda words: _do(flags, words))
+    if before is not None:
+        board.view.go_on_from(before.view)
     _tell_past(board, shown)
     stop = threading.Event()
     seen: dict[str, Any] = {}

@@ -104,7 +104,7 @@ def run(flags: Flags) -> int:
             plan = launch(asked, fleet, store, emit)
         if beginning.left:
             return 0
-        return dashboard(flags, fleet, plan, record=record, record_lines=flags.events is not None)
+        return dashboard(flags, fleet, plan, record=record, record_lines=flags.events is not None, before=beginning.board)
 
 
 def asked_for(flags: Flags) -> Launch:

@@ -52,6 +52,12 @@ class ViewState:
         self.run = ""
         self.quit = False
 
+    def go_on_from(self, other: ViewState) -> None:
+        """Shows what the other one was made to show."""
+        self.page, self.offset, self.selected, self.followed = other.page, other.offset, other.selected, other.followed
+        self.filter, self.typing = other.filter, other.typing
+        self.sort, self.fold, self.open, self.wrap = other.sort, other.fold, other.open, other.wrap
+
     def key(self, name: str) -> None:
         if self.typing:
             self._type(name)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.pseudo_terminal import ALT_OFF, Terminal, plain, restored
 
 ROOT = Path(__file__).parents[4]
 PROGRAM = """
@@ -36,66 +31,6 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
-
-
-class Terminal:
-    """A pty with a program on it; what it wrote, and the keys it is given."""
-
-    def __init__(self, program: str, *, columns: int = 100, rows: int = 24) -> None:
-        self.control, self.end = pty.openpty()
-        self.resize(columns, rows)
-        self.before = termios.tcgetattr(self.end)
-        env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
-        env.pop("COLUMNS", None)
-        env.pop("LINES", None)
-        command = [sys.executable, "-c", program]
-        self.process = subprocess.Popen(
-            command, stdin=self.end, stdout=self.end, stderr=self.end, env=env, start_new_session=True
-        )
-        self.output = b""
-
-    def resize(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.control, keys)
-
-    def until(self, text: str, *, within_s: float = 20) -> bytes:
-        """What came, up to a moment at which `text` is on the screen."""
-        deadline = time.monotonic() + within_s
-        begun = len(self.output)
-        while text.encode() not in plain(self.output[begun:]):
-            assert time.monotonic() < deadline, f"{text!r} is not in {plain(self.output[-3000:]).decode(errors='replace')}"
-            self._pump(0.2)
-        return self.output[begun:]
-
-    def finish(self, *, within_s: float = 20) -> int:
-        """The exit code; all output is read."""
-        deadline = time.monotonic() + within_s
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline, "it did not end"
-            self._pump(0.05)
-        while self._pump(0.05):
-            pass
-        return self.process.returncode
-
-    def _pump(self, wait_s: float) -> bool:
-        ready, _, _ = select.select([self.control], [], [], wait_s)
-        if ready:
-            self.output += os.read(self.control, 65536)
-        return bool(ready)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.control)
-        os.close(self.end)
-
-
-def plain(output: bytes) -> bytes:
-    return re.sub(rb"\x1b\[[0-?]*[ -/]*[@-~]", b"", output)
 
 
 @pytest.fixture
@@ -104,22 +39,12 @@ def start(request: pytest.FixtureRequest) -> Iterator[object]:
 
     def begin(parts: str = "[syncing(), training()]", program: str = PROGRAM, **how: int) -> Terminal:
         text = program.format(root=str(ROOT), here=str(ROOT / "tests"), parts=parts)
-        opened.append(Terminal(text, **how))
+        opened.append(Terminal([sys.executable, "-c", text], {**os.environ, "PYTHONPATH": str(ROOT)}, **how))
         return opened[-1]
 
     yield begin
     for terminal in opened:
         terminal.close()
-
-
-def restored(terminal: Terminal) -> bool:
-    after = terminal.output.rfind(ALT_OFF)
-    return (
-        terminal.output.count(ALT_ON) == terminal.output.count(ALT_OFF) == 1
-        and after > terminal.output.rfind(ALT_ON)
-        and CURSOR_ON in terminal.output
-        and termios.tcgetattr(terminal.end) == terminal.before
-    )
 
 
 def test_q_leaves_and_says_what_next(start) -> None:  # type: ignore[no-untyped-def]
