@@ -129,7 +129,8 @@ def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_
     wait_for(lambda: operator.json("status", "alone-1", exit_code=None)["state"] == "failed", 60, "the run has failed")
     operator.run("report", "alone-1", "--to", str(tmp_path / "alone.html"))
     page = (tmp_path / "alone.html").read_text()
-    assert re.search(r"worker:\d, attempt 1: failed after ", page) and re.search(r"worker:\d, attempt 2: failed after ", page)
+    assert re.search(r"worker:\d, attempt 1: failed: 3 after ", page)
+    assert re.search(r"worker:\d, attempt 2: (failed: 3|gave up) after ", page)
 
 
 def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -> None:

@@ -24,6 +24,7 @@ from tfdeploy.agent.serve.dispatch import find_verb
 
 JOB = "digits"
 TASKS = {"worker:0": ("n1", ["sh", "-c", "until test -e go; do sleep 0.05; done"])}
+LINGERS = "its minder still tells other hosts of its end"
 HOLDER = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
 
@@ -87,6 +88,7 @@ def test_a_live_run_stays_and_goes_on_and_once_ended_it_goes(cluster: Cluster) -
     cluster.wait_state("r1", "worker:0", "running")
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
+    wait_until(lambda: listed(context)["run", "r1"] != LINGERS)
     (row,) = [row for row in asked(context, "clean.list") if row["kind"] == "run"]
     assert row["stays"] == "" and row["bytes"] > 0 and row["ended"] > 0
     assert removed(context, ("run", "r1")) == {"r1": ""}
@@ -113,8 +115,7 @@ def test_a_run_of_which_only_a_process_is_alive_stays(cluster: Cluster) -> None:
     cluster.each("run.stop", "r1", grace_s=0.0)
     left = subprocess.Popen(["sleep", "100"], env={**os.environ, **marks})
     try:
-        lingers = "its minder still tells other hosts of its end"
-        found = wait_until(lambda: [why for why in removed(context, ("run", "r1")).values() if why != lingers])
+        found = wait_until(lambda: [why for why in removed(context, ("run", "r1")).values() if why != LINGERS])
         assert found == ["processes of it are alive"]
     finally:
         left.kill()
@@ -127,7 +128,7 @@ def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: Contex
     a_run(host, "r1", "committed", on="n2")
     assert listed(host)["run", "r1"] == "it has not ended on n2"
     lock = take_lock(str(folder / "hosts/n1/minder.lock"))
-    assert removed(host, ("run", "r1"))["r1"] == "its minder still tells other hosts of its end"
+    assert removed(host, ("run", "r1"))["r1"] == LINGERS
     assert lock is not None
     os.close(lock)
     assert removed(host, ("run", "r1"))["r1"] == "it has not ended on n2" and folder.exists()

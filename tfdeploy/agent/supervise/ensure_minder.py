@@ -7,8 +7,8 @@ import signal
 import subprocess
 import time
 
-from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import Any, List, Mapping, Optional
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import Any, Mapping, Optional, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths, agent_command
@@ -37,45 +37,63 @@ class FolderWatch:
         return False
 
 
-def ensure(paths: RunPaths, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
-    """Starts a minder if none is alive and the run has not ended here. `left`: for Popen, see host/descriptors.py."""
-    if is_locked(paths.minder_lock) or paths.state().phase == "ended" or not os.path.isdir(paths.host_dir):
-        return
-    # Not as a subreaper: the minder must be no child of this process, or it would count as part of the task.
-    processes.become_subreaper(False)
+class MinderWatch:
+    """Of one run: made while its folder is surely there. A later run may have its name, and so the same paths."""
+
+    def __init__(self, paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
+        """`left`: for Popen, see host/descriptors.py."""
+        self._paths = paths
+        self._locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
+        self._left = left
+        self._launch = _launch(paths)
+
+    def ensure(self) -> None:
+        """Starts a minder if none is alive and the run has not ended here."""
+        if is_locked(self._paths.minder_lock) or self._is_over():
+            return
+        # Not as a subreaper: the minder must be no child of this process, or it would count as part of the task.
+        processes.become_subreaper(False)
+        try:
+            with open(self._paths.minder_log, "ab") as log:
+                subprocess.call(
+                    agent_command("minder", self._paths.host_dir),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    **self._left,
+                )
+        except OSError:
+            pass
+        finally:
+            processes.become_subreaper()
+
+    def ensure_until_end(self) -> None:
+        """Makes sure that a minder is alive after this supervisor, the host's last one, has ended: only the minder ends the run.
+        A child process does that until the run has ended here or another supervisor lives."""
+        self.ensure()
+        if not self._is_last() or os.fork() > 0:
+            return
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        pause = 0.1
+        while self._is_last():
+            self.ensure()
+            time.sleep(pause)
+            pause = min(pause * 1.5, CHECK_S)
+        os._exit(0)
+
+    def _is_last(self) -> bool:
+        return not any(map(is_locked, self._locks)) and not self._is_over()
+
+    def _is_over(self) -> bool:
+        """The run has ended here, or was removed."""
+        return self._launch != _launch(self._paths) or self._paths.state().phase == "ended"
+
+
+def _launch(paths: RunPaths) -> Optional[Tuple[int, int]]:
+    """Tells a run from a later one of the same name: each launch writes this host's part anew. None: it is not there."""
     try:
-        with open(paths.minder_log, "ab") as log:
-            subprocess.call(
-                agent_command("minder", paths.host_dir),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                **left,
-            )
+        found = os.stat(paths.file(layout.PART))
     except OSError:
-        pass
-    finally:
-        processes.become_subreaper()
-
-
-def ensure_until_end(paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any]) -> None:
-    """Makes sure that a minder is alive after this supervisor, the host's last one, has ended: only the minder ends the run.
-    A child process does that until the run has ended here or another supervisor lives."""
-    ensure(paths, left)
-    locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
-    if not _is_last(paths, locks) or os.fork() > 0:
-        return
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    pause = 0.1
-    while _is_last(paths, locks):
-        ensure(paths, left)
-        time.sleep(pause)
-        pause = min(pause * 1.5, CHECK_S)
-    os._exit(0)
-
-
-def _is_last(paths: RunPaths, locks: List[str]) -> bool:
-    if any(map(is_locked, locks)) or not os.path.isdir(paths.host_dir):
-        return False
-    return paths.state().phase != "ended"
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -22,7 +22,7 @@ from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
-from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, ensure, ensure_until_end
+from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, MinderWatch
 from tfdeploy.agent.supervise.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class Supervisor:
         self.log.lost_bytes = paths.status(task).log_lost_bytes  # by the attempts before
         self.secrets = paths.secrets()
         self.mask = _mask(self.secrets)
-        self.left, self.guard = _inherited(self.part, self.spec.port)
+        left, self.guard = _inherited(self.part, self.spec.port)
+        self.minder_watch = MinderWatch(paths, self.part, left)
         self.ready = Readiness(self.spec, _inode(self.guard))
         self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
         self.status.boot_id = processes.boot_id()
@@ -186,7 +187,7 @@ class Supervisor:
             self._save()
         if now >= self.next_minder:
             self.next_minder = now + CHECK_S
-            ensure(self.paths, self.left)
+            self.minder_watch.ensure()
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
     def _look(self, now: float) -> None:
@@ -342,7 +343,7 @@ def main(argv: List[str]) -> int:
     supervisor = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
     supervisor.run()
     os.close(lock)
-    ensure_until_end(paths, supervisor.part, supervisor.left)
+    supervisor.minder_watch.ensure_until_end()
     return 0
 
 

@@ -12,6 +12,7 @@ from html import escape
 
 from tfdeploy.model.report import Attempt, Curves, Line
 from tfdeploy.model.units import in_bytes
+from tfdeploy.model.words import outcome_words
 from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.sanitise import clean
 
@@ -99,13 +100,17 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
 
 def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
     end = until if each.end is None else each.end
-    words = f"{clean(each.task, 24)}, attempt {each.number}: {clean(each.outcome or 'running', 40)}"
+    words = f"{clean(each.task, 24)}, attempt {each.number}: {_outcome(each)}"
     words += f" after {in_seconds(end - each.start)}"
     words += f": {clean(each.reason, 300)}" if each.reason else ""
     width = max(2.0, across(end) - across(each.start))
     kind = _KINDS.get(each.outcome, "bad")
     shape = f'x="{across(each.start):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
     return f'<g class="bar {kind}"><title>{escape(words)}</title><rect {shape} rx="2"/></g>'
+
+
+def _outcome(each: Attempt) -> str:
+    return clean(outcome_words(each.outcome, each.exit_code, each.signal), 40) if each.outcome else "running"
 
 
 def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:

@@ -39,12 +39,13 @@ def test_each_attempt_is_a_piece_and_many_curves_are_one_colour() -> None:
 def test_a_bar_for_each_attempt() -> None:
     bars = timeline(
         [
-            Attempt(task="worker:0", number=1, start=1000.0, end=1010.0, outcome="failed", reason="out of memory"),
+            Attempt(task="worker:0", number=1, start=1000.0, end=1010.0, outcome="failed", exit_code=9, reason="out of memory"),
             Attempt(task="worker:0", number=2, start=1012.0, end=None, outcome=None),
-            Attempt(task="ps:0", number=1, start=1000.0, end=1020.0, outcome="stopped"),
+            Attempt(task="ps:0", number=1, start=1000.0, end=1020.0, outcome="gave_up"),
         ],
         1000.0,
         1020.0,
     )
-    assert bars.count("<rect") == 3 and "worker:0, attempt 1: failed after 10 s: out of memory" in bars
+    assert bars.count("<rect") == 3 and "worker:0, attempt 1: failed: 9 after 10 s: out of memory" in bars
+    assert "ps:0, attempt 1: gave up after 20 s" in bars
     assert bars.count('class="bar going"') == 1 and timeline([], 0.0, 1.0) == ""

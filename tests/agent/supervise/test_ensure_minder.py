@@ -1,0 +1,51 @@
+"""A supervisor's second duty: which run it may start a minder of."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from support.agent.cluster import Cluster, NewCluster, wait_until
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.supervise.ensure_minder import MinderWatch
+
+
+@pytest.fixture
+def cluster(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(processes, "become_subreaper", lambda on=True: None)  # pytest is not a supervisor
+    made = hosts("n1")
+    made.prepare("r1", {"worker:0": ("n1", ["true"])})
+    return made
+
+
+def kill_minder(cluster: Cluster) -> None:
+    paths = cluster.hosts["n1"].paths("r1")
+    found = task_processes.minder(paths)
+    assert found is not None
+    os.kill(found.pid, signal.SIGKILL)
+    wait_until(lambda: not is_locked(paths.minder_lock))
+
+
+def test_a_killed_minder_is_replaced(cluster: Cluster) -> None:
+    paths = cluster.hosts["n1"].paths("r1")
+    watch = MinderWatch(paths, paths.part())
+    kill_minder(cluster)
+    watch.ensure()
+    wait_until(lambda: is_locked(paths.minder_lock))
+
+
+def test_a_later_run_of_the_same_name_is_left_alone(cluster: Cluster) -> None:
+    """The minder that its own prepare starts would find the lock taken, and the launch would fail."""
+    paths = cluster.hosts["n1"].paths("r1")
+    watch = MinderWatch(paths, paths.part())
+    kill_minder(cluster)
+    paths.write_part(paths.part())
+    watch.ensure()
+    watch.ensure_until_end()
+    assert not is_locked(paths.minder_lock)
+    MinderWatch(paths, paths.part()).ensure()
+    wait_until(lambda: is_locked(paths.minder_lock))
