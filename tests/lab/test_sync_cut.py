@@ -16,6 +16,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import open_gate, write_job
 from support.lab.releases import job_file, leftovers, listed, listed_here, releases, wait_for_bytes
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -46,6 +47,19 @@ def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
 def throttled(operator: Tfdeploy) -> dict[str, str]:
     """An rsync that takes its time: a busy machine looks in time before all has come."""
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
+
+
+def beside(operator: Tfdeploy, first: subprocess.Popen[str], says: str, *words: str) -> tuple[int, str]:
+    """Exit code and output of a second tfdeploy. The first one stands still until the second has said this of it."""
+    os.kill(first.pid, signal.SIGSTOP)
+    output = operator.home / "second"
+    with output.open("w") as file:
+        second = operator.start(*words, stdout=file)
+    try:
+        wait_for(lambda: re.search(says, output.read_text()), 60, f"the second says {says!r}")
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    return second.wait(60), output.read_text()
 
 
 @pytest.mark.fault("19 the cable pulled at half")
@@ -94,13 +108,12 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
 
 @pytest.mark.fault("25 two syncs at once")
 def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
-    code = job_file(slow, "two")
-    (code / "big.bin").write_bytes(os.urandom(12 * MIB))
-    first = slow.start("sync", "--json", env=throttled(slow))
+    folder = job_file(slow, "two")
+    (folder / "big.bin").write_bytes(os.urandom(12 * MIB))
+    first = slow.start("sync", "--json")
     wait_for_bytes(slow, "n1", "two", MIB)
-    second = slow.run("sync", exit_code=0, timeout_s=60)
-    assert re.search(r"waiting for the sync of \S+@\S+ \(pid \d+\) since", second.stderr), second.stderr
-    assert "had everything already" in second.stderr
+    code, second = beside(slow, first, r"waiting for the sync of \S+@\S+ \(pid \d+\) since", "sync")
+    assert code == 0 and "had everything already" in second, second
     said, _ = first.communicate(timeout=60)
     assert first.returncode == 0, said
     assert json.loads(said.splitlines()[-1])["ok"]
@@ -112,11 +125,10 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
     slow.run("launch", "--wait", "-q", "--name", "over", exit_code=0)
     write_job(slow, "launched", "quick.py", "--gate=5", "--steps=9")
     (slow.cwd / "big.bin").write_bytes(os.urandom(12 * MIB))
-    launching = slow.start("launch", "--detach", "-q", "--name", "lives", env=throttled(slow))
+    launching = slow.start("launch", "--detach", "-q", "--name", "lives")
     wait_for_bytes(slow, "n1", "launched", MIB)
-    cleaned = slow.run("clean", "-y", "--json", exit_code=0, timeout_s=60)
-    assert "waiting for the launch of" in cleaned.stderr, cleaned.stderr
-    assert '"name": "over"' in cleaned.stdout and '"name": "lives"' not in cleaned.stdout
+    code, cleaned = beside(slow, launching, "waiting for the launch of", "clean", "-y", "--json")
+    assert code == 0 and '"name": "over"' in cleaned and '"name": "lives"' not in cleaned, cleaned
     said, _ = launching.communicate(timeout=60)
     assert launching.returncode == 0, said
     assert {task["state"] for task in slow.json("status", "lives")["tasks"]} == {"running"}
