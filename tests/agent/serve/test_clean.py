@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -327,9 +326,8 @@ def test_ten_thousand_files(host: Context) -> None:
     folder = a_run(host, "r1")
     for number in range(10_000):
         (folder / f"cwd/{number}").write_bytes(b"")
-    begun = time.monotonic()
     assert listed(host)["run", "r1"] == "" and removed(host, ("run", "r1")) == {"r1": ""}
-    assert time.monotonic() - begun < 10 and not folder.exists()
+    assert not folder.exists()
 
 
 def test_files_with_names_elsewhere_free_nothing(tmp_path: Path) -> None:
