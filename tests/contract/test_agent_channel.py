@@ -79,13 +79,14 @@ def test_calls_from_many_threads_get_their_own_answers(yard: Any, fleet: SshFlee
 
 def test_what_is_sent_keeps_to_the_limit_of_its_host(yard: Any) -> None:
     took, host = [], yard.host("n1").host
-    for rate in (None, 2 << 20):
+    for rate in (None, 1 << 20):
         with SshFleet(bwlimit=rate) as fleet:
             agent = fleet.session(host).agent()
             began = time.monotonic()
             agent.call(PING, blob=bytes(2 << 20))
             took.append(time.monotonic() - began)
-    assert took[0] < 0.7 < took[1] < 3.0
+    assert took[1] > 1.5, "two seconds' worth, less what goes out at once"
+    assert took[0] < took[1]
 
 
 @pytest.mark.parametrize("noise", ["echo hello; printf 'no newline'", "printf '\\033[31m%s\\n' red; echo oops >&2"])

@@ -35,8 +35,10 @@ def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
     return IsolatedLab(root, found) if found.kind == "isolated" else LoopbackLab(root, found)
 
 
-def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
-    root = folder.lab_folder(name)
+def _check(kind: str, count: int, shape: Shape) -> None:
+    """Raises UsageError for words that no lab is made of, Refused for a kind that needs root."""
+    if kind not in KINDS:
+        raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
     if kind == "isolated" and os.geteuid() != 0:
         raise Refused("an isolated lab needs root", where="this machine", next=f"tfdeploy lab up {count} --kind loopback")
     if kind == "loopback" and shape["rate"]:
@@ -53,6 +55,10 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
         raise UsageError(f"{count} hosts are at 1 to {count} sites, not {shape['sites']}", where="--sites", next="--sites 2")
     if shape["between"] and shape["sites"] == 1:
         raise UsageError("one site has no link to another", where="--between", next="--sites 2")
+
+
+def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
+    root = folder.lab_folder(name)
     hosts = loopback.hosts(root, count) if kind == "loopback" else IsolatedLab.plan_hosts(root, count, shape["sites"])
     root.mkdir(mode=0o755, exist_ok=True)
     return LabState(name, kind, hosts, **shape)
@@ -85,8 +91,6 @@ def up(
     operator's too; between: the same of the link from each of the `sites` to the others. python: the interpreter of the
     training programs. Raises UsageError for a lab of that name but another shape, Refused (root, programs, ports),
     HostFailed (a host did not start)."""
-    if kind not in KINDS:
-        raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
     shape: Shape = {
         "rate": rate,
         "python": python,
@@ -95,6 +99,7 @@ def up(
         "sites": sites,
         "between": between,
     }
+    _check(kind, count, shape)
     root = folder.lab_folder(name)
     with folder.locked(root):
         found = state.read(root)

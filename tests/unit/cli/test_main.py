@@ -14,6 +14,12 @@ from tfdeploy.cli.options import verb_first
 from tfdeploy.cli.verbs import NOT_BUILT
 
 
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No lab and no run of this machine's user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tfdeploy ")
