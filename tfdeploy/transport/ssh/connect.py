@@ -236,8 +236,12 @@ def _connect_kwargs(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
     }
 
 
-def tuned_transport(target: Target, sock: Any, disabled_algorithms: Any = None) -> paramiko.Transport:
-    """A transport with our algorithms, asking for host keys in the order that rsync's ssh has."""
+def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
+    """Return a transport with our algorithms. It asks for host keys in the order of rsync's ssh.
+
+    SSHClient.connect passes more settings, which differ between paramiko's releases (`gss_kex` up to
+    4.0, `disabled_algorithms`). They are its own defaults: none of them changes a transport of ours.
+    """
     transport = _Transport(sock, packetizer_class=_Packetizer)
     transport.get_security_options().key_types = host_keys.algorithms(target)
     return transport

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport.ssh.connect import _connection, _JumpHost
+from tfdeploy.transport.ssh.connect import _connection, _JumpHost, tuned_transport
 from tfdeploy.transport.ssh.target import Target
 
 
@@ -24,6 +25,23 @@ def test_connections_share_settings_and_nothing_else() -> None:
     assert len({id(one.client) for one in made}) == len({id(one.connect_kwargs) for one in made}) == 32
     assert all(one.authentication.strategy_class is None and not one.is_connected for one in made)
     assert len({id(one.config) for one in made}) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"gss_kex": False, "gss_deleg_creds": True, "disabled_algorithms": None},
+        {"disabled_algorithms": None},
+        {"disabled_algorithms": None, "new_in_a_later_release": True},
+    ],
+    ids=["paramiko 3.5 to 4.0", "paramiko 5", "a later one"],
+)
+def test_each_release_of_paramiko_gets_our_transport(more: dict[str, Any]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        transport = tuned_transport(Target(hostname="10.0.0.1", port=22, user="ml"), ours, **more)
+        assert transport.get_security_options().key_types[0] == "ssh-ed25519"
+        transport.close()
 
 
 class Counted:
