@@ -144,29 +144,44 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
         return None, _public_line(data), f"{path} is a public key and no ssh-agent holds the other half"
     try:
         return paramiko.PKey.from_path(path), None, None
-    except (TypeError, paramiko.PasswordRequiredException):
-        return None, _public_half(path, data), f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
     except Exception as error:  # noqa: BLE001  # on a foreign file the libraries raise nearly any error
-        if b"ENCRYPTED" in data:
-            return None, _public_half(path, data), f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
         public = _public_half(path, data)
+        if _is_encrypted(data):
+            return None, public, f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
         if public is not None and public[4:7] == b"sk-":
             return None, public, f"key {path} is on a hardware token and no ssh-agent holds it: ssh-add {path}"
         return None, None, f"{path} is not a private key that can be used: {str(error)[:120]}"
+
+
+def _is_encrypted(data: bytes) -> bool:
+    """Return whether a private key file needs a passphrase.
+
+    The libraries' releases raise different errors for one that does, so the file decides.
+    """
+    fields = _openssh_fields(data)
+    return b"ENCRYPTED" in data or (fields is not None and fields[0] != b"none")
 
 
 def _public_half(path: str, data: bytes) -> bytes | None:
     try:
         return _public_line(Path(path + ".pub").read_bytes())
     except OSError:
-        pass
+        fields = _openssh_fields(data)
+        return None if fields is None else fields[1]
+
+
+def _openssh_fields(data: bytes) -> tuple[bytes, bytes] | None:
+    """Return (cipher, public half) of a private key in OpenSSH's own format, else None."""
     try:
         body = base64.b64decode(b"".join(line for line in data.splitlines() if not line.startswith(b"--")))
         at = body.index(b"openssh-key-v1\0") + 15
+        fields = []
         for _ in range(3):  # cipher, kdf, its options
-            at += 4 + int(struct.unpack_from(">I", body, at)[0])
+            size = int(struct.unpack_from(">I", body, at)[0])
+            fields.append(body[at + 4 : at + 4 + size])
+            at += 4 + size
         size = struct.unpack_from(">I", body, at + 4)[0]
-        return body[at + 8 : at + 8 + size]
+        return fields[0], body[at + 8 : at + 8 + size]
     except (ValueError, binascii.Error, struct.error):
         return None
 
