@@ -1,12 +1,14 @@
-"""The whole job in one go, on three throw-away hosts of this machine: code and data out, training, logs, stop, nothing left.
+"""Do the whole job once, on three throw-away hosts of this machine: sync, launch, logs, stop, nothing left.
 
-Only public commands of tfdeploy are called. On a terminal the run is shown by the dashboard, elsewhere in plain lines.
+Only public commands of tfdeploy are called. Each prints one line with its seconds; its output goes to build/demo.log.
+On a terminal the dashboard shows the run while it trains.
 Exit 0: the test accuracy is at least 0.93 and no process of the lab is left.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import signal
 import subprocess
@@ -19,19 +21,36 @@ EXAMPLE = REPOSITORY / "examples/digits"
 LAB = "demo-" + hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:8]  # two checkouts: two labs
 RUN = time.strftime("demo-%Y%m%d-%H%M%S", time.gmtime())
 ENOUGH = 0.93
+LOG = REPOSITORY / "build/demo.log"
+TAIL_LINES = 20
+NEXT = """
+What to type next:
+  .venv/bin/tfdeploy init        writes a commented tfdeploy.yaml and inventory beside your program
+  .venv/bin/tfdeploy lab up 3    throw-away hosts on this machine, to try your program on
+  README.md, "Use it on your machines", goes on from there."""
 
 
-def say(text: str) -> None:
-    print(f"\n--- {text}", file=sys.stderr, flush=True)
+def run_step(title: str, argv: list[str], *, dashboard: bool = False) -> str:
+    """Run one command and print its title and seconds. Return its standard output.
+
+    With `dashboard`, the command has this terminal if there is one. Raises CalledProcessError.
+    """
+    print(f"demo: {title} ... ", end="", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    on_terminal = dashboard and sys.stdout.isatty() and sys.stderr.isatty()
+    streams = {} if on_terminal else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = subprocess.run(argv, check=False, cwd=REPOSITORY, text=True, **streams)
+    with LOG.open("a") as log:
+        log.write(f"--- {title}\n{done.stderr or ''}{done.stdout or ''}\n")
+    seconds = f"{time.monotonic() - began:.1f} s"
+    print(f"exit code {done.returncode}" if done.returncode else seconds, file=sys.stderr, flush=True)
+    done.check_returncode()
+    return done.stdout or ""
 
 
-def tfdeploy(*words: str, keep_output: bool = False) -> str:
-    """Shows and runs one command. Raises CalledProcessError."""
-    say("tfdeploy " + " ".join(words))
-    argv = [sys.executable, "-m", "tfdeploy", *words]
-    return (
-        subprocess.run(argv, check=True, cwd=REPOSITORY, text=True, stdout=subprocess.PIPE if keep_output else None).stdout or ""
-    )
+def tfdeploy(*arguments: str, dashboard: bool = False) -> str:
+    """Run one command of tfdeploy as a step. Return its standard output. Raises CalledProcessError."""
+    return run_step("tfdeploy " + " ".join(arguments), [sys.executable, "-m", "tfdeploy", *arguments], dashboard=dashboard)
 
 
 def down() -> None:
@@ -56,42 +75,43 @@ def left_over(root: Path) -> list[str]:
 
 def train(inventory: str) -> float:
     """Launches the digits and returns the accuracy that its worker 0 printed."""
-    where = ("-i", inventory, "-j", str(EXAMPLE / "tfdeploy.yaml"))
-    tfdeploy("sync", *where)
-    tfdeploy("launch", *where, "--mode", "async", "--ps", "1", "--workers", "2", "--name", RUN, "--wait")
-    text = tfdeploy("logs", RUN, *where, "--task", "worker:0", "--output", "raw", keep_output=True)
-    tfdeploy("stop", RUN, *where)
+    os.environ.update(TFDEPLOY_INVENTORY=inventory, TFDEPLOY_JOB=str(EXAMPLE / "tfdeploy.yaml"))
+    tfdeploy("sync")
+    tfdeploy("launch", "--mode", "async", "--ps", "1", "--workers", "2", "--name", RUN, "--wait", dashboard=True)
+    text = tfdeploy("logs", RUN, "--task", "worker:0", "--output", "raw")
+    tfdeploy("stop", RUN)
     lines = re.findall(r"test accuracy: ([0-9.]+)", text)
-    if not lines:
-        print(text[-2000:], file=sys.stderr)
-        return 0.0
-    return float(lines[-1])
+    return float(lines[-1]) if lines else 0.0
 
 
 def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
-    subprocess.run([sys.executable, str(EXAMPLE / "make_shards.py")], check=True, stdout=sys.stderr)
+    LOG.parent.mkdir(exist_ok=True)
+    LOG.write_text("")
     began = time.monotonic()
     down()
     root, accuracy = Path(), 0.0
     try:
-        inventory = tfdeploy("lab", "up", "3", "--name", LAB, "--gpus", "none", keep_output=True).strip()
+        run_step("python examples/digits/make_shards.py", [sys.executable, str(EXAMPLE / "make_shards.py")])
+        inventory = tfdeploy("lab", "up", "3", "--name", LAB, "--gpus", "none").strip()
         root = Path(inventory).parent
         accuracy = train(inventory)
-    except subprocess.CalledProcessError as error:
-        print(f"demo: that command ended with {error.returncode}", file=sys.stderr)
+    except subprocess.CalledProcessError:
+        pass  # its step has said so
     except KeyboardInterrupt:
         print("demo: interrupted", file=sys.stderr)
     finally:
-        say(f"tfdeploy lab down --name {LAB}")
+        print(f"demo: tfdeploy lab down --name {LAB}", file=sys.stderr)
         down()
     left = left_over(root)
     for pid in left:
         print(f"demo: process {pid} is left", file=sys.stderr)
     good = accuracy >= ENOUGH and not left and not root.exists()
-    print(f"\ntest accuracy {accuracy:.4f} (at least {ENOUGH}), {len(left)} processes left, {time.monotonic() - began:.0f} s")
-    print("demo: all is well" if good else "demo: FAILED")
+    print(f"test accuracy {accuracy:.4f} (at least {ENOUGH}), {len(left)} processes left, {time.monotonic() - began:.0f} s")
+    if not good:
+        print("".join(LOG.read_text().splitlines(keepends=True)[-TAIL_LINES:]), file=sys.stderr)
+    print(f"demo: all is well{NEXT}" if good else f"demo: FAILED; all output: {LOG}")
     return 0 if good else 1
 
 
