@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.floors import DIVIDED, HEIGHT, MAY_SLEEP, ROOMS, ROOT, RULES, imports, sources
+from support.floors import DIVIDED, HEIGHT, MAY_SLEEP, PRIVATE, ROOMS, ROOT, RULES, imports, sources
 
 
 def test_the_tree_is_seen():
@@ -23,6 +23,11 @@ def test_the_tree_keeps(rule):
         if path.startswith(folders) and not (rule == "sleep" and path.startswith(MAY_SLEEP)):
             faults += check((ROOT / path).read_text(encoding="utf-8"), path)
     assert not faults, "\n".join(faults)
+
+
+def test_every_private_module_that_may_be_tried_is_tried():
+    tried = {name.partition(".")[0]: path for path in sources() if path in PRIVATE.values() for _, name in _imports(path)}
+    assert {name: tried.get(name) for name in PRIVATE} == PRIVATE
 
 
 def test_every_folder_has_a_floor():
@@ -41,7 +46,7 @@ def test_no_module_needs_itself():
     asks = {path.removesuffix(".py").replace("/", "."): path for path in sources() if path.startswith("tfdeploy/")}
     edges = {}
     for module, path in asks.items():
-        named = [name for _, name in imports((ROOT / path).read_text(encoding="utf-8"), path)]
+        named = [name for _, name in _imports(path)]
         edges[module] = {name if name in asks else name.rpartition(".")[0] for name in named} & asks.keys() - {module}
     for start in asks:
         seen, todo = set(), [start]
@@ -50,3 +55,7 @@ def test_no_module_needs_itself():
                 seen.add(each)
                 todo.append(each)
         assert start not in seen, f"{start} is in a circle of imports"
+
+
+def _imports(path):
+    return imports((ROOT / path).read_text(encoding="utf-8"), path)

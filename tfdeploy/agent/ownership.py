@@ -15,7 +15,7 @@ from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.seen import AGENTS, OTHERS_WRITE, SEEN, above, is_as_seen, is_record, may_be_replaced, stamps
 
 try:
-    from _blake2 import blake2b  # hashlib would load OpenSSL: 2 ms of each start
+    from _blake2 import blake2b  # hashlib loads OpenSSL: 3 ms of each session
 except ImportError:
     from hashlib import blake2b
 

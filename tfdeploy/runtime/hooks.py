@@ -79,9 +79,10 @@ class Finder:
 
 def call(patch: str, function: str, *words: Any) -> None:
     """Runs `before()` or `apply(module)` of the patch's module, where it has that. Never raises."""
+    from importlib import import_module  # few starts of Python get here
+
     try:
-        __import__("%s.%s" % (__package__, patch))
-        run = getattr(sys.modules["%s.%s" % (__package__, patch)], function, None)
+        run = getattr(import_module("." + patch, __package__), function, None)
         if run is not None:
             run(*words)
     except Exception as error:  # noqa: BLE001 the user's program goes on

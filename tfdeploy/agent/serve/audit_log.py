@@ -13,6 +13,7 @@ import os
 import pwd
 import sys
 import time
+from hashlib import sha256
 
 from tfdeploy import __version__
 from tfdeploy.agent import json_text, layout
@@ -21,11 +22,6 @@ from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.serve.call import Call
-
-try:
-    from _sha256 import sha256  # type: ignore[import-not-found]  # hashlib would load OpenSSL: 2 ms of a session that acts
-except ImportError:  # Python 3.12 and newer
-    from hashlib import sha256
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import AuditEntry, Unchecked

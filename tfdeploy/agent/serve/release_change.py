@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from hashlib import sha256
 
 from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Tuple
@@ -25,13 +26,7 @@ from tfdeploy.agent.serve.release_state import is_present, look
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Changed
 
-try:
-    from _sha256 import sha256  # type: ignore[import-not-found]  # hashlib would load OpenSSL, which pays for megabytes only
-except ImportError:  # Python 3.12 and newer
-    from hashlib import sha256
-
 MOST_BYTES = 96 << 20  # of what comes with the call, unpacked
-LARGE_BYTES = 1 << 20
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODES = {"file": 0o644, "exec": 0o755}
 
@@ -108,13 +103,7 @@ def _contents(files: List[Entry], all_contents: memoryview) -> Iterator[Content]
 
 
 def _is_right(content: memoryview, entry: Entry) -> bool:
-    if len(content) != entry.size:
-        return False
-    if len(content) < LARGE_BYTES:
-        return bool(sha256(content).hexdigest() == entry.sha256)
-    import hashlib
-
-    return hashlib.sha256(content).hexdigest() == entry.sha256
+    return len(content) == entry.size and sha256(content).hexdigest() == entry.sha256
 
 
 def _kept(call: Call, but: "set[str]") -> List[Entry]:

@@ -6,7 +6,6 @@ not read its answers. A process that has to outlive the session is not started a
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` would load enum
 import collections
 import io
 import os
@@ -22,6 +21,11 @@ from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import failure_of
+
+try:
+    import _signal as signal  # type: ignore[import-not-found]  # `signal` loads enum: 2 ms of each session
+except ImportError:
+    import signal
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import Hello
@@ -235,8 +239,8 @@ def main(argv: List[str]) -> int:
         server.end()
         os._exit(0)  # without waiting: a verb may hang in a write to a pipe that is not read
 
-    for number in (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT):
-        _signal.signal(number, leave)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, leave)
     sweep_beside(server.context)
     try:
         server.run()

@@ -17,7 +17,9 @@ def _start_runtime(here):
     package = type(sys)("_tfdeploy_runtime")
     package.__path__ = [os.path.dirname(here)]
     sys.modules["_tfdeploy_runtime"] = package
-    __import__("_tfdeploy_runtime.hooks", fromlist=["install"]).install()
+    from _tfdeploy_runtime import hooks  # type: ignore[import-not-found]
+
+    hooks.install()
 
 
 def _hand_on(here):
@@ -28,7 +30,7 @@ def _hand_on(here):
     for at in reversed(places):
         del sys.path[at]
     try:
-        __import__("sitecustomize")
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
     except ImportError as error:
         if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
