@@ -22,17 +22,19 @@ from hypothesis import settings
 from support.faults.second_try import SecondTry
 from support.faults.table import FaultTable, collected, further_shapes
 from support.lab.commandline import Tfdeploy
-from support.waiting import need_root, wait_for
+from support.needs import need
+from support.waiting import wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import Lab
+from tfdeploy.lab.processes import identify
 
 ISOLATED_HOSTS, FEW_HOSTS = 4, 3
 LOOPBACK_HOSTS = 3
 LABS: list[Lab] = []
 NUMBERS = itertools.count()
 FAILED = pytest.StashKey[bool]()
-_TEST_LAB = re.compile(r"test-(\d+)-")
+_TEST_LAB = re.compile(r"test-(\d+)-(\d+)-")
 
 
 settings.register_profile("machines are noisy", deadline=None)
@@ -69,17 +71,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.path not in longest)  # so that no worker begins one when the others are done
 
 
-@pytest.fixture
-def need(request: pytest.FixtureRequest) -> None:
-    """For tests with a `kind`: what that kind needs."""
-    if request.node.callspec.params["kind"] == "isolated":
-        need_root()
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        need(*marker.args)
+
+
+def _is_alive(pid: int, start: int) -> bool:
+    """False for another process with that pid: a container's first processes have the same few pids each time."""
+    process = identify(pid)
+    return process is not None and process.start == start
 
 
 def _sweep_dead_sessions() -> None:
     for name in lab.names():
-        found = _TEST_LAB.match(name)
-        if found and not Path("/proc", found[1]).exists():
+        session = _TEST_LAB.match(name)
+        if session and not _is_alive(int(session[1]), int(session[2])):
             with suppress(UsageError):  # another worker was quicker
                 lab.down(name)
 
@@ -89,11 +95,13 @@ def new_lab() -> Iterator[Callable[..., Lab]]:
     """new_lab(kind, count, **wishes): a lab of its own for a test that breaks things. Taken down at the end."""
     _sweep_dead_sessions()
     made: list[Lab] = []
+    process = identify(os.getpid())
+    start = process.start if process else 0
 
     def make(kind: str, count: int, **wishes: object) -> Lab:
         if kind == "isolated":
-            need_root()
-        name = f"test-{os.getpid()}-{next(NUMBERS)}"
+            need("isolated lab")
+        name = f"test-{os.getpid()}-{start}-{next(NUMBERS)}"
         try:
             fresh = lab.up(name, kind, count, **wishes)
         except BaseException:
@@ -179,6 +187,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "NOT TESTED" in str(report.longrepr)]
-    for reason, count in Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped).items():
-        terminalreporter.write_line(f"{count} x {reason}", red=True, bold=True)
+    """Each reason for which tests were skipped, once: how many they are, and what to type to have them."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"NOT TESTED: {count} x {reason}", yellow=True)

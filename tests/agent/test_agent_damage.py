@@ -18,7 +18,7 @@ from tfdeploy.agent.seen import SEEN, is_as_seen
 from tfdeploy.agent.serve import server
 from tfdeploy.transport.agent.archive import agent_name
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of a second account")
+pytestmark = pytest.mark.needs("other accounts")
 
 
 @pytest.fixture(params=["seen", "unseen"])

@@ -36,7 +36,7 @@ from support.faults.lines import params
 from tfdeploy.agent import layout, ownership
 
 SERVE = ("serve", "--workdir")
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of a second account")
+pytestmark = pytest.mark.needs("other accounts")
 
 
 def planted_bytecode(path: Path, trap: Path) -> None:

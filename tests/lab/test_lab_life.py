@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 from support.lab.commandline import PATH, REPOSITORY
-from support.waiting import need_root, wait_for
+from support.needs import need
+from support.waiting import wait_for
 from tfdeploy import lab
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.lab import folder, processes
 from tfdeploy.lab.state import read
 
 Ssh = Callable[..., subprocess.CompletedProcess[str]]
-KINDS = ("loopback", "isolated")
+KINDS = ("loopback", pytest.param("isolated", marks=pytest.mark.needs("isolated lab")))
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def _text(path: Path) -> str:
 @pytest.mark.isolated
 @pytest.mark.parametrize("place", ["/root", "/home", "/tmp", "/var/tmp"])
 def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ssh) -> None:
-    need_root()
+    need("isolated lab")
     with tempfile.TemporaryDirectory(dir=place) as folder:
         Path(folder).chmod(0o700)
         environment = Path(folder, "clone/.venv")
@@ -64,7 +65,7 @@ def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ss
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_left_after_down(kind: str, alone: Path, need: None, ssh: Ssh) -> None:
+def test_nothing_is_left_after_down(kind: str, alone: Path, ssh: Ssh) -> None:
     first, second = lab.up("one", kind, 2), lab.up("two", kind, 2)  # two at once
     ssh(first, "n1", "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
     idle = subprocess.Popen(first.operator(["sleep", "1000"]))
@@ -80,7 +81,7 @@ def test_nothing_is_left_after_down(kind: str, alone: Path, need: None, ssh: Ssh
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_up_killed_half_way_is_mended_or_removed(kind: str, alone: Path, tmp_path: Path, need: None, ssh: Ssh) -> None:
+def test_up_killed_half_way_is_mended_or_removed(kind: str, alone: Path, tmp_path: Path, ssh: Ssh) -> None:
     words = [sys.executable, "-m", "tfdeploy", "lab", "up", "12", "--kind", kind, "--name", "torn"]
     environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
     for attempt in range(2):
@@ -122,7 +123,7 @@ def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_go
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path, need: None) -> None:
+def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path) -> None:
     lab.up("bare", kind, 2)
     shutil.rmtree(alone / "bare")
     lab.down("bare")
@@ -133,7 +134,7 @@ def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path, need: Non
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("victim", ["first process", "sshd"])
-def test_up_starts_what_died(kind: str, victim: str, alone: Path, need: None, ssh: Ssh) -> None:
+def test_up_starts_what_died(kind: str, victim: str, alone: Path, ssh: Ssh) -> None:
     fresh = lab.up("mortal", kind, 2)
     first = fresh.status()
     pid = int(str(first[0]["pid"]))
@@ -150,7 +151,7 @@ def test_up_starts_what_died(kind: str, victim: str, alone: Path, need: None, ss
 
 @pytest.mark.isolated
 def test_up_starts_a_router_that_died_and_another_number_of_sites_is_refused(alone: Path, ssh: Ssh) -> None:
-    need_root()
+    need("isolated lab")
     fresh = lab.up("parted", "isolated", 2, sites=2, between="100mbit")
     router = read(fresh.root).networks["router"]
     processes.send_kill(router.pid)
@@ -205,10 +206,8 @@ def test_nonsense_is_refused(words: tuple[str, str, int], what: str, alone: Path
     assert left_of(alone / "ok")[2] == []
 
 
-@pytest.mark.isolated
 @pytest.mark.parametrize("rate", ["fast", "0mbit", "-1mbit", "100", "100mbit\nqdisc del dev eth0 root", "100mbit latency 1s"])
 def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
-    need_root()
     for wish in ({"rate": rate}, {"sites": 2, "between": rate}):
         with pytest.raises(UsageError, match="is no rate"):
             lab.up("ok", "isolated", 2, **wish)  # type: ignore[arg-type]
@@ -219,12 +218,50 @@ def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
     ("kind", "sites", "between", "what"),
     [
         ("loopback", 2, None, "one site"),
-        pytest.param("isolated", 0, None, "1 to 3 sites, not 0", marks=pytest.mark.isolated),
-        pytest.param("isolated", 4, None, "1 to 3 sites, not 4", marks=pytest.mark.isolated),
-        pytest.param("isolated", 1, "20mbit", "no link to another", marks=pytest.mark.isolated),
+        ("isolated", 0, None, "1 to 3 sites, not 0"),
+        ("isolated", 4, None, "1 to 3 sites, not 4"),
+        ("isolated", 1, "20mbit", "no link to another"),
     ],
 )
-def test_sites_that_cannot_be_are_refused(kind: str, sites: int, between: str | None, what: str, alone: Path, need: None) -> None:
+def test_sites_that_cannot_be_are_refused(kind: str, sites: int, between: str | None, what: str, alone: Path) -> None:
     with pytest.raises(UsageError, match=what):
         lab.up("ok", kind, 3, sites=sites, between=between)
     assert left_of(alone / "ok")[2] == []
+
+
+@pytest.mark.needs("isolated lab")
+def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None:
+    """As in a container, where /proc/sys is read-only too: what a host wrote is there after it was off and on again."""
+    script = """
+        set -e
+        mount -t tmpfs tmpfs "$1"
+        mkdir "$1/layer" "$1/work" "$1/root"
+        mount -t overlay overlay -o "lowerdir=/,upperdir=$1/layer,workdir=$1/work" "$1/root"
+        for each in proc sys dev; do mount --rbind "/$each" "$1/root/$each"; done
+        mount --bind "$1/root/proc/sys" "$1/root/proc/sys"
+        mount -o remount,bind,ro "$1/root/proc/sys"
+        exec chroot "$1/root" sh -e -c "$2"
+    """
+    inside = f"""
+        export XDG_STATE_HOME=/srv/labs PYTHONPATH={REPOSITORY}
+        tfdeploy() {{ {sys.executable} -m tfdeploy lab "$@"; }}
+        tfdeploy up 2 --kind isolated --sites 2 --name stacked
+        ls -d /dev/shm/tfdeploy-lab-*
+        {sys.executable} -c "
+import subprocess
+from tfdeploy import lab
+one = lab.load('stacked')
+subprocess.run(one.on('n1', ['sh', '-c', 'echo kept > /etc/mine'], root=True), check=True)
+one.kill('n1')
+one.boot('n1')
+subprocess.run(one.on('n1', ['cat', '/etc/mine']), check=True)
+"
+        tfdeploy down --name stacked
+        ls /srv/labs/tfdeploy/lab
+    """
+    before = set(Path("/dev/shm").iterdir())
+    words = ["unshare", "--mount", "sh", "-e", "-c", script, "sh", str(tmp_path), inside]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "/dev/shm/tfdeploy-lab-" in done.stdout and "kept" in done.stdout
+    assert set(Path("/dev/shm").iterdir()) == before

@@ -37,13 +37,3 @@ def in_ci() -> bool:
 
 # what others of the suite show as well, and takes long: only CI runs it, or who asks for all
 every = pytest.mark.skipif(not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")), reason="TFDEPLOY_TEST_ALL=1 runs all of them")
-
-
-def need_root() -> None:
-    """Skips loudly without root; in CI that is a failure."""
-    if os.geteuid() == 0:
-        return
-    reason = "isolated labs need root: NOT TESTED here; sudo make test"
-    if in_ci():
-        pytest.fail(reason)
-    pytest.skip(reason)

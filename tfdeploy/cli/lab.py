@@ -51,7 +51,7 @@ def add(subparsers: Any) -> None:
     verbs = parser.add_subparsers(dest="lab_verb", metavar="VERB", required=True)
     up = _verb(verbs, "up", "bring hosts up, or start again those that died; prints where the inventory is")
     up.add_argument("count", type=int, metavar="N", help="how many hosts: n1 is ps, the rest are workers")
-    up.add_argument("--kind", choices=("loopback", "isolated"), default="loopback", help="isolated needs root")
+    up.add_argument("--kind", choices=("loopback", "isolated"), default="loopback", help="isolated needs root and namespaces")
     up.add_argument("--rate", help="bandwidth of each link, as tc writes it: 100mbit (isolated)")
     up.add_argument(
         "--sites", type=int, default=1, metavar="N", help="at how many sites the hosts are; the operator is at the first"

@@ -90,7 +90,7 @@ def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
     (etc / "resolv.conf").write_text("")
 
 
-def _lay_over_machine(folder: Path, root: Path) -> None:
+def lay_over_machine(folder: Path, root: Path) -> None:
     try:
         mount("overlay", str(root), "overlay", 0, f"lowerdir=/,upperdir={folder}/layer,workdir={folder}/work")
     except OSError as error:
@@ -112,7 +112,7 @@ def enter(name: str, spec: DiskOrder) -> None:
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
     root = folder / "root"
-    _lay_over_machine(folder, root)
+    lay_over_machine(folder, root)
     if os.path.ismount("/usr"):
         _bind(Path("/usr"), root / "usr", read_only=True)
     for path, mode in HIDDEN:

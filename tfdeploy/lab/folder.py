@@ -8,8 +8,9 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +23,8 @@ KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
 IDENTITY = "id_ed25519"
 ASIDE = ".gone-"  # and the pid of who removes it: no name of a lab
+SPARE = "/dev/shm"  # a tmpfs: hosts' layers lie there where the lab's own file system, itself an overlay, can hold none
+LAYERS = "layers"
 
 
 def labs_folder() -> Path:
@@ -112,6 +115,22 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
     fresh.replace(root / INVENTORY)
 
 
+def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
+    """The folders `layer` and `work` of each host. spare: they are links to folders below SPARE, which a reboot empties."""
+    layers = root / LAYERS
+    if spare and not layers.exists():
+        layers.unlink(missing_ok=True)
+        layers.symlink_to(tempfile.mkdtemp(prefix="tfdeploy-lab-", dir=SPARE))
+    for host in hosts:
+        for name in ("layer", "work"):
+            if layers.is_symlink():
+                (layers / host / name).mkdir(parents=True, exist_ok=True)
+                if not (host_folder(root, host) / name).is_symlink():
+                    (host_folder(root, host) / name).symlink_to(f"../../{LAYERS}/{host}/{name}")
+            else:
+                (host_folder(root, host) / name).mkdir(exist_ok=True)
+
+
 def put_aside(root: Path) -> Path:
     """Takes the lab's folder away from its name, under the lock, for `remove`. Raises Refused when something is still mounted
     below it."""
@@ -130,4 +149,6 @@ def remove(aside: Path) -> None:
     for each in aside.parent.glob(f"{ASIDE}*"):
         pid = each.name[len(ASIDE) :].partition("-")[0]
         if each == aside or not Path("/proc", pid).exists():
+            if (each / LAYERS).is_symlink():
+                shutil.rmtree((each / LAYERS).readlink(), ignore_errors=True)
             shutil.rmtree(each, ignore_errors=each != aside)

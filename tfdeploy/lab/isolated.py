@@ -1,6 +1,7 @@
-"""A lab of namespaces (root): each host has its own network interface, disk, processes, names and users. The operator has
-a network of its own, which reaches the hosts and nothing else. `cut` sets a link down, `kill` is a power cut.
-Hosts may be at several sites, with a router between them; the operator is at the first.
+"""A lab of namespaces (`capabilities` says what that needs): each host has its own network interface, disk,
+processes, names and users. The operator has a network of its own, which reaches the hosts and nothing else.
+`cut` sets a link down, `kill` is a power cut. Hosts may be at several sites, with a router between them; the
+operator is at the first.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tfdeploy.errors import Refused, UsageError
-from tfdeploy.lab import folder, interpreter, network, processes, sshd, starter
+from tfdeploy.errors import UsageError
+from tfdeploy.lab import capabilities, folder, interpreter, network, processes, sshd, starter
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order, Plug
 from tfdeploy.lab.protocol import Carried
 from tfdeploy.lab.state import HostState
@@ -33,15 +34,12 @@ class IsolatedLab(StoredLab):
 
     def prepare(self) -> None:
         """Writes everything that is not a process. Safe to repeat."""
-        if os.geteuid() != 0:
-            raise Refused("an isolated lab needs root", where=self.name)
-        for name, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux"), ("setpriv", "util-linux")):
-            sshd.program(name, package)
         folder.make_keys(self.root, self.state)
         shared = self.root / "shared"
+        folder.make_layers(self.root, self.hosts, spare=not capabilities.can_stack_in(str(folder.labs_folder())))
         for host in self.state.hosts:
             place = folder.host_folder(self.root, host.name)
-            for name in ("root", "layer", "work", "home"):
+            for name in ("root", "home"):
                 (place / name).mkdir(exist_ok=True)
             self._write_sshd(host, place)
             _give_to_user(place / "home")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
 from typing import TypedDict
 
-from tfdeploy.errors import Refused, UsageError
-from tfdeploy.lab import folder, loopback, network, processes, state
+from tfdeploy.errors import UsageError
+from tfdeploy.lab import capabilities, folder, loopback, network, processes, state
 from tfdeploy.lab.isolated import IsolatedLab
 from tfdeploy.lab.loopback import LoopbackLab
 from tfdeploy.lab.protocol import Lab
@@ -36,11 +35,9 @@ def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
 
 
 def _check(kind: str, count: int, shape: Shape) -> None:
-    """Raises UsageError for words that no lab is made of, Refused for a kind that needs root."""
+    """Raises UsageError for words that no lab is made of, Refused for a kind that this machine cannot hold."""
     if kind not in KINDS:
         raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
-    if kind == "isolated" and os.geteuid() != 0:
-        raise Refused("an isolated lab needs root", where="this machine", next=f"tfdeploy lab up {count} --kind loopback")
     if kind == "loopback" and shape["rate"]:
         raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
     if kind == "loopback" and shape["sites"] != 1:
@@ -55,6 +52,8 @@ def _check(kind: str, count: int, shape: Shape) -> None:
         raise UsageError(f"{count} hosts are at 1 to {count} sites, not {shape['sites']}", where="--sites", next="--sites 2")
     if shape["between"] and shape["sites"] == 1:
         raise UsageError("one site has no link to another", where="--between", next="--sites 2")
+    if kind == "isolated":
+        capabilities.require_isolated(count)
 
 
 def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
@@ -89,7 +88,7 @@ def up(
 ) -> Lab:
     """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each way of each link, the
     operator's too; between: the same of the link from each of the `sites` to the others. python: the interpreter of the
-    training programs. Raises UsageError for a lab of that name but another shape, Refused (root, programs, ports),
+    training programs. Raises UsageError for a lab of that name but another shape, Refused (privileges, programs, ports),
     HostFailed (a host did not start)."""
     shape: Shape = {
         "rate": rate,

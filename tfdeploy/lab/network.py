@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tfdeploy.lab.orders import Plug
 from tfdeploy.lab.protocol import Carried
+from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
 
 INTERFACE = "eth0"
 OPERATOR, ROUTER = 254, 253  # last numbers of their addresses
@@ -69,7 +70,10 @@ def route_lines(root: Path, site: int, sites: int) -> list[str]:
 
 
 def forward() -> None:
-    """Makes a router of the namespace of this process."""
+    """Makes a router of the namespace of this process. By a /proc of its own: in a container, /proc/sys is read-only."""
+    unshare(NEWNS)
+    mount("none", "/", flags=RECURSIVE | PRIVATE)
+    mount("proc", "/proc", "proc")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 

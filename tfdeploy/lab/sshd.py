@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from tfdeploy.errors import Refused
@@ -52,8 +52,8 @@ def config(*, address: str, port: int, host_key: Path, authorized_keys: Path, pi
 
 
 def make_privilege_folder() -> None:
-    """sshd started by root wants this folder, and only the distribution's service makes it."""
-    if os.geteuid() == 0:
+    """sshd started by root wants this folder, and only the distribution's service makes it. Others cannot and need not."""
+    with suppress(PermissionError):
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
 

@@ -11,20 +11,19 @@ from typing import Any
 
 import pytest
 
-from support.waiting import need_root
+from support.needs import need
 from tfdeploy.agent import wire
 from tfdeploy.agent.host import nft_program
 from tfdeploy.agent.minder import firewall
 from tfdeploy.agent.run.folder import RunPaths
 
-pytestmark = pytest.mark.isolated
 TESTS = Path(__file__).parents[2]
 WITHIN_S = 60
 
 
 def scene(folder: Path, name: str) -> Any:
     """What a function of support/agent/firewalled.py found, in a network namespace of its own."""
-    need_root()
+    need("nftables", "links", "other accounts")
     words = ["unshare", "--net", sys.executable, "-m", "support.agent.firewalled", str(folder), name]
     env = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
     done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, env=env, check=False)
@@ -126,7 +125,7 @@ def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, t
 
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     """As an ordinary user."""
-    need_root()
+    need("nft", "other accounts")
     if not all(each.stat().st_mode & 0o001 for each in TESTS.parents):
         pytest.skip("another account cannot read this checkout")
     program = "from tfdeploy.agent.host import nft_program as p; import sys; sys.stdout.write(str(p.read(p.start())))"

@@ -183,7 +183,7 @@ def test_what_is_foreign_stays_with_the_run_that_has_it(host: Context) -> None:
     assert "notes.txt" in removed(host, ("run", "r1"))["r1"] and foreign.exists() and beside.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.needs("other accounts")
 def test_another_users_file_stays_with_all_around_it(host: Context) -> None:
     folder = a_run(host, "r1")
     os.chown(folder / "cwd/result", 12345, -1)

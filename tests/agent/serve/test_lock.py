@@ -70,7 +70,7 @@ def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: NewC
     assert os.listdir(there) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes machines of its own")
+@pytest.mark.needs("process namespaces")
 def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: NewClient, tmp_path: Path) -> None:
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     first, second = serve(clone="n1"), serve(clone="n2")
@@ -83,7 +83,7 @@ def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: NewClient
     assert os.listdir(layout.locks_dir(str(tmp_path), "job")) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes machines of its own")
+@pytest.mark.needs("process namespaces")
 def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(serve: NewClient, tmp_path: Path) -> None:
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     for name in ("n1", "n2"):

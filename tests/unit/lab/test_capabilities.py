@@ -1,0 +1,115 @@
+"""What a machine can do is tried, and what it cannot is named with the line to type."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.lab.commandline import PATH, REPOSITORY
+from tfdeploy.errors import Refused
+from tfdeploy.lab import capabilities
+from tfdeploy.lab.trials import TRIALS
+
+DENIED = "unshare: Operation not permitted"
+EVERYTHING = {**dict.fromkeys(TRIALS, ""), "spare overlay": ""}
+UP = [sys.executable, "-m", "tfdeploy", "lab", "up", "3", "--kind", "isolated"]
+WITHOUT_PIVOT_ROOT = """
+import array, ctypes, os, platform, struct, sys
+number = {"x86_64": 155, "aarch64": 41}[platform.machine()]
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+packed = array.array("B", b"".join(struct.pack("HBBI", *rule) for rule in rules))
+program = ctypes.create_string_buffer(struct.pack("HP", len(rules), packed.buffer_info()[0]))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What all trials answer, to be changed."""
+    changed = dict(EVERYTHING)
+    monkeypatch.setattr(capabilities, "_ask", lambda labs, device: changed)
+    monkeypatch.setattr(capabilities, "is_installed", lambda program: True)
+    return changed
+
+
+def test_all_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tfdeploy.lab.trials", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"PATH": PATH, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert all(f'"{name}": ' in done.stdout for name in TRIALS)
+    assert list(tmp_path.iterdir()) == [] and str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.needs("isolated lab")
+@pytest.mark.parametrize(
+    ("before", "what"),
+    [
+        (
+            ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"],
+            f"no network namespaces, process namespaces, {DENIED}",
+        ),
+        ([sys.executable, "-c", WITHOUT_PIVOT_ROOT], "no mounts (pivot_root: Operation not permitted)"),
+    ],
+    ids=["no SYS_ADMIN", "seccomp"],
+)
+def test_an_isolated_lab_is_refused_before_anything_is_made(tmp_path: Path, before: list[str], what: str) -> None:
+    environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run([*before, *UP], capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert done.returncode == 3, done.stderr
+    assert all(part in done.stderr for part in what.split(", ")), done.stderr
+    assert "docker run --cap-add=SYS_ADMIN" in done.stderr and "tfdeploy lab up 3 --kind loopback" in done.stderr
+    assert list((tmp_path / "tfdeploy/lab").iterdir()) == []
+
+
+def test_who_becomes_no_other_user_is_told_of_sudo(answers: dict[str, str]) -> None:
+    answers.update(dict.fromkeys(("mounts", "links", "network namespaces"), DENIED))
+    answers["other accounts"] = "Operation not permitted"
+    lacks = capabilities.find_lacks("isolated lab", command="make test")
+    expected = f"no network namespaces, mounts, links ({DENIED}); no other accounts (Operation not permitted)"
+    assert capabilities.describe(lacks) == expected
+    assert capabilities.remedies(lacks) == "sudo make test"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("environments of other accounts", "docker run --cap-add=SYS_PTRACE IMAGE"),
+        ("choice of a pid", "docker run --privileged IMAGE"),
+    ],
+)
+def test_a_container_is_told_of_its_option(answers: dict[str, str], name: str, remedy: str) -> None:
+    answers[name] = "Permission denied"
+    assert capabilities.remedies(capabilities.find_lacks(name, command="x")) == remedy
+
+
+def test_programs_are_one_line(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "is_installed", lambda program: program not in ("ip", "tc", "rsync"))
+    answers["links"] = "ip is not installed"
+    with pytest.raises(Refused) as refused:
+        capabilities.require_isolated(3)
+    assert "no rsync, ip, tc (not installed)" in refused.value.what
+    assert str(refused.value.next).startswith("apt-get install rsync iproute2; or without all that: ")
+
+
+def test_a_layer_on_a_tmpfs_stands_in_for_one_beside_the_lab(answers: dict[str, str]) -> None:
+    answers["overlay"] = "mount overlay: Invalid argument"
+    assert capabilities.find_lacks("isolated lab", command="x") == []
+    del answers["spare overlay"]
+    (lack,) = capabilities.find_lacks("isolated lab", command="x")
+    assert lack.name == "overlay" and lack.remedy == "set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
+
+
+def test_nobody_asks_for_the_user(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert capabilities.find_lacks("isolated lab", command="x") == []
