@@ -238,8 +238,14 @@ def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
 
 
 def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
-    """Ends the run under the minder's lock, so that no minder starts meanwhile. False: a minder holds it."""
-    lock = take_lock(paths.minder_lock)
+    """Ends the run under the minder's lock, so that no minder starts meanwhile. False: a minder holds it.
+
+    Raises NoPart where the minder has just removed a run that never began, its lock included.
+    """
+    try:
+        lock = take_lock(paths.minder_lock)
+    except FileNotFoundError as error:
+        raise NoPart("run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)) from error
     if lock is None:
         return False
     try:
