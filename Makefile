@@ -20,13 +20,16 @@ check: setup
 	.venv/bin/vermin --quiet --no-tips --violations --target=3.8- $(OLD_PYTHON_FLOOR)
 	$(PY) -m pytest tests/architecture
 
-# What fails while others run beside it is run once more by itself: what fails twice fails.
+# Exit code 10: only tests that start TensorFlow failed (tests/support/faults/second_try.py). They run once more, alone.
+run_tests = $(PY) -m pytest -m "$(1)" $(SIDE_BY_SIDE) $(2) $(TESTS) || { [ $$? -eq 10 ] && \
+  $(PY) -m pytest -m "$(1)" --last-failed --last-failed-no-failures none $(TESTS); }
+
 test: check
-	$(PY) -m pytest -m "not long and not soak" $(SIDE_BY_SIDE) --durations=10 $(TESTS) || $(PY) -m pytest -m "not long and not soak" --last-failed --last-failed-no-failures none $(TESTS)
+	$(call run_tests,not long and not soak,--durations=10)
 
 # What users' machines, files and hands do wrong, one test each, or the shapes that `make test` has of it; ends with a table.
 faults: setup
-	$(PY) -m pytest -m "fault and not soak" $(SIDE_BY_SIDE) $(TESTS) || $(PY) -m pytest -m "fault and not soak" --last-failed --last-failed-no-failures none $(TESTS)
+	$(call run_tests,fault and not soak)
 
 # Every shape of every fault, and all that a host may answer; what minders know, merged a million times; a million
 # mutated inventories and job files; a million texts of strangers to a terminal and to a browser; then random misfortunes

@@ -1,10 +1,16 @@
-"""What `make test` says of tests that failed beside others and passed alone; with a pytest of its own."""
+"""`make test` and `make faults` run failed tests that start TensorFlow once more; with a pytest of its own."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from support.stopwatch import DEADLINE_S
 
 TESTS = Path(__file__).parents[2]
 CONFTEST = f"""
@@ -12,53 +18,74 @@ import sys
 sys.path.insert(0, {str(TESTS)!r})
 from support.faults.second_try import SecondTry
 def pytest_configure(config):
+    for mark in ("tensorflow", "fault", "soak"):
+        config.addinivalue_line("markers", mark)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondTry(config))
 """
-# `first` is there once the flaky test has run
-FLAKY = """
+HEAD = """
 from pathlib import Path
-FIRST = Path(__file__).with_name("first")
+import pytest
+pytestmark = pytest.mark.fault
+tensorflow = pytest.mark.tensorflow
+def is_second(name):
+    ran = Path(__file__).with_name(name)
+    there = ran.exists()
+    ran.touch()
+    return there
 def test_good(): pass
-def test_flaky():
-    ran = FIRST.exists()
-    FIRST.touch()
-    assert ran
 """
-BAD = "def test_bad(): assert False\n"
-LAST_FAILED = ("--last-failed", "--last-failed-no-failures", "none")
+CASES = {
+    "test_flaky_tensorflow": "@tensorflow\ndef test_flaky_tensorflow(): assert is_second('a')\n",
+    "test_bad_tensorflow": "@tensorflow\ndef test_bad_tensorflow(): assert False\n",
+    "test_flaky": "def test_flaky(): assert is_second('b')\n",
+    "test_broken_setup": "@pytest.fixture\ndef broken(): assert is_second('c')\n"
+    "@tensorflow\ndef test_broken_setup(broken): pass\n",
+    "test_crash": "import os\n@tensorflow\ndef test_crash(): is_second('d') or os._exit(1)\n",
+    "not imported": "raise ImportError\n",
+}
+SECOND = "passed only at the second try: "
 
 
-def run(folder: Path, *words: str) -> tuple[int, str]:
-    """A test session there: its exit code and its last line."""
-    command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(folder), *words, str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout.strip().splitlines()[-1]
-
-
-def write(folder: Path, text: str) -> None:
+def make_faults(folder: Path, *cases: str, side_by_side: str = "") -> tuple[bool, str]:
+    """Whether `make faults` passes over these cases, and its output up to make's own last line."""
     (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "test_these.py").write_text(text)
+    (folder / "test_these.py").write_text(HEAD + "".join(CASES[case] for case in cases))
+    words = ["make", "-f", str(TESTS.parent / "Makefile"), "-o", "setup", "faults", f"PY={sys.executable}"]
+    words += [f"TESTS={folder}", f"SIDE_BY_SIDE={side_by_side}"]
+    env = {**os.environ, "PYTEST_ADDOPTS": f"-q -c /dev/null --rootdir {folder}"}
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return done.returncode == 0, done.stdout.strip()
 
 
-def test_what_passed_at_the_second_try_is_the_last_line(tmp_path: Path) -> None:
-    write(tmp_path, FLAKY)
-    code, last = run(tmp_path, "-n", "2")
-    assert code == 1 and last.startswith("1 failed, 1 passed")
-    assert run(tmp_path, *LAST_FAILED) == (0, "passed only at the second try: test_these.py::test_flaky")
+@pytest.mark.parametrize("side_by_side", ["", "-n 2"], ids=["one process", "workers"])
+def test_what_passed_only_at_the_second_try_is_the_last_line(tmp_path: Path, side_by_side: str) -> None:
+    passed, said = make_faults(tmp_path, "test_flaky_tensorflow", "test_broken_setup", side_by_side=side_by_side)
+    names = "test_these.py::test_broken_setup, test_these.py::test_flaky_tensorflow"
+    assert passed and said.splitlines()[-1] == SECOND + names, said
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        ["test_flaky"],
+        ["test_flaky", "test_flaky_tensorflow"],
+        ["test_flaky", "test_bad_tensorflow"],
+        ["test_crash"],
+        ["test_flaky_tensorflow", "not imported"],
+    ],
+    ids=" and ".join,
+)
+def test_any_other_failure_fails_without_a_second_try(tmp_path: Path, cases: list[str]) -> None:
+    passed, said = make_faults(tmp_path, *cases, side_by_side="-n 2" if "test_crash" in cases else "")
+    assert not passed and SECOND not in said and len(re.findall(r"\d+ \w+ in [\d.]+s", said)) == 1, said
 
 
 def test_what_fails_twice_fails_and_is_not_named(tmp_path: Path) -> None:
-    write(tmp_path, FLAKY + BAD)
-    assert run(tmp_path)[0] == 1
-    assert run(tmp_path, *LAST_FAILED) == (1, "passed only at the second try: test_these.py::test_flaky")
-    code, last = run(tmp_path, *LAST_FAILED)
-    assert code == 1 and last.startswith("1 failed")
+    passed, said = make_faults(tmp_path, "test_flaky_tensorflow", "test_bad_tensorflow")
+    assert not passed and said.splitlines()[-1] == SECOND + "test_these.py::test_flaky_tensorflow", said
 
 
 def test_where_all_passed_nothing_is_said(tmp_path: Path) -> None:
-    write(tmp_path, "def test_good(): pass\n")
-    code, last = run(tmp_path)
-    assert code == 0 and last.startswith("1 passed")
-    code, last = run(tmp_path, *LAST_FAILED)
-    assert "second try" not in last
+    passed, said = make_faults(tmp_path)
+    assert passed and said.splitlines()[-1].startswith("1 passed"), said
